@@ -8,11 +8,11 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
 RUN python -m venv --without-pip /opt/venv
 COPY requirements-image.lock /build/
 RUN pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: -r /build/requirements-image.lock
-COPY proxy /app/proxy
+COPY proxy/responses_gateway /app/responses_gateway
 # The commit shown by `--version`: docker build --build-arg COMMIT=$(git rev-parse HEAD) .
 ARG COMMIT=
-RUN if [ -n "$COMMIT" ]; then echo "$COMMIT" > /app/proxy/commit.txt; fi \
-    && /opt/venv/bin/python -m compileall -q /app/proxy
+RUN if [ -n "$COMMIT" ]; then echo "$COMMIT" > /app/responses_gateway/commit.txt; fi \
+    && /opt/venv/bin/python -m compileall -q /app/responses_gateway
 
 FROM python:${PYTHON}-slim
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin proxy \
@@ -37,5 +37,5 @@ connection = secure if os.environ.get('RESPONSES_GATEWAY_TLS_CERT') else http.cl
 gateway = connection('127.0.0.1', int(os.environ.get('RESPONSES_GATEWAY_PORT', '9000')), timeout=2)\n\
 gateway.request('GET', '/health')\n\
 raise SystemExit(gateway.getresponse().status != 200)"]
-ENTRYPOINT ["python", "-m", "proxy"]
+ENTRYPOINT ["python", "-m", "responses_gateway"]
 CMD ["serve"]

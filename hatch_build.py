@@ -1,4 +1,4 @@
-"""Build hook: a wheel and a source archive carry the commit they were built from (`proxy/version.py` reads it)."""
+"""Build hook: a wheel and a source archive carry the commit they were built from (`version.py` reads it)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CommitHook(BuildHookInterface[Any]):
-    """Adds `proxy/commit.txt`. An editable install needs none: its checkout is asked."""
+    """Adds `commit.txt` to the package. An editable install needs none: its checkout is asked."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Write the file and have it packed. Without a commit the package is built all the same."""
         self._folder = tempfile.TemporaryDirectory()
-        if version == "editable" or (Path(self.root) / "proxy" / "commit.txt").exists():
+        if version == "editable" or (Path(self.root) / "proxy" / "responses_gateway" / "commit.txt").exists():
             return  # in a source archive the file is packed like the rest
-        sys.path.insert(0, self.root)
-        from proxy.version import read_commit  # noqa: PLC0415  (needs none of the dependencies)
+        sys.path.insert(0, str(Path(self.root) / "proxy"))
+        from responses_gateway.version import read_commit  # noqa: PLC0415  (needs none of the dependencies)
 
-        commit = read_commit(Path(self.root) / "proxy")
+        commit = read_commit(Path(self.root) / "proxy" / "responses_gateway")
         if commit:
             file = Path(self._folder.name) / "commit.txt"
             file.write_text(f"{commit}\n", encoding="ascii")
-            build_data["force_include"][str(file)] = "proxy/commit.txt"
+            folder = "proxy/responses_gateway" if self.target_name == "sdist" else "responses_gateway"
+            build_data["force_include"][str(file)] = f"{folder}/commit.txt"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Take the file away again."""

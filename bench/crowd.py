@@ -13,10 +13,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from proxy.conformance.checker import check_stream
-from proxy.simulator.chat_request import ChatRequest
-from proxy.simulator.scenarios import long
-from proxy.simulator.script import Say
+from responses_gateway.conformance.checker import check_stream
+from responses_gateway.simulator.chat_request import ChatRequest
+from responses_gateway.simulator.scenarios import long
+from responses_gateway.simulator.script import Say
 
 #: `refused`: an HTTP error. `failed`: a stream that ends with `response.failed` or `response.incomplete` and says so.
 #: `unreachable`: no connection. The other three must never be: a stream without an end, with a wrong text, or against the laws.

@@ -92,7 +92,15 @@ def main(arguments: list[str]) -> int:
             relay, gateway = processes.free_port(), processes.free_port()
             command = [sys.executable, "-m", "bench.relay", "--backend", f"http://127.0.0.1:{backend}", "--port", str(relay)]
             stack.enter_context(processes.target("relay", "chat", command, relay))
-            command = [sys.executable, "-m", "proxy", "serve", "--backend", f"http://127.0.0.1:{backend}", "--no-adapt"]
+            command = [
+                sys.executable,
+                "-m",
+                "responses_gateway",
+                "serve",
+                "--backend",
+                f"http://127.0.0.1:{backend}",
+                "--no-adapt",
+            ]
             command += ["--port", str(gateway), "--store", "none"]
             stack.enter_context(processes.target("gateway", "responses", command, gateway))
             chat = ("chat", "/v1/chat/completions", b'"content":"The')

@@ -39,7 +39,7 @@ from bench.crowd import Ask, Crowd
 from bench.figures import Phase, Sample, figures_of, summary, table
 from bench.processes import Target
 from bench.programs import HarnessError
-from proxy.settings import Settings
+from responses_gateway.settings import Settings
 
 Action = Literal["kill", "start", "slow", "stall", "resume"]
 HOST = "127.0.0.1"
@@ -125,7 +125,16 @@ class Simulator:
     def _start(self, pace: float) -> None:
         if self.target is not None:
             return
-        command = [sys.executable, "-m", "proxy", "simulate", "--port", str(self.port), "--tokens-per-second", f"{pace:g}"]
+        command = [
+            sys.executable,
+            "-m",
+            "responses_gateway",
+            "simulate",
+            "--port",
+            str(self.port),
+            "--tokens-per-second",
+            f"{pace:g}",
+        ]
         name = f"simulator-{self.number}"
         self.target = self._running.enter_context(processes.target(name, "chat", command, self.port))
 
@@ -186,7 +195,7 @@ def _steps(args: argparse.Namespace) -> list[Step]:
 def _check_support(args: argparse.Namespace) -> None:
     if args.workers > 1 and "workers" not in Settings.model_fields:
         raise HarnessError("this gateway has no worker processes yet: leave --workers at 1")
-    if args.backends > 1 and importlib.util.find_spec("proxy.backend.pool") is None:
+    if args.backends > 1 and importlib.util.find_spec("responses_gateway.backend.pool") is None:
         raise HarnessError("this gateway has no pool of backends yet: leave --backends at 1")
 
 
@@ -200,7 +209,7 @@ def _allow_many_files() -> None:
 def _run(args: argparse.Namespace, steps: list[Step]) -> tuple[list[Phase], Crowd, list[Sample]]:
     simulators = [Simulator(number, args.tokens_per_second) for number in range(args.backends)]
     port = processes.free_port()
-    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--no-access-log", "--store", "none"]
+    command = [sys.executable, "-m", "responses_gateway", "serve", "--port", str(port), "--no-access-log", "--store", "none"]
     command += [part for simulator in simulators for part in ("--backend", simulator.url)]
     command += ["--workers", str(args.workers)] if args.workers > 1 else []
     command += FLAGS.get(args.scenario, [])

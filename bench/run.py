@@ -165,7 +165,7 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
     elif options.self_check:
         gateway = start_target("gateway", "chat", ["bench.relay"])
     else:
-        gateway = start_target("gateway", "responses", ["proxy", "serve", "--no-adapt", *NO_STORE])
+        gateway = start_target("gateway", "responses", ["responses_gateway", "serve", "--no-adapt", *NO_STORE])
     variants = {}
     names = {SCENARIOS[name].variant for name in options.scenario if name in SCENARIOS} - {""}
     fleet = _fleet(stack, program, options) if CONTINUED in names and not options.self_check else [upstream_port]
@@ -173,7 +173,7 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
         store = NO_STORE
         if name in (STORED, RESUMABLE):
             store = ["--store", f"{stack.enter_context(TemporaryDirectory())}/store.sqlite3"]
-        serve = ["proxy", "serve", "--no-adapt", *store, *VARIANTS[name]()]
+        serve = ["responses_gateway", "serve", "--no-adapt", *store, *VARIANTS[name]()]
         backends = fleet if name in (FLEET, CONTINUED) else [upstream_port]
         module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")
         variants[name] = start_target(name, protocol, module, backends)

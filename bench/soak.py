@@ -120,7 +120,17 @@ def _soak(args: argparse.Namespace, seed: int) -> Run:
             stack.callback(backend.close)
             backend.do("start")
         port = processes.free_port()
-        command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--workers", str(args.workers), *_GATEWAY]
+        command = [
+            sys.executable,
+            "-m",
+            "responses_gateway",
+            "serve",
+            "--port",
+            str(port),
+            "--workers",
+            str(args.workers),
+            *_GATEWAY,
+        ]
         command += ["--store", str(folder / "store.sqlite")]
         for backend in backends:
             command += ["--backend", backend.url]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from proxy.conformance.checker import check_stream
+from responses_gateway.conformance.checker import check_stream
 
 # Longest time for one exchange, in seconds: a gateway that needs more has hung.
 PATIENCE = 90.0

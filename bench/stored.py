@@ -158,7 +158,18 @@ def _bytes_in(file: Path) -> int:
 @contextmanager
 def _gateway(file: Path) -> Iterator[http.client.HTTPConnection]:
     port = processes.free_port()
-    command = [sys.executable, "-m", "proxy", "serve", "--simulator", "--no-adapt", "--port", str(port), "--store", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "responses_gateway",
+        "serve",
+        "--simulator",
+        "--no-adapt",
+        "--port",
+        str(port),
+        "--store",
+        str(file),
+    ]
     with processes.target("gateway", "responses", command, port), closing(
         http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     ) as client:  # fmt: skip

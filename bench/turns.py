@@ -86,6 +86,17 @@ def _size(file: Path) -> tuple[int, float]:
 @contextmanager
 def _gateway(backend: str, file: Path) -> Iterator[Target]:
     port = processes.free_port()
-    command = [sys.executable, "-m", "proxy", "serve", "--backend", backend, "--port", str(port), "--store", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "responses_gateway",
+        "serve",
+        "--backend",
+        backend,
+        "--port",
+        str(port),
+        "--store",
+        str(file),
+    ]
     with processes.target("gateway", "responses", command, port) as target:
         yield target

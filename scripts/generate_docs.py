@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
-from proxy.conformance.rules import SHAPES
-from proxy.parsers import REASONING, TOOLS
-from proxy.parsers.format import (
+from responses_gateway.conformance.rules import SHAPES
+from responses_gateway.parsers import REASONING, TOOLS
+from responses_gateway.parsers.format import (
     ChannelFormat,
     JsonArguments,
     JsonEnvelope,
@@ -21,18 +21,18 @@ from proxy.parsers.format import (
     TaggedParameters,
     ToolFormat,
 )
-from proxy.request.loss_report import Loss
-from proxy.request.parameters.table import SAMPLING
-from proxy.request.support import support
-from proxy.settings import CONFIG_VARIABLE, flag, variable
-from proxy.settings.reference import SettingInfo, reference
-from proxy.telemetry.metrics import Metrics
+from responses_gateway.request.loss_report import Loss
+from responses_gateway.request.parameters.table import SAMPLING
+from responses_gateway.request.support import support
+from responses_gateway.settings import CONFIG_VARIABLE, flag, variable
+from responses_gateway.settings.reference import SettingInfo, reference
+from responses_gateway.telemetry.metrics import Metrics
 
 PARSERS = Path(__file__).parents[1] / "docs" / "parsers.md"
-BEGIN = "<!-- names: written by `make docs` from proxy/parsers/families/ -->"
+BEGIN = "<!-- names: written by `make docs` from proxy/responses_gateway/parsers/families/ -->"
 END = "<!-- /names -->"
 OBSERVABILITY = Path(__file__).parents[1] / "docs" / "observability.md"
-METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/telemetry/metrics.py -->"
+METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/responses_gateway/telemetry/metrics.py -->"
 METRICS_END = "<!-- /metrics -->"
 TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
 RELEASED = Path(__file__).parents[1] / "tests" / "released_settings.txt"
@@ -49,7 +49,7 @@ _NOTATIONS: dict[type, str] = {
 }
 
 INTRODUCTION = f"""\
-<!-- Written by `make docs` from proxy/settings/; edit that. -->
+<!-- Written by `make docs` from settings/; edit that. -->
 
 # Configuration
 
@@ -164,7 +164,7 @@ def _codes(markers: Iterable[str]) -> str:
 
 
 TRANSLATED = """\
-<!-- Written by `make docs` from proxy/request/support.py, parameters/table.py and proxy/conformance/rules.py. Edit those. -->
+<!-- Written by `make docs` from request/support.py, request/parameters/table.py and conformance/rules.py. Edit those. -->
 
 # How requests and answers are translated
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from proxy.stream.lifecycle.machine import TABLE, Guarded, State, Transition
+from responses_gateway.stream.lifecycle.machine import TABLE, Guarded, State, Transition
 
 # The state in which a response ends.
 _LAST = "ended"
 TARGET = Path(__file__).parents[1] / "docs" / "ARCHITECTURE.md"
-BEGIN = "<!-- lifecycle: written by scripts/lifecycle_diagram.py from proxy/stream/lifecycle/machine.py -->"
+BEGIN = "<!-- lifecycle: written by scripts/lifecycle_diagram.py from proxy/responses_gateway/stream/lifecycle/machine.py -->"
 END = "<!-- /lifecycle -->"
 
 

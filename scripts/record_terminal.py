@@ -24,7 +24,7 @@ _COMMAND = ["demo", "--tokens-per-second", "200"]
 def recorded() -> str:
     """Run the program and return what it shows as SVG. No font is loaded from elsewhere."""
     environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": str(_COLUMNS), "LINES": "60"}
-    command = [sys.executable, "-m", "proxy", *_COMMAND]
+    command = [sys.executable, "-m", "responses_gateway", *_COMMAND]
     shown = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True).stdout
     console = Console(record=True, width=_COLUMNS, file=io.StringIO())
     console.print(Text(f"$ responses-gateway {' '.join(_COMMAND)}", style="bold"))

@@ -16,18 +16,18 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from proxy.server.app import create_app
-from proxy.server.http.connections import Runner
-from proxy.server.lifespan import open_parts
-from proxy.settings import Settings
-from proxy.simulator import create_app as create_simulator
-from proxy.simulator import serving
+from responses_gateway.server.app import create_app
+from responses_gateway.server.http.connections import Runner
+from responses_gateway.server.lifespan import open_parts
+from responses_gateway.settings import Settings
+from responses_gateway.simulator import create_app as create_simulator
+from responses_gateway.simulator import serving
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs" / "ARCHITECTURE.md"
 BEGIN = "<!-- request path: written by scripts/request_path.py from one measured request -->"
 END = "<!-- /request path -->"
-_PACKAGE = str(ROOT / "proxy") + "/"
+_PACKAGE = str(ROOT / "proxy" / "responses_gateway") + "/"
 # These run by the clock, for all requests together.
 _TIMERS = {
     "server/generation/background/runner.py",
@@ -42,7 +42,7 @@ _QUESTION = {"model": "simulator", "input": "hi", "stream": True}
 
 
 def measured() -> list[str]:
-    """Return the files of `proxy/`, sorted, that run between a streamed `{"input": "hi"}` and the end of its answer."""
+    """Return the files of the package, sorted, that run between a streamed `{"input": "hi"}` and the end of its answer."""
     return asyncio.run(_measure())
 
 

@@ -26,7 +26,7 @@ HOUSES = (".", "stream", "server", "server/generation")
 
 
 class ClassSize(NamedTuple):
-    """A class: its file below `proxy/`, its members (methods and attributes that it defines itself, public and private, each
+    """A class: its file in the package, its members (methods and attributes that it defines itself, public and private, each
     name once), and its parts (the parameters of its constructor; for a class of fields, the fields without a default)."""
 
     file: str
@@ -50,7 +50,7 @@ class Rooms(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """All that is measured. `houses`: by folder below `proxy/`."""
+    """All that is measured. `houses`: by folder in the package."""
 
     classes: dict[str, ClassSize]
     houses: dict[str, Rooms]
@@ -215,7 +215,7 @@ def _reached(room: str, imports: dict[str, set[str]]) -> set[str]:
 # ---- the document -----------------------------------------------------------------------------------------------------
 
 
-def measured(package: Path = ROOT / "proxy") -> Structure:
+def measured(package: Path = ROOT / "proxy" / "responses_gateway") -> Structure:
     """Measure a package. Of classes of the same name, the largest counts."""
     files = sorted(package.rglob("*.py"))
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
@@ -254,11 +254,11 @@ def _house_rows(structure: Structure) -> Iterable[str]:
     yield "| | before | after |"
     yield "|---|---|---|"
     for house, rooms in structure.houses.items():
-        name = "proxy/" if house == "." else f"proxy/{house}/"
-        yield f"| `{name}`: rooms, floors, arrows, circles | {BEFORE_HOUSES.get(house, '')} | {rooms} |"
+        name = "the package" if house == "." else f"`{house}/`"
+        yield f"| {name}: rooms, floors, arrows, circles | {BEFORE_HOUSES.get(house, '')} | {rooms} |"
     names = ("lines", "files", f"files under {SHORT} lines")
     for name, before, after in zip(names, BEFORE_FILES, structure[2:], strict=True):
-        yield f"| `proxy/`: {name} | {before:,} | {after:,} |"
+        yield f"| the package: {name} | {before:,} | {after:,} |"
 
 
 def updated(document: str, structure: Structure) -> str:

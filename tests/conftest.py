@@ -7,8 +7,8 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from proxy.backend.transport import aiohttp_internals as client_internals
-from proxy.server.http import aiohttp_internals as server_internals
+from responses_gateway.backend.transport import aiohttp_internals as client_internals
+from responses_gateway.server.http import aiohttp_internals as server_internals
 from tests.stages import stage_of
 
 # No example is wrong for taking long: that depends on the machine.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from proxy.telemetry import logs
+from responses_gateway.telemetry import logs
 
 Line = dict[str, Any]
 

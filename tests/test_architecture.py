@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from proxy.settings import Settings
+from responses_gateway.settings import Settings
 from scripts import structure
 from scripts.structure import nodes_of
 from tests.stages import STAGES, TESTS, stage_of
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "proxy"
+PACKAGE = ROOT / "proxy" / "responses_gateway"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 SOURCES = sorted(path for folder in ("proxy", "scripts", "bench", "tests") for path in (ROOT / folder).rglob("*.py"))
 
-# Room -> the rooms that it may import besides itself. A room is a folder of `proxy/`, or a module beside them.
+# Room -> the rooms that it may import besides itself. A room is a folder of the package, or a module beside them.
 ROOMS: dict[str, set[str]] = {
     "child_process": set(),
     "folder_lock": set(),
@@ -63,7 +63,7 @@ def imports_of(path: Path) -> Iterator[str]:
 
 def rooms_imported(path: Path) -> set[str]:
     names = (name.split(".") for name in imports_of(path))
-    rooms = {parts[1] for parts in names if parts[0] == "proxy" and len(parts) > 1}
+    rooms = {parts[1] for parts in names if parts[0] == "responses_gateway" and len(parts) > 1}
     return {room for room in rooms if room in ROOMS} - {room_of(path)}
 
 
@@ -103,7 +103,7 @@ def test_the_house_has_at_most_seven_floors() -> None:
     assert max(map(floor_of, ROOMS)) <= 7
 
 
-# The rooms of `proxy/server/`, by floor from the lowest: each may import those named besides itself.
+# The rooms of `proxy/responses_gateway/server/`, by floor from the lowest: each may import those named besides itself.
 SERVER: list[dict[str, set[str]]] = [
     {"http": set(), "recording": set(), "custom_tools": set(), "setup": set()},
     {"generation": {"recording", "custom_tools", "setup"}, "access": {"http"}},
@@ -166,7 +166,7 @@ def test_no_import_of_ours_is_for_type_checkers_alone() -> None:
         for node in nodes_of(path)
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
         for inner in ast.walk(node)
-        if isinstance(inner, ast.ImportFrom) and (inner.module or "").split(".")[0] == "proxy"
+        if isinstance(inner, ast.ImportFrom) and (inner.module or "").split(".")[0] == "responses_gateway"
     ]
     assert hidden == []
 

@@ -14,26 +14,28 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-import proxy.server.process.serve
-from proxy.cli import COMMANDS, main
-from proxy.settings import Settings, flag
-from proxy.settings.reference import reference
-from proxy.version import version_line
+import responses_gateway.server.process.serve
+from responses_gateway.cli import COMMANDS, main
+from responses_gateway.settings import Settings, flag
+from responses_gateway.settings.reference import reference
+from responses_gateway.version import version_line
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 
 
 def run_program(*argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "proxy", *argv], cwd=ROOT, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "responses_gateway", *argv], cwd=ROOT, capture_output=True, text=True, check=False
+    )
 
 
 class Server:
-    """Stands in for `proxy.server.process.serve.serve`; keeps the settings that it was called with."""
+    """Stands in for `responses_gateway.server.process.serve.serve`; keeps the settings that it was called with."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.called_with: list[Settings] = []
-        monkeypatch.setattr(proxy.server.process.serve, "serve", self.serve, raising=False)
+        monkeypatch.setattr(responses_gateway.server.process.serve, "serve", self.serve, raising=False)
 
     def serve(self, settings: Settings, reload: object = None) -> int:
         self.called_with.append(settings)
@@ -61,7 +63,7 @@ def test_help_names_every_command() -> None:
 
 
 def test_help_answers_at_once() -> None:
-    code = "import sys; from proxy.cli import main; main(['--help']); print('loaded', *sys.modules)"
+    code = "import sys; from responses_gateway.cli import main; main(['--help']); print('loaded', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = done.stdout.splitlines()[-1].split()
     assert loaded[0] == "loaded"
@@ -101,7 +103,7 @@ def test_wrong_usage_is_status_2_and_one_clear_line(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    import_module(f"proxy.commands.{command.replace('-', '_')}")
+    import_module(f"responses_gateway.commands.{command.replace('-', '_')}")
     assert main([command, "--help"]) == 0
     assert f"responses-gateway {command}" in capsys.readouterr().out
 
@@ -209,10 +211,10 @@ def test_a_chain_of_gateways_on_one_machine_is_no_circle(server: Server) -> None
 
 
 def test_ctrl_c_while_a_command_starts_is_no_traceback() -> None:
-    code = "import builtins, proxy.cli\n"
+    code = "import builtins, responses_gateway.cli\n"
     code += "def interrupted(name): raise KeyboardInterrupt\n"
-    code += "proxy.cli.import_module = interrupted\n"
-    code += "raise SystemExit(proxy.cli.main(['serve', '--simulator']))"
+    code += "responses_gateway.cli.import_module = interrupted\n"
+    code += "raise SystemExit(responses_gateway.cli.main(['serve', '--simulator']))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")
 
@@ -232,18 +234,19 @@ def interrupted(*unused):
 
 @pytest.mark.parametrize(
     ("interrupted", "status"),
-    [("proxy.cli.import_module", -signal.SIGINT), ("proxy.commands.serve._settings", 0)],
+    [("responses_gateway.cli.import_module", -signal.SIGINT), ("responses_gateway.commands.serve._settings", 0)],
 )
 def test_ctrl_c_while_the_gateway_starts_is_not_lost_where_exceptions_are_swallowed(interrupted: str, status: int) -> None:
-    code = f"{_INTERRUPTED_AND_SWALLOWED}\nimport proxy.cli, proxy.commands.serve\n{interrupted} = interrupted\n"
-    code += "proxy.cli.main(['serve', '--simulator'])"
+    code = f"{_INTERRUPTED_AND_SWALLOWED}\nimport responses_gateway.cli, responses_gateway.commands.serve\n"
+    code += f"{interrupted} = interrupted\n"
+    code += "responses_gateway.cli.main(['serve', '--simulator'])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_server_is_imported_ends_it_without_a_traceback(number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "proxy", "serve", "--simulator", "--port", "0"]
+    command = [sys.executable, "-m", "responses_gateway", "serve", "--simulator", "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as gateway:
         try:
             assert gateway.stderr is not None
@@ -284,7 +287,7 @@ def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
             answers.append((url, answer.status))
         return 0
 
-    monkeypatch.setattr(proxy.server.process.serve, "serve", serve, raising=False)
+    monkeypatch.setattr(responses_gateway.server.process.serve, "serve", serve, raising=False)
     assert main(["serve", "--simulator"]) == 0
     ((url, status),) = answers
     assert status == 200

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from proxy.cli import COMMANDS, main, parse
-from proxy.request import Policy
-from proxy.server.generation.parser_choice.choice import ParserChoice
-from proxy.settings import ENV_PREFIX, Settings
-from proxy.settings.load import load
+from responses_gateway.cli import COMMANDS, main, parse
+from responses_gateway.request import Policy
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.settings import ENV_PREFIX, Settings
+from responses_gateway.settings.load import load
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")]

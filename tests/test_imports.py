@@ -26,8 +26,8 @@ import logging
 import signal
 import sys
 
-from proxy.cli import main
-from proxy.telemetry import logs
+from responses_gateway.cli import main
+from responses_gateway.telemetry import logs
 
 
 class EndAfterStart(logging.Filter):
@@ -46,8 +46,8 @@ print("loaded", *sys.modules)
 PARENT = """
 import sys
 
-from proxy.cli import main
-from proxy.server.process import supervisor
+from responses_gateway.cli import main
+from responses_gateway.server.process import supervisor
 
 supervisor.supervise = lambda *unused: 0
 assert main(["serve", "--backend", "http://127.0.0.1:9/v1", "--port", "0", "--workers", "2"]) == 0
@@ -69,29 +69,53 @@ def loaded_by(code: str) -> set[str]:
 
 def test_a_plain_gateway_imports_what_it_uses() -> None:
     loaded = loaded_by(SERVE)
-    assert {"proxy.server.app", "proxy.backend.pool"} <= loaded
-    assert loaded & (EXTRAS | TOOLS | {"cryptography", "yaml", "proxy.simulator"}) == set()
+    assert {"responses_gateway.server.app", "responses_gateway.backend.pool"} <= loaded
+    assert loaded & (EXTRAS | TOOLS | {"cryptography", "yaml", "responses_gateway.simulator"}) == set()
 
 
 def test_the_parent_of_workers_imports_no_server() -> None:
     loaded = loaded_by(PARENT)
-    assert "proxy.server.process.supervisor" in loaded
-    assert loaded & (EXTRAS | TOOLS | {"aiohttp", "cryptography", "sqlite3", "uvloop", "yaml", "proxy.simulator"}) == set()
-    assert loaded & {"proxy.server.app", "proxy.server.lifespan", "proxy.backend.pool", "proxy.stream.translator"} == set()
+    assert "responses_gateway.server.process.supervisor" in loaded
+    assert (
+        loaded & (EXTRAS | TOOLS | {"aiohttp", "cryptography", "sqlite3", "uvloop", "yaml", "responses_gateway.simulator"})
+        == set()
+    )
+    assert (
+        loaded
+        & {
+            "responses_gateway.server.app",
+            "responses_gateway.server.lifespan",
+            "responses_gateway.backend.pool",
+            "responses_gateway.stream.translator",
+        }
+        == set()
+    )
 
 
 @pytest.mark.parametrize(
     ("command", "unused"),
     [
-        ("check", {"aiohttp", "pydantic", "msgspec", "tomlkit", "yaml", "proxy.settings"}),
-        ("codex", {"aiohttp", "cryptography", "msgspec", "yaml", "proxy.server"}),
-        ("codex-config", {"aiohttp", "cryptography", "msgspec", "yaml", "proxy.server"}),
-        ("doctor", {"cryptography", "prometheus_client", "sqlite3", "tomlkit", "proxy.server", "proxy.request"}),
+        ("check", {"aiohttp", "pydantic", "msgspec", "tomlkit", "yaml", "responses_gateway.settings"}),
+        ("codex", {"aiohttp", "cryptography", "msgspec", "yaml", "responses_gateway.server"}),
+        ("codex-config", {"aiohttp", "cryptography", "msgspec", "yaml", "responses_gateway.server"}),
+        (
+            "doctor",
+            {
+                "cryptography",
+                "prometheus_client",
+                "sqlite3",
+                "tomlkit",
+                "responses_gateway.server",
+                "responses_gateway.request",
+            },
+        ),
         ("key", {"aiohttp", "httpx", "pydantic", "rich", "yaml"}),
-        ("serve", {"aiohttp", "cryptography", "httpx", "msgspec", "rich", "yaml", "proxy.server"}),
-        ("simulate", {"cryptography", "httpx", "msgspec", "pydantic", "rich", "yaml", "proxy.server"}),
+        ("serve", {"aiohttp", "cryptography", "httpx", "msgspec", "rich", "yaml", "responses_gateway.server"}),
+        ("simulate", {"cryptography", "httpx", "msgspec", "pydantic", "rich", "yaml", "responses_gateway.server"}),
     ],
 )
 def test_the_help_of_a_command_imports_only_its_own(command: str, unused: set[str]) -> None:
-    loaded = loaded_by(f"import sys; from proxy.cli import main; main([{command!r}, '--help']); print('loaded', *sys.modules)")
+    loaded = loaded_by(
+        f"import sys; from responses_gateway.cli import main; main([{command!r}, '--help']); print('loaded', *sys.modules)"
+    )
     assert loaded & (unused | EXTRAS) == set()

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from proxy.server.process.announcement import next_steps
-from proxy.version import version_line
+from responses_gateway.server.process.announcement import next_steps
+from responses_gateway.version import version_line
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +30,7 @@ OURS = "responses-gateway"
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 OTHERS = {"@openai/codex", "uv", "pipx", *(Requirement(line).name for lines in EXTRAS.values() for line in lines)}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-MESSAGES = sorted((ROOT / "proxy").rglob("*.py"))
+MESSAGES = sorted((ROOT / "proxy" / "responses_gateway").rglob("*.py"))
 _INSTALL = re.compile(
     r"\b(?:pip|uv pip|uv tool|pipx|npm) (?:install|upgrade)(?P<words>[^`\n|\"(;#]*)|\buvx --from (?P<source>\S+)"
 )
@@ -70,8 +70,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_the_gateway_its_data_and_its_licence_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.partition("/")[0] for name in names}
-    assert {name for name in folders if not name.endswith(".dist-info")} == {"proxy"}
-    data = {str(path.relative_to(ROOT)) for path in (ROOT / "proxy").rglob("*") if path.suffix in {".yaml", ".md", ".txt"}}
+    assert {name for name in folders if not name.endswith(".dist-info")} == {"responses_gateway"}
+    data = {
+        str(path.relative_to(ROOT / "proxy")) for path in (ROOT / "proxy").rglob("*") if path.suffix in {".yaml", ".md", ".txt"}
+    }
     assert data <= set(names)
     assert [name for name in names if name.endswith("/licenses/LICENSE")]
 
@@ -138,7 +140,7 @@ def test_in_a_terminal_a_gateway_says_what_to_try_and_keeps_simulated_answers_ou
     if pid == 0:
         os.chdir(ROOT)
         variables = environment(XDG_STATE_HOME=str(tmp_path), COLUMNS="200")
-        os.execve(sys.executable, [sys.executable, "-m", "proxy", "serve", "--simulator", "--port", "0"], variables)
+        os.execve(sys.executable, [sys.executable, "-m", "responses_gateway", "serve", "--simulator", "--port", "0"], variables)
     try:
         said = read_until(terminal, "SDK")
         (curl,) = re.findall(r"^ +curl +(curl .*?)\r$", said, re.MULTILINE)

@@ -21,13 +21,13 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from proxy.cli import COMMANDS
-from proxy.conformance.rules import SHAPES, STATUSES
-from proxy.parsers import REPAIRS
-from proxy.request import Policy
-from proxy.server.generation.parser_choice.choice import ParserChoice
-from proxy.settings import ENV_PREFIX, Settings, variable
-from proxy.settings.load import load
+from responses_gateway.cli import COMMANDS
+from responses_gateway.conformance.rules import SHAPES, STATUSES
+from responses_gateway.parsers import REPAIRS
+from responses_gateway.request import Policy
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.settings import ENV_PREFIX, Settings, variable
+from responses_gateway.settings.load import load
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

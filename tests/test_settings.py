@@ -9,10 +9,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from proxy.request.policy import Policy
-from proxy.server.setup.backend_specs import specs_of
-from proxy.settings import ModelParsers, Settings, SettingsError, backend_url, describe
-from proxy.settings.load import load
+from responses_gateway.request.policy import Policy
+from responses_gateway.server.setup.backend_specs import specs_of
+from responses_gateway.settings import ModelParsers, Settings, SettingsError, backend_url, describe
+from responses_gateway.settings.load import load
 
 
 def write(folder: Path, text: str) -> Path:

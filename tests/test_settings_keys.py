@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.settings import Settings, SettingsError, describe
-from proxy.settings.keys import hash_of
-from proxy.settings.load import load
+from responses_gateway.settings import Settings, SettingsError, describe
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.settings.load import load
 
 KEY = "rp_0123456789abcdef"
 OTHER = "rp_fedcba9876543210"

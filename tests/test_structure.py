@@ -71,10 +71,10 @@ def test_rooms_in_a_circle_share_a_floor_and_an_arrow() -> None:
 
 
 def test_imports_are_found_however_they_are_written(tmp_path: Path) -> None:
-    package = tmp_path / "proxy"
+    package = tmp_path / "responses_gateway"
     files = {
         "__init__.py": "VERSION = '1'",
-        "a.py": "from proxy import VERSION, b\nfrom proxy.room import inner\nimport json",
+        "a.py": "from responses_gateway import VERSION, b\nfrom responses_gateway.room import inner\nimport json",
         "b.py": "def later():\n    from . import room",
         "room/__init__.py": "",
         "room/inner.py": "from .other import Thing",

@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.backend.policies.affinity import preference
-from proxy.simulator import serving
+from responses_gateway.backend.policies.affinity import preference
+from responses_gateway.simulator import serving
 from tests.server.running_gateway import Answer, Served, gateway, post, until
 from tests.server.scripted_backend import chunk, text_stream
 

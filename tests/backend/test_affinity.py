@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.backend.policies.affinity import SPREAD, Load, capacity, choose, least_busy, preference
+from responses_gateway.backend.policies.affinity import SPREAD, Load, capacity, choose, least_busy, preference
 
 NAMES = st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8, unique=True)
 KEYS = [f"key-{number}" for number in range(400)]

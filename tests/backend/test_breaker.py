@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.backend.policies.breaker import Breaker
+from responses_gateway.backend.policies.breaker import Breaker
 
 
 def opened(failures: int = 3, seconds: float = 10) -> Breaker:

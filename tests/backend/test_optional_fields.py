@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.backend.transport.optional_fields import refused_fields, without
+from responses_gateway.backend.transport.optional_fields import refused_fields, without
 from tests.server.running_gateway import assert_error, gateway, post, run
 from tests.server.scripted_backend import HEAD, Backend, Connection, Play, backend, text_stream
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.backend.served_models import Route
+from responses_gateway.backend.served_models import Route
 from tests.backend.controlled_backends import Replica, ask_first, pool, replicas, text_of
 from tests.server.running_gateway import ask, assert_error, gateway, post, run, until
 

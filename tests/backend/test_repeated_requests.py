@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from proxy.backend.transport import aiohttp_internals
+from responses_gateway.backend.transport import aiohttp_internals
 from tests.backend.controlled_backends import pool, text_of
 from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run
 from tests.server.scripted_backend import HEAD, Backend, Connection, backend, text_stream

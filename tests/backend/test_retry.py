@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.backend.policies.retry import RetryBudget, backoff, reason_of
+from responses_gateway.backend.policies.retry import RetryBudget, backoff, reason_of
 
 
 def test_only_what_another_backend_may_do_better_is_tried_again() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.backend.transport.client import seconds_to_wait
+from responses_gateway.backend.transport.client import seconds_to_wait
 
 NOON = 1445427000.0  # 2015-10-21 11:30:00 UTC
 

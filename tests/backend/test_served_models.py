@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.backend.served_models import BackendSpec, ModelCatalogue, no_such_model, with_model
+from responses_gateway.backend.served_models import BackendSpec, ModelCatalogue, no_such_model, with_model
 
 
 def catalogue(patterns: tuple[str, ...] = (), listed: tuple[str, ...] | None = None, **aliases: str) -> ModelCatalogue:

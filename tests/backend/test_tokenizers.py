@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from proxy.backend.tokenizer.chat_template import ChatTemplate
-from proxy.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError, locate
-from proxy.parsers import reasoning_markers
-from proxy.stream.tokens.meter import TokenMeter
-from proxy.wire.errors import ApiError
+from responses_gateway.backend.tokenizer.chat_template import ChatTemplate
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError, locate
+from responses_gateway.parsers import reasoning_markers
+from responses_gateway.stream.tokens.meter import TokenMeter
+from responses_gateway.wire.errors import ApiError
 from tests.stream.vocabularies import PREFIXED, vocabulary
 
 SHARED = Path(__file__).parents[2] / ".." / "shared"
@@ -118,7 +118,7 @@ def test_a_template_that_is_not_valid(tmp_path: Path) -> None:
 
 def test_without_the_packages_the_operator_learns_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = model(tmp_path)
-    monkeypatch.setitem(sys.modules, "proxy.backend.tokenizer.jinja_environment", None)
+    monkeypatch.setitem(sys.modules, "responses_gateway.backend.tokenizer.jinja_environment", None)
     with pytest.raises(TokenizerError, match=r"pip install 'responses-gateway\[tokenizer\]'"):
         loaded(folder)
     monkeypatch.setitem(sys.modules, "tokenizers", None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
+from responses_gateway.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
 from tests.waiting import PATIENCE
 
 

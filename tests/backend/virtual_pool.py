@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 from yarl import URL
 
-from proxy.backend import members as members_module
-from proxy.backend.members import PoolObserver, PoolOptions
-from proxy.backend.policies.health import HealthReport
-from proxy.backend.pool import Pool
-from proxy.backend.served_models import BackendSpec, Route
-from proxy.backend.transport.client import ChatStream, Unreachable
-from proxy.wire.errors import ApiError
+from responses_gateway.backend import members as members_module
+from responses_gateway.backend.members import PoolObserver, PoolOptions
+from responses_gateway.backend.policies.health import HealthReport
+from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.served_models import BackendSpec, Route
+from responses_gateway.backend.transport.client import ChatStream, Unreachable
+from responses_gateway.wire.errors import ApiError
 
 
 class _Skipping(selectors.DefaultSelector):

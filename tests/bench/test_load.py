@@ -13,8 +13,8 @@ import pytest
 
 from bench.crowd import Ask, judge
 from bench.figures import fairness
-from proxy.settings import Settings, flag
-from proxy.simulator import create_app, serving
+from responses_gateway.settings import Settings, flag
+from responses_gateway.simulator import create_app, serving
 from tests.server.running_gateway import RawClient, Served, gateway, run
 from tests.server.scripted_backend import HEAD, Connection, backend, chunk
 from tests.waiting import PATIENCE
@@ -46,7 +46,7 @@ def test_a_backend_that_dies_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_with_a_pool_the_other_backend_takes_over(tmp_path: Path) -> None:
-    if importlib.util.find_spec("proxy.backend.pool") is None:
+    if importlib.util.find_spec("responses_gateway.backend.pool") is None:
         pytest.skip("this gateway has no pool of backends")
     file = tmp_path / "figures.json"
     done = load("--seconds", "3", "--tokens-per-second", "20", "--backends", "2", "--scenario", "kill", "--json", str(file))
@@ -80,7 +80,7 @@ def test_a_step_that_makes_no_sense_is_refused(arguments: list[str], said: str) 
 
 
 def test_several_backends_need_a_pool() -> None:
-    if importlib.util.find_spec("proxy.backend.pool") is not None:
+    if importlib.util.find_spec("responses_gateway.backend.pool") is not None:
         pytest.skip("there is a pool")
     done = load("--seconds", "1", "--backends", "2")
     assert done.returncode == 2

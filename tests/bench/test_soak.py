@@ -36,7 +36,7 @@ def test_a_short_soak(tmp_path: Path) -> None:
         ({"connections": 9}, ["worker 1: connections: 0 before, 9 after"]),
         ({"tasks": 40}, ["worker 1: tasks: 4 before, 40 after"]),
         ({"threads": 30}, ["worker 1: threads: 6 before, 30 after"]),
-        ({"objects": {"proxy.Leak": 2000}}, ["worker 1: objects of proxy.Leak: 0 before, 2000 after"]),
+        ({"objects": {"responses_gateway.Leak": 2000}}, ["worker 1: objects of responses_gateway.Leak: 0 before, 2000 after"]),
         ({"memory_mb": 90, "threads": 8, "objects": {"builtins.dict": 900}}, []),
     ],
 )

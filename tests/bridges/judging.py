@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.conformance.checker import WARNINGS, check_stream, frames
+from responses_gateway.conformance.checker import WARNINGS, check_stream, frames
 from tests.bridges.scenarios import Truth
 
 _TERMINALS = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}

@@ -20,7 +20,7 @@ import aiohttp
 import psutil
 import pytest
 
-from proxy.backend.policies.affinity import preference
+from responses_gateway.backend.policies.affinity import preference
 from tests.ports import free_port
 from tests.server.gateway_process import ROOT, Program
 from tests.server.running_gateway import QUESTION, Answer, RawClient, Served, body_of, final_of
@@ -50,7 +50,7 @@ class Simulator:
 
     async def start(self) -> None:
         """Start, and wait until it listens."""
-        command = [sys.executable, "-m", "proxy", "simulate", "--port", str(self.port), *self._flags]
+        command = [sys.executable, "-m", "responses_gateway", "simulate", "--port", str(self.port), *self._flags]
         quiet = subprocess.DEVNULL
         self._process = await asyncio.to_thread(subprocess.Popen, command, cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet)
         async with asyncio.timeout(PATIENCE):

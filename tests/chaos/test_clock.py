@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.background.lost import end_lost
-from proxy.state import EventRow, ResponseRecord, Running, Sqlite, Store
-from proxy.state.interfaces import Sql
+from responses_gateway.server.generation.background.lost import end_lost
+from responses_gateway.state import EventRow, ResponseRecord, Running, Sqlite, Store
+from responses_gateway.state.interfaces import Sql
 from tests.chaos.faults import ask, at_end, simulators
 from tests.server.gateway_process import Program, program
 from tests.server.running_gateway import Event, events_of, run, until

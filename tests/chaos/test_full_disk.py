@@ -67,7 +67,7 @@ async def logging_to(log: Path) -> AsyncIterator[Place]:
     flags = ("--simulator", "--no-adapt", "--store", "none", "--idle-timeout", "1", "--keepalive-comment", "0.3")
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "proxy", "serve", "--port", str(port), *flags, cwd=ROOT, stderr=file
+            sys.executable, "-m", "responses_gateway", "serve", "--port", str(port), *flags, cwd=ROOT, stderr=file
         )
     try:
         await until(lambda: " listening " in log.read_text(encoding="utf-8"), "it listens")

@@ -22,7 +22,7 @@ from tests.state.database_servers import postgres_running, redis_running
 from tests.waiting import PATIENCE
 
 # For a gateway that sooner takes another one for dead that gives no sign of life: 15 seconds by default.
-SHORTER = "import proxy.server.generation.background.runner as runner; runner.SILENCE = 2.0"
+SHORTER = "import responses_gateway.server.generation.background.runner as runner; runner.SILENCE = 2.0"
 # How the backend is read, and how the gateway ends.
 STOPS = {
     "raw-killed": ("raw", signal.SIGKILL),

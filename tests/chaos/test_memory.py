@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.server.generation.generation import Generation
-from proxy.server.generation.responses import Creation
-from proxy.stream.translator import Translator
+from responses_gateway.server.generation.generation import Generation
+from responses_gateway.server.generation.responses import Creation
+from responses_gateway.stream.translator import Translator
 from tests.server.running_gateway import RawClient, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, Play, backend, chunk
 

@@ -22,7 +22,7 @@ from tests.server.running_gateway import TERMINALS, run, until
 
 _CUT = (httpx.TransportError, openai.APIConnectionError)
 # For a gateway that sooner takes a worker for dead that gives no sign of life: 15 seconds by default.
-_SHORTER = "import proxy.server.generation.background.runner as runner; runner.SILENCE = 2.0"
+_SHORTER = "import responses_gateway.server.generation.background.runner as runner; runner.SILENCE = 2.0"
 
 
 def clients_of(running: Program) -> dict[int, int]:

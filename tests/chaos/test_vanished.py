@@ -18,7 +18,7 @@ from tests.server.scripted_backend import HEAD, Backend, Connection, backend, ch
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Notice a vanished backend within seconds; the kernel counts in whole ones."""
     need_socket_filters()
-    monkeypatch.setattr("proxy.backend.transport.keepalive.VANISHED", 2.0)
+    monkeypatch.setattr("responses_gateway.backend.transport.keepalive.VANISHED", 2.0)
 
 
 def gone(connection: Connection) -> None:

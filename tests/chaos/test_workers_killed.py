@@ -127,7 +127,7 @@ async def _rest(stream: RawClient) -> bytes:
 
 def test_what_the_killed_worker_ran_in_the_background_fails_and_is_told(tmp_path: Path) -> None:
     """Wait until the last sign of life is too old: 15 seconds by default, less here."""
-    shorter = "import proxy.server.generation.background.runner as runner; runner.SILENCE = 2.0"
+    shorter = "import responses_gateway.server.generation.background.runner as runner; runner.SILENCE = 2.0"
 
     async def test() -> None:
         store = ("--no-adapt", "--store", str(tmp_path / "x.sqlite3"), "--workers", "2")

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from proxy.simulator import SimulatorOptions
+from responses_gateway.simulator import SimulatorOptions
 from tests.clients.client_programs import Output, absence, run
 from tests.codex.servers import Background, Stage, open_stage
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import SimulatorOptions
+from responses_gateway.simulator import SimulatorOptions
 from tests.codex.codex_cli import BINARY, Codex
 from tests.codex.servers import Background, Stage, StartStage, open_stage
 

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from proxy.server.app import create_app as create_gateway
-from proxy.server.http.connections import Runner
-from proxy.server.lifespan import open_parts
-from proxy.settings import Settings
-from proxy.simulator import COUNTERS, RECEIVED, SimulatorOptions, serving
-from proxy.simulator import create_app as create_simulator
-from proxy.simulator.state import Counters
+from responses_gateway.server.app import create_app as create_gateway
+from responses_gateway.server.http.connections import Runner
+from responses_gateway.server.lifespan import open_parts
+from responses_gateway.settings import Settings
+from responses_gateway.simulator import COUNTERS, RECEIVED, SimulatorOptions, serving
+from responses_gateway.simulator import create_app as create_simulator
+from responses_gateway.simulator.state import Counters
 from tests.codex.wire_tap import Exchange, Tape
 from tests.judges import judge_stream
 from tests.waiting import PATIENCE

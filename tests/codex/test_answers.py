@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from proxy.simulator import SimulatorOptions
+from responses_gateway.simulator import SimulatorOptions
 from tests.codex.codex_cli import PLAIN, Codex
 from tests.codex.servers import Stage, StartStage
 

@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from proxy.commands.codex_config import PROVIDER, configuration
-from proxy.server.resources.codex_catalog import SHIPPED_PROMPT
-from proxy.simulator import DIALECTS, SimulatorOptions, serving
-from proxy.simulator import create_app as create_simulator
+from responses_gateway.commands.codex_config import PROVIDER, configuration
+from responses_gateway.server.resources.codex_catalog import SHIPPED_PROMPT
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, serving
+from responses_gateway.simulator import create_app as create_simulator
 from tests.codex.codex_cli import BINARY, PLAIN, Codex
 from tests.codex.servers import GREETING, Background, Stage, StartStage
 from tests.codex.terminal import TMUX, running
@@ -190,10 +190,10 @@ def start(codex: Codex, url: str, *arguments: str) -> subprocess.Popen[str]:
     environment = {
         **codex.environment,
         "PATH": os.pathsep.join([str(BINARY.parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(ROOT / "proxy"),
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "proxy", "codex", "--url", url, "--codex-home", str(codex.home), *arguments],
+        [sys.executable, "-m", "responses_gateway", "codex", "--url", url, "--codex-home", str(codex.home), *arguments],
         cwd=codex.workspace,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.simulator.errors import WORDINGS
+from responses_gateway.simulator.errors import WORDINGS
 from tests.codex.codex_cli import Codex
 from tests.codex.servers import Stage
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.simulator import SimulatorOptions
+from responses_gateway.simulator import SimulatorOptions
 from tests.codex.codex_cli import Codex
 from tests.codex.servers import GREETING, Stage, StartStage
 

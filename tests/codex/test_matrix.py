@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import SimulatorOptions
+from responses_gateway.simulator import SimulatorOptions
 from tests.codex.codex_cli import Codex, Run
 from tests.codex.servers import GREETING, Stage, StartStage
 from tests.codex.terminal import TMUX, running

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from tests.codex.codex_cli import Codex
 from tests.codex.servers import Stage, StartStage
 from tests.codex.test_tools import assert_agent_did_its_work, names

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import main
+from responses_gateway.cli import main
 from tests.clients.client_programs import run_command
 from tests.codex.codex_cli import BINARY
 from tests.codex.servers import Stage

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from tests.codex.codex_cli import Codex
 from tests.codex.servers import GREETING, Stage, StartStage
 

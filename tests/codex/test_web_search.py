@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from proxy.cli import main
+from responses_gateway.cli import main
 from tests.codex.codex_cli import Codex, Run
 from tests.codex.servers import Background, Stage, StartStage
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site

@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from aiohttp import web
 
-from proxy.commands import doctor
-from proxy.simulator import serving
+from responses_gateway.commands import doctor
+from responses_gateway.simulator import serving
 from tests.probing.simulated_backend import Change, SimulatedBackend
 
 # Tokens per second: slow enough to disconnect in the middle of an answer, fast enough for a test.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.cli import main
+from responses_gateway.cli import main
 
 
 @pytest.mark.parametrize(

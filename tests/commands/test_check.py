@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.commands import check
+from responses_gateway.commands import check
 from tests.judges.streams import Event, Script, encode, find, good
 
 Save = Callable[[bytes], str]  # a body -> the path of a file that has it

@@ -63,7 +63,7 @@ def codex(folder: Path, name: str, *arguments: str) -> Iterator[tuple[subprocess
     flags = ["--simulator", "--codex-home", str(folder / "home")]
     with (folder / f"{name}.errors").open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "proxy", "codex", *flags, *arguments, str(said)],
+            [sys.executable, "-m", "responses_gateway", "codex", *flags, *arguments, str(said)],
             cwd=ROOT,
             env={**os.environ, "PATH": os.pathsep.join([str(programs), os.environ["PATH"]])},
             stderr=errors,
@@ -94,7 +94,7 @@ def test_a_backend_that_is_down_is_named(tmp_path: Path) -> None:
     (tmp_path / "codex").chmod(0o755)
     flags = ["--codex-home", str(tmp_path / "home"), "--backend", "http://127.0.0.1:9", *nobody(free_port())]
     done = subprocess.run(
-        [sys.executable, "-m", "proxy", "codex", *flags],
+        [sys.executable, "-m", "responses_gateway", "codex", *flags],
         cwd=ROOT,
         env={**os.environ, "PATH": os.pathsep.join([str(tmp_path), os.environ["PATH"]])},
         capture_output=True,

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from proxy.cli import main
-from proxy.commands import codex as codex_command
-from proxy.commands.codex import split_arguments
-from proxy.commands.codex_config import configuration
-from proxy.server.resources.codex_catalog import ModelEntry, load_model_table
-from proxy.settings import Settings
-from proxy.simulator import SimulatorOptions, create_app, serving
+from responses_gateway.cli import main
+from responses_gateway.commands import codex as codex_command
+from responses_gateway.commands.codex import split_arguments
+from responses_gateway.commands.codex_config import configuration
+from responses_gateway.server.resources.codex_catalog import ModelEntry, load_model_table
+from responses_gateway.settings import Settings
+from responses_gateway.simulator import SimulatorOptions, create_app, serving
 from tests.codex.servers import Background, Stage, StartStage, open_stage
 
 ROOT = Path(__file__).parents[2]

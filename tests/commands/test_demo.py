@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from proxy.commands import demo
-from proxy.conformance.checker import Violation
-from proxy.simulator import DIALECTS
+from responses_gateway.commands import demo
+from responses_gateway.conformance.checker import Violation
+from responses_gateway.simulator import DIALECTS
 
 
 def shown(renderable: Any) -> str:
@@ -75,7 +75,7 @@ WITH_CALLS = [name for name, kind in DIALECTS.items() if not kind.swallows_calls
 
 @pytest.mark.parametrize("dialect", sorted(WITH_CALLS))
 def test_the_demo_plays_through_the_gateway_and_ends_well(dialect: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("proxy.server.app", reason="the gateway's application is not there yet")
+    pytest.importorskip("responses_gateway.server.app", reason="the gateway's application is not there yet")
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
     status = demo.run(parser.parse_args(["--tokens-per-second", "0", "--dialect", dialect]))

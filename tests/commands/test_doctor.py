@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.settings.load import load
-from proxy.simulator import serving
+from responses_gateway.settings.load import load
+from responses_gateway.simulator import serving
 from tests.commands.doctor_report import CONTEXT, bad_request, examine, report, run, server
 from tests.server import running_gateway
 from tests.server.running_gateway import gateway

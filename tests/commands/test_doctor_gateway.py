@@ -58,7 +58,7 @@ def test_a_gateway_in_front_of_a_broken_backend(model: str, said: str, capsys: p
 
 
 def test_a_gateway_that_breaks_the_laws(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from proxy.stream.writer import EventWriter  # noqa: PLC0415
+    from responses_gateway.stream.writer import EventWriter  # noqa: PLC0415
 
     original = EventWriter.event
 

@@ -166,7 +166,7 @@ def test_an_answer_in_one_piece_where_a_stream_was_requested() -> None:
 
 
 def test_a_server_that_goes_on_after_a_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.probing.prober.STOP_DEADLINE", 0.1)
+    monkeypatch.setattr("responses_gateway.probing.prober.STOP_DEADLINE", 0.1)
     busy = {"running": 0.0}
 
     async def metrics(request: web.Request) -> web.Response:
@@ -178,7 +178,7 @@ def test_a_server_that_goes_on_after_a_disconnect(monkeypatch: pytest.MonkeyPatc
             body["messages"][0]["content"] += " tps: 50"  # else a busy machine may see all of it at once
         return None
 
-    monkeypatch.setattr("proxy.simulator.endpoints.metrics", metrics)
+    monkeypatch.setattr("responses_gateway.simulator.endpoints.metrics", metrics)
     found = report(change=change)
     assert found.profile["stops"] is False
     assert found.status == 1

@@ -8,9 +8,9 @@ import re
 import pytest
 import yaml
 
-from proxy.cli import main
-from proxy.settings import Settings
-from proxy.settings.keys import hash_of
+from responses_gateway.cli import main
+from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import hash_of
 
 
 def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:

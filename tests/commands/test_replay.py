@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from proxy.commands import replay
-from proxy.request.parameters import parameters
-from proxy.server.generation import replay as replaying
-from proxy.server.recording.recorder import PATTERN
-from proxy.simulator import DIALECTS, SimulatorOptions
-from proxy.stream.lifecycle.machine import Lifecycle
-from proxy.stream.translator import Translator
-from proxy.stream.writer import EventWriter
-from proxy.wire.errors import server_error
+from responses_gateway.commands import replay
+from responses_gateway.request.parameters import parameters
+from responses_gateway.server.generation import replay as replaying
+from responses_gateway.server.recording.recorder import PATTERN
+from responses_gateway.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.stream.lifecycle.machine import Lifecycle
+from responses_gateway.stream.translator import Translator
+from responses_gateway.stream.writer import EventWriter
+from responses_gateway.wire.errors import server_error
 from tests.request.example_grammars import PATCHES
 from tests.server import running_gateway
 from tests.server.running_gateway import ask, gateway, post, simulated
@@ -194,7 +194,7 @@ def test_a_changed_request_is_a_difference(
     def changed(*arguments: Any) -> dict[str, Any]:
         return {**original(*arguments), "temperature": 0.9}
 
-    monkeypatch.setattr("proxy.request.translation.chat_parameters", changed)
+    monkeypatch.setattr("responses_gateway.request.translation.chat_parameters", changed)
     assert run(folder) == 1
     out = capsys.readouterr().out
     assert "different (request)" in out
@@ -260,7 +260,7 @@ def test_control_characters_do_not_reach_the_terminal(
 def test_a_record_that_was_cut_is_compared_so_far(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("proxy.server.recording.recording.EXCHANGE_LIMIT", 8000)
+    monkeypatch.setattr("responses_gateway.server.recording.recording.EXCHANGE_LIMIT", 8000)
     assert run(record({"input": "hi"})) == 0
     out = capsys.readouterr().out
     assert "no terminal event" in out
@@ -270,7 +270,7 @@ def test_a_record_that_was_cut_is_compared_so_far(
 def test_a_request_that_was_too_large_is_said(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("proxy.server.recording.recording.EXCHANGE_LIMIT", 10)
+    monkeypatch.setattr("responses_gateway.server.recording.recording.EXCHANGE_LIMIT", 10)
     assert run(record({"input": "hi"})) == 2
     assert "too large to be recorded" in capsys.readouterr().err
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from proxy.request.input import item_reader
-from proxy.server.recording.recorder import PATTERN
-from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
+from responses_gateway.request.input import item_reader
+from responses_gateway.server.recording.recorder import PATTERN
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from tests.commands.test_replay import run
 from tests.server import running_gateway
 from tests.server.generation.test_background import ended, start

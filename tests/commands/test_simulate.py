@@ -13,7 +13,7 @@ import urllib.request
 
 import pytest
 
-from proxy.commands import simulate
+from responses_gateway.commands import simulate
 from tests.waiting import PATIENCE
 
 
@@ -26,7 +26,7 @@ def arguments(*argv: str) -> argparse.Namespace:
 @pytest.mark.skipif(sys.platform == "win32", reason="no POSIX signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_where_it_listens_and_stops_on_a_signal(number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "proxy", "simulate", "--port", "0", "--model", "tiny"]
+    command = [sys.executable, "-m", "responses_gateway", "simulate", "--port", "0", "--model", "tiny"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.conformance.checker import RULES, WARNINGS, check_stream
+from responses_gateway.conformance.checker import RULES, WARNINGS, check_stream
 from tests.judges.streams import USAGE, Event, Script, encode, find, good, renumber
 
 

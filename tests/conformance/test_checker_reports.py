@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.conformance.checker import RULES, WARNINGS, Checker, Violation, check_stream, frames
+from responses_gateway.conformance.checker import RULES, WARNINGS, Checker, Violation, check_stream, frames
 from tests.judges.streams import Event, Script, encode, find, good, renumber
 
 

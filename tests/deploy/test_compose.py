@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.settings import ENV_PREFIX, Settings, variable
-from proxy.simulator import SimulatorOptions
+from responses_gateway.settings import ENV_PREFIX, Settings, variable
+from responses_gateway.simulator import SimulatorOptions
 from tests.deploy.checking_programs import DEPLOY, ROOT, compose_command, run, tool
 
 FILE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))

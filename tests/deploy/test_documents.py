@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from proxy.server.setup.store import default_path
+from responses_gateway.server.setup.store import default_path
 from tests.deploy.checking_programs import CHART, DEPLOY, ROOT, run, tool
 
 DOCUMENTS = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("deployment.md", "sizing.md")}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.settings import Settings
-from proxy.settings.load import load
-from proxy.version import __version__
+from responses_gateway.settings import Settings
+from responses_gateway.settings.load import load
+from responses_gateway.version import __version__
 from tests.deploy.checking_programs import CHART, DEPLOY, run, tool
 
 BACKEND = "http://vllm:8000"

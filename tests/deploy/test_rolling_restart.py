@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.settings import Settings
-from proxy.simulator import SimulatorOptions, create_app, serving
+from responses_gateway.settings import Settings
+from responses_gateway.simulator import SimulatorOptions, create_app, serving
 from tests.deploy.checking_programs import ROOT, tool
 from tests.deploy.nginx_process import Nginx, nginx
 from tests.ports import free_port
@@ -37,7 +37,9 @@ class Replica:
 
     async def start(self) -> None:
         flags = ["--backend", self._backend, "--port", str(self.port), "--store", "none", "--log-level", "error"]
-        self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", "proxy", "serve", *flags, cwd=ROOT)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "responses_gateway", "serve", *flags, cwd=ROOT
+        )
         async with asyncio.timeout(PATIENCE):
             while not await self._ready():
                 assert self._process.returncode is None, "the replica does not start"

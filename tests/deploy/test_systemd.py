@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from proxy.settings import Settings
+from responses_gateway.settings import Settings
 from tests.deploy.checking_programs import DEPLOY, run, tool
 
 UNIT = DEPLOY / "systemd" / "responses-gateway.service"

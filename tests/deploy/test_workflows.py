@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.version import __version__
+from responses_gateway.version import __version__
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

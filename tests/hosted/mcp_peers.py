@@ -14,13 +14,13 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.hosted.interface import ToolFailure
-from proxy.hosted.mcp.connections import McpConnections
-from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
-from proxy.hosted.mcp.http import Resolve, resolve
-from proxy.hosted.mcp.servers import ToolResult
-from proxy.wire.hosts.allowed_hosts import AllowedHosts
-from proxy.wire.mcp import McpServer
+from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.mcp.connections import McpConnections
+from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
+from responses_gateway.hosted.mcp.http import Resolve, resolve
+from responses_gateway.hosted.mcp.servers import ToolResult
+from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
+from responses_gateway.wire.mcp import McpServer
 from tests.ports import free_port
 from tests.waiting import PATIENCE, until
 

@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from proxy.hosted.fetch import Fetched, Fetcher
-from proxy.hosted.interface import ToolFailure
-from proxy.hosted.public_connections import PrivateAddressError, PublicResolver
-from proxy.wire.hosts.allowed_hosts import AllowedHosts
-from proxy.wire.hosts.web_pages import may_be_private
+from responses_gateway.hosted.fetch import Fetched, Fetcher
+from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.public_connections import PrivateAddressError, PublicResolver
+from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
+from responses_gateway.wire.hosts.web_pages import may_be_private
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE

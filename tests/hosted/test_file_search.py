@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from proxy.hosted.files.filters import matches
-from proxy.hosted.files.search import FileSearch, read_passages, searchable
-from proxy.hosted.files.tool_arguments import tool_arguments
-from proxy.hosted.interface import HostedResult, Source, ToolFailure
-from proxy.hosted.mcp.servers import McpServers, ToolCaller, ToolResult
-from proxy.wire.hosted import FileSearchRequest
-from proxy.wire.mcp import ListedTool, McpServer
+from responses_gateway.hosted.files.filters import matches
+from responses_gateway.hosted.files.search import FileSearch, read_passages, searchable
+from responses_gateway.hosted.files.tool_arguments import tool_arguments
+from responses_gateway.hosted.interface import HostedResult, Source, ToolFailure
+from responses_gateway.hosted.mcp.servers import McpServers, ToolCaller, ToolResult
+from responses_gateway.wire.hosted import FileSearchRequest
+from responses_gateway.wire.mcp import ListedTool, McpServer
 from tests.hosted.mcp_peers import connections, failure_of, sdk_program
 from tests.server.running_gateway import run
 

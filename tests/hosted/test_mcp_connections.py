@@ -14,11 +14,11 @@ import psutil
 import pytest
 from aiohttp import web
 
-from proxy.hosted.interface import ToolFailure
-from proxy.hosted.mcp import connection
-from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
-from proxy.hosted.mcp.servers import McpTool
-from proxy.wire.mcp import McpServer
+from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.mcp import connection
+from responses_gateway.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
+from responses_gateway.hosted.mcp.servers import McpTool
+from responses_gateway.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
     ENVIRONMENT,
     LIMITS,

@@ -15,10 +15,10 @@ import pytest
 from aiohttp import web
 from mcp.types import Tool
 
-from proxy.hosted.mcp import answers, connection, watched_stream
-from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
-from proxy.hosted.mcp.http import GuardedTransport
-from proxy.wire.mcp import McpServer
+from responses_gateway.hosted.mcp import answers, connection, watched_stream
+from responses_gateway.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
+from responses_gateway.hosted.mcp.http import GuardedTransport
+from responses_gateway.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
     ENVIRONMENT,
     LIMITS,

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from proxy.hosted.mcp.endpoints import Endpoint, HttpEndpoint, StdioEndpoint
-from proxy.hosted.mcp.servers import McpTool
-from proxy.wire.mcp import McpServer
+from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, StdioEndpoint
+from responses_gateway.hosted.mcp.servers import McpTool
+from responses_gateway.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
     ENVIRONMENT,
     EVERYTHING,

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from proxy.hosted.fetch import Fetcher
-from proxy.hosted.interface import ToolFailure
-from proxy.hosted.search import pages as module
-from proxy.hosted.search.page import WebPage
-from proxy.hosted.search.page_process import read
-from proxy.hosted.search.pages import WebPages, html_packages
-from proxy.server.setup.hosted_tools import open_web
-from proxy.settings import Settings
+from responses_gateway.hosted.fetch import Fetcher
+from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.search import pages as module
+from responses_gateway.hosted.search.page import WebPage
+from responses_gateway.hosted.search.page_process import read
+from responses_gateway.hosted.search.pages import WebPages, html_packages
+from responses_gateway.server.setup.hosted_tools import open_web
+from responses_gateway.settings import Settings
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE, until

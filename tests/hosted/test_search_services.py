@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.hosted.interface import ToolFailure
-from proxy.hosted.search.providers import Domains, Location, Query, Results, WebResult
-from proxy.hosted.search.service_provider import ServiceProvider
-from proxy.hosted.search.services import SERVICES
+from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.search.providers import Domains, Location, Query, Results, WebResult
+from responses_gateway.hosted.search.service_provider import ServiceProvider
+from responses_gateway.hosted.search.services import SERVICES
 from tests.hosted.websites import SearchEngine, Website, never, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE

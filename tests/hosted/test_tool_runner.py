@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from proxy.hosted.interface import HostedResult, Source
-from proxy.hosted.tool_runner import HostedLimits, SourceNumbers, ToolRunner
-from proxy.wire.hosted import CitedSource
-from proxy.wire.tools import ToolTarget
+from responses_gateway.hosted.interface import HostedResult, Source
+from responses_gateway.hosted.tool_runner import HostedLimits, SourceNumbers, ToolRunner
+from responses_gateway.wire.hosted import CitedSource
+from responses_gateway.wire.tools import ToolTarget
 
 TARGET = ToolTarget("web_search", "web_search")
 

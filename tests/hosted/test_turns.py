@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from proxy.hosted.interface import ToolFailure
-from proxy.hosted.search.turns import Turns
+from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.search.turns import Turns
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE
 

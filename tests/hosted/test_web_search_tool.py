@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from proxy.hosted.fetch import Fetcher
-from proxy.hosted.interface import HostedResult, Source, ToolFailure
-from proxy.hosted.search.mcp_provider import McpProvider
-from proxy.hosted.search.pages import WebPages
-from proxy.hosted.search.providers import Domains, Location, Query, Results, WebResult
-from proxy.hosted.search.web import SearchOptions, Web, search_options
-from proxy.hosted.search.web_search import WebSearch
+from responses_gateway.hosted.fetch import Fetcher
+from responses_gateway.hosted.interface import HostedResult, Source, ToolFailure
+from responses_gateway.hosted.search.mcp_provider import McpProvider
+from responses_gateway.hosted.search.pages import WebPages
+from responses_gateway.hosted.search.providers import Domains, Location, Query, Results, WebResult
+from responses_gateway.hosted.search.web import SearchOptions, Web, search_options
+from responses_gateway.hosted.search.web_search import WebSearch
 from tests.hosted.websites import ARTICLE, Website, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proxy.conformance.checker import check_stream, frames
+from responses_gateway.conformance.checker import check_stream, frames
 from tests.judges.openapi import DOCUMENT, openapi_errors
 from tests.judges.sdk import sdk_errors
 

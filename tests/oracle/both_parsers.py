@@ -9,8 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from proxy import parsers
-from proxy.parsers.vllm import VllmParser, VllmParsers, load
+from responses_gateway import parsers
+from responses_gateway.parsers.vllm import VllmParser, VllmParsers, load
 from tests.oracle.cases import Case, recorded_tokenizer, tokenizer
 from tests.oracle.comparison import Item, play, same, trimmed, without_order
 from tests.oracle.families import FAMILIES

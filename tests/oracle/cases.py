@@ -15,8 +15,8 @@ import yaml
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from proxy.parsers import REASONING, TOOLS
-from proxy.wire.deltas import FinishReason
+from responses_gateway.parsers import REASONING, TOOLS
+from responses_gateway.wire.deltas import FinishReason
 from tests.oracle.comparison import Piece
 from tests.oracle.families import FAMILIES, RECORDED, Family
 from tests.oracle.turns import turn

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from proxy.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
+from responses_gateway.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
 
 # {"reasoning": text}, {"text": text}, or {"call": name, "arguments": value}; {"call": name, "begun": text} if that is no JSON.
 Item = dict[str, Any]

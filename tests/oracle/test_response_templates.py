@@ -10,8 +10,8 @@ import yaml
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_parsing import parse_response
 
-from proxy.parsers.template import TemplateParser, load, opens_reasoning
-from proxy.parsers.vllm import load as load_vllm
+from responses_gateway.parsers.template import TemplateParser, load, opens_reasoning
+from responses_gateway.parsers.vllm import load as load_vllm
 from tests.oracle.cases import PARSERS, pieces_of, schemas, tokenizer
 from tests.oracle.comparison import Item, play, same, without_order
 

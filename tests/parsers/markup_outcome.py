@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from proxy.parsers import REPAIRS, MarkupParser
-from proxy.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
+from responses_gateway.parsers import REPAIRS, MarkupParser
+from responses_gateway.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
 
 HERE = Path(__file__).parent
 TOOLS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "tools.yaml").read_text(encoding="utf-8"))

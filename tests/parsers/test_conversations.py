@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markup_outcome import TOOLS, Piece, agree, play
 from markup_rendering import FAMILIES, Family, Item, render
 
-from proxy.parsers import markers, parser
+from responses_gateway.parsers import markers, parser
 
 _EDGES = st.sampled_from("abcXYZéж好😀")
 _INSIDE = st.text(

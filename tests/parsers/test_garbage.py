@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markup_outcome import TOOLS, characters, play, whole
 from markup_rendering import FAMILIES, render
 
-from proxy.parsers import markers, parser
+from responses_gateway.parsers import markers, parser
 
 _CALLS = [("call", "get_weather", {"city": "Rome"}), ("call", "search", {"query": "x", "filters": {"tags": ["a"]}, "limit": 3})]
 _SCRAPS = list("\n a:=>{}[]()\"',;\\`<")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FAMILY = """
-from proxy.parsers.format import CallFormat, Family, JsonEnvelope, NameSign, ReasoningFormat, TemplateSign, ToolFormat
+from responses_gateway.parsers.format import CallFormat, Family, JsonEnvelope, NameSign
+from responses_gateway.parsers.format import ReasoningFormat, TemplateSign, ToolFormat
 
 CALL = CallFormat(opens=("<<call>>",), first=r"\\{", arguments=JsonEnvelope(), closes=("<</call>>",))
 FAMILY = Family(
@@ -22,8 +24,8 @@ FAMILY = Family(
 """
 PROGRAM = """
 import runpy
-from proxy.parsers import detect, markers, parser
-from proxy.wire.deltas import Reasoning, Text, ToolArguments, ToolCall
+from responses_gateway.parsers import detect, markers, parser
+from responses_gateway.wire.deltas import Reasoning, Text, ToolArguments, ToolCall
 
 text = '<<hm>>Hm.<</hm>>Look.<<call>>{"name": "f", "arguments": {}}<</call>>'
 expected = [Reasoning("Hm."), Text("Look."), ToolCall(0, "", "f"), ToolArguments(0, "{}")]
@@ -38,7 +40,10 @@ assert "| `madeup` | `<<hm>>` `<</hm>>` | `<<call>>`, JSON |" in page["_names"](
 
 
 def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(folder / "proxy")}
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def copy_with(folder: Path, **families: str) -> None:
@@ -46,7 +51,7 @@ def copy_with(folder: Path, **families: str) -> None:
     for name in ("proxy", "scripts"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name, code in families.items():
-        (folder / "proxy" / "parsers" / "families" / f"{name}.py").write_text(code, encoding="utf-8")
+        (folder / "proxy" / "responses_gateway" / "parsers" / "families" / f"{name}.py").write_text(code, encoding="utf-8")
 
 
 def test_a_file_is_all_that_a_family_takes(tmp_path: Path) -> None:
@@ -57,5 +62,5 @@ def test_a_file_is_all_that_a_family_takes(tmp_path: Path) -> None:
 
 def test_a_name_belongs_to_one_family(tmp_path: Path) -> None:
     copy_with(tmp_path, made_up=FAMILY, made_up_again=FAMILY)
-    done = run(tmp_path, "import proxy.parsers")
+    done = run(tmp_path, "import responses_gateway.parsers")
     assert "ValueError: two model families have the parser names madeup" in done.stderr

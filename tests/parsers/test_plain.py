@@ -8,8 +8,8 @@ import pytest
 import yaml
 from markup_outcome import HERE, TOOLS, Piece, at_random, characters, read_items
 
-from proxy.parsers import MarkupParser, parser
-from proxy.wire.deltas import Delta, Reasoning, Text
+from responses_gateway.parsers import MarkupParser, parser
+from responses_gateway.wire.deltas import Delta, Reasoning, Text
 
 FILES = sorted((HERE / "vectors").glob("*.yaml"))
 IDS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from markup_outcome import Outcome, Piece, agree, at_random, characters, halves, play, whole
 
-from proxy.parsers import MarkupParser, markers, parser
+from responses_gateway.parsers import MarkupParser, markers, parser
 
 SHARED = Path(__file__).parents[2] / ".." / "shared"
 STREAMS = SHARED / "streams"

@@ -6,8 +6,8 @@ import pytest
 from markup_outcome import TOOLS, agree, at_random, characters, play, whole
 from markup_rendering import FAMILIES, render
 
-from proxy.parsers import REASONING, detect, parser
-from proxy.parsers import TOOLS as TOOL_FORMATS
+from responses_gateway.parsers import REASONING, detect, parser
+from responses_gateway.parsers import TOOLS as TOOL_FORMATS
 
 
 @pytest.mark.parametrize("name", ["hermes3", "HERMES", "qwen"])

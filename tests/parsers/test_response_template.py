@@ -10,8 +10,8 @@ import pytest
 import yaml
 from markup_outcome import HERE, TOOLS, agree, at_random, characters, halves, play, whole
 
-from proxy.parsers.template import TemplateError, TemplateParser, load, opens_reasoning
-from proxy.wire.deltas import Reasoning, Text, ToolArguments
+from responses_gateway.parsers.template import TemplateError, TemplateParser, load, opens_reasoning
+from responses_gateway.wire.deltas import Reasoning, Text, ToolArguments
 
 TEMPLATES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "response_templates.yaml").read_text(encoding="utf-8"))
 CASES = [

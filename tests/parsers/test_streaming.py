@@ -9,8 +9,8 @@ import pytest
 from markup_outcome import TOOLS, agree, at_random, characters, play, read_items, whole
 from markup_rendering import FAMILIES, render
 
-from proxy.parsers import MarkupParser, parser
-from proxy.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall
+from responses_gateway.parsers import MarkupParser, parser
+from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall
 
 LONG = "A line of text with <b>tags</b>, \"quotes\" and 'more'.\n"
 

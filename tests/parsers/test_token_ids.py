@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from markup_outcome import TOOLS, Piece, play
 
-from proxy.parsers import MarkupParser, markers, parser
-from proxy.wire.deltas import Delta, Reasoning, Text, ToolArguments
+from responses_gateway.parsers import MarkupParser, markers, parser
+from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments
 
 IDS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}
 WORD = 99  # an ordinary token

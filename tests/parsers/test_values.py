@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.parsers.arguments.values import dumps, escape, given, obvious, typed, types_of
+from responses_gateway.parsers.arguments.values import dumps, escape, given, obvious, typed, types_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from markup_outcome import HERE, TOOLS, agree, at_random, characters, halves, play, whole
 
-from proxy.parsers import MarkupParser, parser
+from responses_gateway.parsers import MarkupParser, parser
 
 FILES = sorted((HERE / "vectors").glob("*.yaml"))
 FAMILIES: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FILES}

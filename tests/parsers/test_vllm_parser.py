@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from proxy.parsers.vllm import VllmMissing, VllmParser, VllmParsers, is_vllm, load
-from proxy.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall
+from responses_gateway.parsers.vllm import VllmMissing, VllmParser, VllmParsers, is_vllm, load
+from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall
 
 SCHEMAS = {"get_weather": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
@@ -285,5 +285,5 @@ def test_names_with_the_prefix_are_vllms() -> None:
 
 
 def test_vllm_is_not_imported_before_it_is_asked_for() -> None:
-    program = "import sys, proxy.parsers.vllm; sys.exit('vllm' in sys.modules)"
+    program = "import sys, responses_gateway.parsers.vllm; sys.exit('vllm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
+from responses_gateway.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
 from tests.server.running_gateway import Served, gateway
 from tests.waiting import PATIENCE
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.backend.transport.client import Backend
-from proxy.probing.autoconfiguration import Autoconfiguration
-from proxy.probing.prober import probe, probe_briefly
-from proxy.probing.profile import Profile
-from proxy.probing.recommend import recommended_settings, settings_to_apply
-from proxy.settings import Settings
-from proxy.simulator import DIALECTS, serving
+from responses_gateway.backend.transport.client import Backend
+from responses_gateway.probing.autoconfiguration import Autoconfiguration
+from responses_gateway.probing.prober import probe, probe_briefly
+from responses_gateway.probing.profile import Profile
+from responses_gateway.probing.recommend import recommended_settings, settings_to_apply
+from responses_gateway.settings import Settings
+from responses_gateway.simulator import DIALECTS, serving
 from tests.probing.simulated_backend import SimulatedBackend, adapted, settings_of
 from tests.server.running_gateway import gateway, post, run, until
 

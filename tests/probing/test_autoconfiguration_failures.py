@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.probing import autoconfiguration
-from proxy.simulator import serving
+from responses_gateway.probing import autoconfiguration
+from responses_gateway.simulator import serving
 from tests.probing.simulated_backend import SimulatedBackend, adapted, settings_of
 from tests.server.process.test_shutdown import program
 from tests.server.running_gateway import ask, gateway, post, run, until

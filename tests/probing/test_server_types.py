@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.backend.server_types import SERVER_TYPES, Server, server_of
-from proxy.probing.profile import Profile
-from proxy.probing.recommend import recommended_settings
-from proxy.settings import Settings
+from responses_gateway.backend.server_types import SERVER_TYPES, Server, server_of
+from responses_gateway.probing.profile import Profile
+from responses_gateway.probing.recommend import recommended_settings
+from responses_gateway.settings import Settings
 from tests.probing.simulated_backend import SimulatedBackend, adapted, settings_of
 from tests.server.running_gateway import post, run
 

@@ -117,7 +117,7 @@ def main(arguments: list[str]) -> int:
         print("\n".join(f"{setting.name}: {setting.program} {' '.join(setting.flags)}" for setting in SETTINGS))
         return 0 if args.list else 2
     signal.signal(signal.SIGTERM, _leave)
-    code = fingerprint((ROOT / "proxy").rglob("*.py"))
+    code = fingerprint((ROOT / "proxy" / "responses_gateway").rglob("*.py"))
     results = load(_KEPT, code) if args.continued else Results(code)
     with tempfile.TemporaryDirectory(prefix="real-servers-") as folder:
         run = Run(results, Path(folder), args.evidence)

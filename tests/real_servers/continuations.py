@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 import aiohttp
 
-from proxy.conformance.checker import check_stream
+from responses_gateway.conformance.checker import check_stream
 from tests.real_servers import codex
 from tests.real_servers.conversation import scenario
 from tests.real_servers.cutting_relay import Scissors, relay

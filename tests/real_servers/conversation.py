@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from proxy.conformance.checker import WARNINGS, check_stream, frames
+from responses_gateway.conformance.checker import WARNINGS, check_stream, frames
 from tests.real_servers.programs import Server
 from tests.real_servers.settings import Setting
 

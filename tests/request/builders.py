@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy.request import ChatRequest, Policy, support, translate
-from proxy.wire.errors import ApiError
-from proxy.wire.requests import parse_request
+from responses_gateway.request import ChatRequest, Policy, support, translate
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.requests import parse_request
 from tests.request.chat_rules import complaints
 
 Item = dict[str, Any]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from proxy.request import Policy
-from proxy.request.grammar.json_pattern import pattern_of
-from proxy.request.grammar.lark_reader import UnknownGrammar
-from proxy.request.grammar.regex import LONGEST_DEFINITION, regex_of
-from proxy.wire.tools import Grammar
+from responses_gateway.request import Policy
+from responses_gateway.request.grammar.json_pattern import pattern_of
+from responses_gateway.request.grammar.lark_reader import UnknownGrammar
+from responses_gateway.request.grammar.regex import LONGEST_DEFINITION, regex_of
+from responses_gateway.wire.tools import Grammar
 from tests.request.builders import chat_request, outcomes, refusal
 from tests.request.example_grammars import PATCHES, SCRIPTS
 

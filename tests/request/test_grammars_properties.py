@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from proxy.request.grammar.json_pattern import pattern_of
-from proxy.request.grammar.lark_reader import UnknownGrammar
-from proxy.request.grammar.regex import regex_of
-from proxy.wire.tools import Grammar
+from responses_gateway.request.grammar.json_pattern import pattern_of
+from responses_gateway.request.grammar.lark_reader import UnknownGrammar
+from responses_gateway.request.grammar.regex import regex_of
+from responses_gateway.wire.tools import Grammar
 
 re2 = pytest.importorskip("re2", reason="the extra `grammars` is not installed")
 lark = pytest.importorskip("lark", reason="the extra `grammars` is not installed")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 
-from proxy.request import Policy
-from proxy.wire.tools import ToolTarget
+from responses_gateway.request import Policy
+from responses_gateway.wire.tools import ToolTarget
 from tests.judges import openapi_errors
 from tests.request.builders import (
     Item,

@@ -15,8 +15,8 @@ from openai.types.responses.response_create_params import ResponseCreateParamsSt
 from openai.types.shared_params import Reasoning
 from typing_extensions import get_type_hints
 
-from proxy.request import Policy, support
-from proxy.wire.requests import ReasoningConfig, ResponsesRequest
+from responses_gateway.request import Policy, support
+from responses_gateway.wire.requests import ReasoningConfig, ResponsesRequest
 from tests.request.builders import Item, call, chat_request, function, messages, outcomes, output, refusal, user
 
 KNOWN = {(loss.kind, loss.name) for loss in support()}

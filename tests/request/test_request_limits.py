@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.request import Policy, translate
-from proxy.wire.errors import ApiError
-from proxy.wire.requests import parse_request
+from responses_gateway.request import Policy, translate
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.requests import parse_request
 
 FEW = Policy(max_input_items=3, max_tools=3)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.request import Loss, Policy, header_value, support
+from responses_gateway.request import Loss, Policy, header_value, support
 from tests.request.builders import Item, chat_request, function, refusal, user
 
 STRICT = Policy(strict=True)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from proxy.request.tools.file_search import read_file_search
-from proxy.request.tools.mcp import ConfiguredServer, McpAccess, read_mcp_tool, read_mcp_tools
-from proxy.request.tools.web_search import check_web_search
-from proxy.wire.errors import ApiError
-from proxy.wire.hosted import FileSearchRequest
-from proxy.wire.hosts.allowed_hosts import AllowedHosts
-from proxy.wire.mcp import ALL_TOOLS, ApprovalPolicy, ListedTool, McpServer, McpToolset, ToolFilter
+from responses_gateway.request.tools.file_search import read_file_search
+from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess, read_mcp_tool, read_mcp_tools
+from responses_gateway.request.tools.web_search import check_web_search
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.hosted import FileSearchRequest
+from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
+from responses_gateway.wire.mcp import ALL_TOOLS, ApprovalPolicy, ListedTool, McpServer, McpToolset, ToolFilter
 
 ACCESS = McpAccess(
     {

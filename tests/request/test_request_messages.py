@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.request import Policy
+from responses_gateway.request import Policy
 from tests.request.builders import (
     Item,
     assistant,

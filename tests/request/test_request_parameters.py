@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from proxy.request import Policy, translate
-from proxy.request.parameters.table import PARAMETERS, RESERVED, SAMPLING
-from proxy.request.tools.hosted_tools import HostedTools
-from proxy.wire.requests import ResponsesRequest, parse_request
+from responses_gateway.request import Policy, translate
+from responses_gateway.request.parameters.table import PARAMETERS, RESERVED, SAMPLING
+from responses_gateway.request.tools.hosted_tools import HostedTools
+from responses_gateway.wire.requests import ResponsesRequest, parse_request
 from tests.judges import DOCUMENT, openapi_errors
 from tests.request.builders import chat_request, function, outcomes, refusal, response_with
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.wire.errors import ApiError
-from proxy.wire.requests import MAX_DEPTH, ResponsesRequest, parse_request
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.requests import MAX_DEPTH, ResponsesRequest, parse_request
 
 
 def refusal(body: Any) -> ApiError:

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.request import ChatRequest, Policy, support, translate
-from proxy.request.input.calls import CALL_TYPES, OUTPUT_TYPES
-from proxy.request.input.item_reader import SILENT_ITEMS
-from proxy.wire.errors import ApiError
-from proxy.wire.requests import parse_request
+from responses_gateway.request import ChatRequest, Policy, support, translate
+from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES
+from responses_gateway.request.input.item_reader import SILENT_ITEMS
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.requests import parse_request
 from tests.request.chat_rules import complaints
 
 SUPPORTED = {(loss.kind, loss.name, loss.outcome) for loss in support()}

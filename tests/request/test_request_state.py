@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.request import Policy, translate
-from proxy.wire.errors import ApiError
-from proxy.wire.requests import parse_request
+from responses_gateway.request import Policy, translate
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.requests import parse_request
 
 KEEPS = Policy(stores_responses=True)
 STORED = [{"role": "user", "content": "one"}, {"type": "message", "role": "assistant", "content": "two"}]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from proxy.request import ChatRequest, Policy
-from proxy.wire.tools import CUSTOM_INPUT, ToolTarget
+from responses_gateway.request import ChatRequest, Policy
+from responses_gateway.wire.tools import CUSTOM_INPUT, ToolTarget
 from tests.request.builders import Item, call, chat_request, function, outcomes, output, refusal, user
 
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy import Translator
-from proxy.request import Policy, translate
-from proxy.request.tools.hosted_tools import HostedTools, OfferedTool
-from proxy.request.turns import RunCall, with_approved, with_turn
-from proxy.stream.items.hosted import HOSTED_ITEMS, CallOutcome, HostedOptions
-from proxy.stream.options import StreamOptions
-from proxy.wire.hosted import KeptResult
-from proxy.wire.requests import parse_request
+from responses_gateway import Translator
+from responses_gateway.request import Policy, translate
+from responses_gateway.request.tools.hosted_tools import HostedTools, OfferedTool
+from responses_gateway.request.turns import RunCall, with_approved, with_turn
+from responses_gateway.stream.items.hosted import HOSTED_ITEMS, CallOutcome, HostedOptions
+from responses_gateway.stream.options import StreamOptions
+from responses_gateway.wire.hosted import KeptResult
+from responses_gateway.wire.requests import parse_request
 from tests.stream.stream_player import calls_to_run, wants_turn
 
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.request import Policy, translate
-from proxy.wire.errors import ApiError
-from proxy.wire.hosts.public_urls import not_public
-from proxy.wire.requests import parse_request
+from responses_gateway.request import Policy, translate
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.hosts.public_urls import not_public
+from responses_gateway.wire.requests import parse_request
 
 DATA = "data:image/png;base64,iVBORw0KGgo="
 PUBLIC = [

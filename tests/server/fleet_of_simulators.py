@@ -10,8 +10,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
-from proxy.simulator.state import FAULT_COUNTS
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
+from responses_gateway.simulator.state import FAULT_COUNTS
 from tests.server.running_gateway import Answer, Served, gateway, post
 
 WEATHER = {

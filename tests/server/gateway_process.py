@@ -20,7 +20,7 @@ from tests.server.running_gateway import QUESTION, final_of, until
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-_MAIN = "from proxy.cli import main; raise SystemExit(main())"
+_MAIN = "from responses_gateway.cli import main; raise SystemExit(main())"
 
 
 @dataclass

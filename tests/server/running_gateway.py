@@ -21,13 +21,13 @@ import uvloop
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from proxy.conformance.checker import frames
-from proxy.server.app import create_app
-from proxy.server.http.connections import Runner, body_limit
-from proxy.server.lifespan import Parts, open_parts
-from proxy.settings import Settings
-from proxy.simulator import SimulatorOptions, serving
-from proxy.simulator import create_app as create_simulator
+from responses_gateway.conformance.checker import frames
+from responses_gateway.server.app import create_app
+from responses_gateway.server.http.connections import Runner, body_limit
+from responses_gateway.server.lifespan import Parts, open_parts
+from responses_gateway.settings import Settings
+from responses_gateway.simulator import SimulatorOptions, serving
+from responses_gateway.simulator import create_app as create_simulator
 from tests.judges import judge_stream
 from tests.waiting import PATIENCE, until
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from proxy.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
-from proxy.request.tools.mcp import ConfiguredServer
-from proxy.server.setup.mcp import mcp_access, open_mcp_servers
-from proxy.settings import Settings, SettingsError, describe
-from proxy.settings.load import load
-from proxy.wire.hosts.mcp_servers import server_complaint
-from proxy.wire.mcp import ALL_TOOLS, ApprovalPolicy, ToolFilter
+from responses_gateway.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
+from responses_gateway.request.tools.mcp import ConfiguredServer
+from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
+from responses_gateway.settings import Settings, SettingsError, describe
+from responses_gateway.settings.load import load
+from responses_gateway.wire.hosts.mcp_servers import server_complaint
+from responses_gateway.wire.mcp import ALL_TOOLS, ApprovalPolicy, ToolFilter
 
 ENVIRONMENT = {"PATH": "/bin", "TOKEN": "hunter2", "OTHER": "not for it"}
 FILE = """

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from proxy.wire.sse import SSEDecoder
+from responses_gateway.wire.sse import SSEDecoder
 
 WEATHER = {
     "type": "function",

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.simulator import SimulatorOptions, create_app, serving
+from responses_gateway.simulator import SimulatorOptions, create_app, serving
 from tests.simulator.chat_client import Ask, Reply, post
 
 

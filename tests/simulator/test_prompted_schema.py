@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator.chat_request import ChatRequest
-from proxy.simulator.scenarios import SCENARIOS, choose
-from proxy.simulator.script import Say
+from responses_gateway.simulator.chat_request import ChatRequest
+from responses_gateway.simulator.scenarios import SCENARIOS, choose
+from responses_gateway.simulator.script import Say
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 

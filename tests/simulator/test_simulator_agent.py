@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator.agent import agent, patch
-from proxy.simulator.chat_request import ChatRequest
-from proxy.simulator.script import CallTool, Say, Script, Think
+from responses_gateway.simulator.agent import agent, patch
+from responses_gateway.simulator.chat_request import ChatRequest
+from responses_gateway.simulator.script import CallTool, Say, Script, Think
 from tests.waiting import PATIENCE
 
 EXEC = ("exec_command", {"cmd": {"type": "string"}})

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
-from proxy.simulator.tokenizer import decode
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
+from responses_gateway.simulator.tokenizer import decode
 from tests.simulator.chat_client import WEATHER, Ask, Reply, post
 
 RAW = SimulatorOptions(dialect=DIALECTS["vllm-raw"])

@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
-from proxy.simulator.tokenizer import count, decode, encode, split
+from responses_gateway.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
+from responses_gateway.simulator.tokenizer import count, decode, encode, split
 from tests.simulator.chat_client import WEATHER, Ask, Reply, post
 
 STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"

@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
-from proxy.simulator.faults import Faults, parse_faults
-from proxy.simulator.playback import Player
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
+from responses_gateway.simulator.faults import Faults, parse_faults
+from responses_gateway.simulator.playback import Player
 from tests.simulator.chat_client import WEATHER, Ask, Reply, post
 from tests.waiting import PATIENCE
 

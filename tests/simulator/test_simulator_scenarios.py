@@ -9,10 +9,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from proxy.simulator.chat_request import ChatRequest, spoken_text
-from proxy.simulator.scenarios import SCENARIOS, choose
-from proxy.simulator.schema import example
-from proxy.simulator.script import CallTool, Say
+from responses_gateway.simulator.chat_request import ChatRequest, spoken_text
+from responses_gateway.simulator.scenarios import SCENARIOS, choose
+from responses_gateway.simulator.schema import example
+from responses_gateway.simulator.script import CallTool, Say
 from tests.simulator.chat_client import WEATHER, Ask
 
 CODEX = Path(__file__).parents[2] / ".." / "shared" / "codex" / "requests"

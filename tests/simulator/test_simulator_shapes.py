@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import DIALECTS, SimulatorOptions
-from proxy.wire.chat import decode_chunk
-from proxy.wire.sse import SSEDecoder
+from responses_gateway.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.wire.chat import decode_chunk
+from responses_gateway.wire.sse import SSEDecoder
 from tests.simulator.chat_client import WEATHER, Ask
 
 STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.state import Database, Sqlite, Store
+from responses_gateway.state import Database, Sqlite, Store
 from tests.state.database_servers import PostgresServer, RedisServer, postgres_running, redis_running
 
 
@@ -65,7 +65,7 @@ def new_database(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> C
     """Return a function that makes the database, not opened yet; always the same one, except for memory."""
     if kind.startswith("postgres"):
         url = request.getfixturevalue("postgres_url")
-        from proxy.state.postgres import Postgres  # noqa: PLC0415  (its driver is an extra)
+        from responses_gateway.state.postgres import Postgres  # noqa: PLC0415  (its driver is an extra)
 
         return lambda: Postgres(url)
     path = tmp_path / "state" / "responses.sqlite3" if kind.startswith("file") else None

@@ -20,7 +20,7 @@ import pytest
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
-    from proxy.state.redis import RedisLog
+    from responses_gateway.state.redis import RedisLog
 
 _USER = "postgres"
 
@@ -71,7 +71,7 @@ class RedisServer:
 
     def log(self) -> RedisLog:
         """Return a client of the server."""
-        from proxy.state.redis import RedisLog  # noqa: PLC0415  (its driver is an extra)
+        from responses_gateway.state.redis import RedisLog  # noqa: PLC0415  (its driver is an extra)
 
         return RedisLog(self.url)
 

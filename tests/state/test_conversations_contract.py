@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.state import Cursor, Database, HistorySpan, Store
+from responses_gateway.state import Cursor, Database, HistorySpan, Store
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 

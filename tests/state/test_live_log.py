@@ -11,10 +11,19 @@ from typing import Any
 
 import pytest
 
-from proxy.server.setup.store import open_store
-from proxy.settings import Settings
-from proxy.simulator import COUNTERS, DIALECTS, SimulatorOptions, create_app, serving
-from proxy.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, Sqlite, Store, StoreUnavailable
+from responses_gateway.server.setup.store import open_store
+from responses_gateway.settings import Settings
+from responses_gateway.simulator import COUNTERS, DIALECTS, SimulatorOptions, create_app, serving
+from responses_gateway.state import (
+    EventRow,
+    EventsUnavailable,
+    NewEvents,
+    ResponseRecord,
+    Running,
+    Sqlite,
+    Store,
+    StoreUnavailable,
+)
 from tests.judges import judge_stream
 from tests.server.generation.test_takeover import silence, stuck
 from tests.server.running_gateway import Served, ask, assert_error, events_of, gateway, post, run, until
@@ -246,7 +255,7 @@ def test_a_reader_waits_for_events(redis_server: RedisServer) -> None:
 def test_a_reader_that_is_too_far_behind_gets_everything_at_the_end(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.state.redis.MAX_PIECES", 10)
+    monkeypatch.setattr("responses_gateway.state.redis.MAX_PIECES", 10)
 
     async def test() -> None:
         store = Store(Sqlite(None), 1000.0, time.time, redis_server.log())

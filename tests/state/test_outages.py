@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
-from proxy.simulator.state import FAULT_COUNTS
-from proxy.state import Sqlite
-from proxy.state.interfaces import Sql
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
+from responses_gateway.simulator.state import FAULT_COUNTS
+from responses_gateway.state import Sqlite
+from responses_gateway.state.interfaces import Sql
 from tests.ports import free_port
 from tests.server.generation.test_takeover import stuck
 from tests.server.resources.test_websocket_resource import connect
@@ -118,7 +118,7 @@ def test_the_disk_is_full(tmp_path: Path) -> None:
 
 
 def test_the_file_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.state.sqlite.BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr("responses_gateway.state.sqlite.BUSY_TIMEOUT", 0.05)
 
     async def test() -> None:
         path = tmp_path / "x.sqlite3"
@@ -140,7 +140,7 @@ def test_the_file_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_gateway_stops_though_the_store_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.state.sqlite.BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr("responses_gateway.state.sqlite.BUSY_TIMEOUT", 0.05)
 
     async def test() -> None:
         path = tmp_path / "x.sqlite3"
@@ -207,7 +207,7 @@ def test_postgresql_is_restarted_while_a_response_is_taken_over(
     own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next gateway has claimed it, and waits for its backend, which comes last."""
-    monkeypatch.setattr("proxy.server.generation.background.takeover.TIMEOUT", PATIENCE)
+    monkeypatch.setattr("responses_gateway.server.generation.background.takeover.TIMEOUT", PATIENCE)
 
     async def test() -> None:
         port = free_port()
@@ -239,7 +239,7 @@ def test_postgresql_is_restarted_while_a_response_is_taken_over(
 
 def test_a_process_that_is_halted_in_a_transaction_stops_no_other(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its transaction is given up, and repeated when it goes on."""
-    postgres = pytest.importorskip("proxy.state.postgres")
+    postgres = pytest.importorskip("responses_gateway.state.postgres")
     monkeypatch.setattr(postgres, "IDLE_TIMEOUT", 0.5)
 
     async def test() -> None:

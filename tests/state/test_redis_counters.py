@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.state import CountersUnavailable, LimitRequest
+from responses_gateway.state import CountersUnavailable, LimitRequest
 from tests.server.running_gateway import run
 from tests.state.database_servers import RedisServer
 
 if TYPE_CHECKING:
-    from proxy.state.redis_counters import RedisCounters
+    from responses_gateway.state.redis_counters import RedisCounters
 
 REQUEST = LimitRequest("key 'alice'", 100, 1000, 3, 100.0, 1000.0, stale=False, tokens=0, running=1)
 
 
 @asynccontextmanager
 async def counters(server: RedisServer) -> AsyncIterator[RedisCounters]:
-    from proxy.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
+    from responses_gateway.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
 
     connected = RedisCounters(server.url)
     try:

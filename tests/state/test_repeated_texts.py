@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.background.lost import end_lost
-from proxy.state import Database, EventRow, NewEvents, ResponseRecord, Running, Sqlite, Store, repeated_texts
-from proxy.state.interfaces import Sql
-from proxy.state.schema import MIGRATIONS, SQLITE
+from responses_gateway.server.generation.background.lost import end_lost
+from responses_gateway.state import Database, EventRow, NewEvents, ResponseRecord, Running, Sqlite, Store, repeated_texts
+from responses_gateway.state.interfaces import Sql
+from responses_gateway.state.schema import MIGRATIONS, SQLITE
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import COUNTERS, create_app, serving
+from responses_gateway.simulator import COUNTERS, create_app, serving
 from tests.judges import judge_stream
 from tests.server.process.test_shutdown import program
 from tests.server.running_gateway import Served, ask, gateway, post, run, until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.state import Ages, Database, EventRow, Running, Sqlite, Store
+from responses_gateway.state import Ages, Database, EventRow, Running, Sqlite, Store
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 
@@ -171,7 +171,7 @@ def test_a_file_of_an_older_version_is_rewritten_once_and_shrinks(tmp_path: Path
 
 
 def test_a_large_file_of_an_older_version_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.state.sqlite.LARGEST_REWRITTEN", MIB)
+    monkeypatch.setattr("responses_gateway.state.sqlite.LARGEST_REWRITTEN", MIB)
     path = tmp_path / "x.sqlite3"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE other (x)")

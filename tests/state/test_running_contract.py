@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.background.lost import end_lost
-from proxy.state import Database, EventRow, NewEvents, Running, Store, StoreUnavailable
-from proxy.state.interfaces import Rows, Sql
+from responses_gateway.server.generation.background.lost import end_lost
+from responses_gateway.state import Database, EventRow, NewEvents, Running, Store, StoreUnavailable
+from responses_gateway.state.interfaces import Rows, Sql
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 

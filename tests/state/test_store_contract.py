@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.state import (
+from responses_gateway.state import (
     Cursor,
     Database,
     EventRow,
@@ -24,7 +24,7 @@ from proxy.state import (
     StoreUnavailable,
     recent,
 )
-from proxy.state.schema import MIGRATIONS
+from responses_gateway.state.schema import MIGRATIONS
 from tests.state.conftest import Clock, Opening
 
 USER = {"role": "user", "content": "hello"}

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from proxy.conformance.checker import frames
-from proxy.stream.lifecycle.needs import AnotherTurn, CallToRun, RunCalls
-from proxy.stream.options import STANDARD, Client, StreamOptions
-from proxy.stream.translator import Translator
-from proxy.wire.errors import ApiError
-from proxy.wire.tools import ToolTable, ToolTarget
+from responses_gateway.conformance.checker import frames
+from responses_gateway.stream.lifecycle.needs import AnotherTurn, CallToRun, RunCalls
+from responses_gateway.stream.options import STANDARD, Client, StreamOptions
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.tools import ToolTable, ToolTarget
 from tests.judges import judge_stream
 from tests.judges.streams import RESPONSE
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conformance.checker import check_stream
-from proxy.stream.stored.abandoned import FailedStream, fail_stream, with_status
-from proxy.stream.translator import Translator
-from proxy.wire.errors import server_error
+from responses_gateway.conformance.checker import check_stream
+from responses_gateway.stream.stored.abandoned import FailedStream, fail_stream, with_status
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import server_error
 from tests.judges import judge_stream
 from tests.stream.stream_player import DONE, arguments, call, chunk, events_of, new_translator, refuse, text, think
 from tests.stream.test_stream_properties import Delta, chunks, quick, scripts

@@ -13,24 +13,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy import parsers
-from proxy.server.generation.upstream.continuation import CutPoint, cut_of_parsed, cut_of_raw
-from proxy.server.generation.upstream.continuation_request import CannotContinue
-from proxy.simulator import DIALECTS, SimulatorOptions, create_app
-from proxy.simulator.answer import completion_plan, plan_answer
-from proxy.simulator.frames import Frames, build_frames
-from proxy.simulator.text_completions import completion_frames
-from proxy.simulator.tokenizer import decode, encode
-from proxy.stream.continuation.catch_up import CatchUp, Diverged
-from proxy.stream.continuation.join import Join, JoinPoint, join_at
-from proxy.stream.continuation.ledger import PartialAnswer
-from proxy.stream.options import StreamOptions
-from proxy.stream.reading.markup import Markup
-from proxy.stream.tape import Call, Tape
-from proxy.stream.translator import Translator
-from proxy.wire.deltas import Reasoning, Text, ToolArguments, ToolCall
-from proxy.wire.errors import server_error
-from proxy.wire.tools import ToolTable, ToolTarget
+from responses_gateway import parsers
+from responses_gateway.server.generation.upstream.continuation import CutPoint, cut_of_parsed, cut_of_raw
+from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app
+from responses_gateway.simulator.answer import completion_plan, plan_answer
+from responses_gateway.simulator.frames import Frames, build_frames
+from responses_gateway.simulator.text_completions import completion_frames
+from responses_gateway.simulator.tokenizer import decode, encode
+from responses_gateway.stream.continuation.catch_up import CatchUp, Diverged
+from responses_gateway.stream.continuation.join import Join, JoinPoint, join_at
+from responses_gateway.stream.continuation.ledger import PartialAnswer
+from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.stream.tape import Call, Tape
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.deltas import Reasoning, Text, ToolArguments, ToolCall
+from responses_gateway.wire.errors import server_error
+from responses_gateway.wire.tools import ToolTable, ToolTarget
 from tests.stream.stream_player import DONE, Play, chunk, event, finish, judged, options, text
 
 SCHEMA = {

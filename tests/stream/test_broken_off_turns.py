@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.conformance.checker import check_stream
-from proxy.simulator.chat_request import ChatRequest
-from proxy.simulator.scenarios import SCENARIOS
-from proxy.simulator.script import Say, Script, Think, call, script
-from proxy.simulator.tokenizer import encode
-from proxy.stream.continuation.catch_up import CatchUp, Diverged
-from proxy.stream.continuation.join import Join
-from proxy.stream.items.hosted import CallOutcome, HostedOptions
-from proxy.stream.translator import Translator
-from proxy.wire.deltas import Delta, Text, ToolArguments, ToolCall, ToolCallCut
-from proxy.wire.tools import ToolTable, ToolTarget
+from responses_gateway.conformance.checker import check_stream
+from responses_gateway.simulator.chat_request import ChatRequest
+from responses_gateway.simulator.scenarios import SCENARIOS
+from responses_gateway.simulator.script import Say, Script, Think, call, script
+from responses_gateway.simulator.tokenizer import encode
+from responses_gateway.stream.continuation.catch_up import CatchUp, Diverged
+from responses_gateway.stream.continuation.join import Join
+from responses_gateway.stream.items.hosted import CallOutcome, HostedOptions
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.deltas import Delta, Text, ToolArguments, ToolCall, ToolCallCut
+from responses_gateway.wire.tools import ToolTable, ToolTarget
 from tests.stream.stream_player import DONE, Play, calls_to_run, event, finish, judged, options, substance, text, wants_turn
 from tests.stream.stream_player import call as stream_call
 from tests.stream.test_broken_off_streams import FAMILIES, LOST, SCHEMAS, Servers, completion, continued, new_markup, reads

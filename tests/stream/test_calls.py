@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.stream.options import CODEX, STANDARD, Client
+from responses_gateway.stream.options import CODEX, STANDARD, Client
 from tests.stream.stream_player import Play, arguments, call, chunk, event, finish, play, text, think, tool
 
 

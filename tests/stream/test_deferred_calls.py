@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.stream.lifecycle.needs import Verdict
-from proxy.stream.options import CODEX, STANDARD, Client
-from proxy.stream.translator import Translator
-from proxy.wire.errors import ApiError, server_error
-from proxy.wire.tools import Grammar, ToolTarget
+from responses_gateway.stream.lifecycle.needs import Verdict
+from responses_gateway.stream.options import CODEX, STANDARD, Client
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.tools import Grammar, ToolTarget
 from tests.stream.stream_player import DONE, NOW, Play, arguments, call, events_of, finish, judged, options, text, think, usage
 
 GRAMMARS = {"patch": Grammar("regex", "[a-z]+")}
@@ -261,7 +261,7 @@ def test_the_grammar_of_a_tool_is_found_by_its_own_name() -> None:
 def test_a_defect_of_ours_ends_in_a_terminal_event(monkeypatch: pytest.MonkeyPatch) -> None:
     playing = new()
     data = playing.start() + playing.feed(call(0, "a", "patch", '{"input": "x"}') + finish() + DONE)
-    monkeypatch.setattr("proxy.stream.translator.close_judged", None)
+    monkeypatch.setattr("responses_gateway.stream.translator.close_judged", None)
     data += playing.judge(None)
     assert judged(data, playing).response["status"] == "failed"
     assert isinstance(playing.defect, TypeError)

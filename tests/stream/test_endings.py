@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.lifecycle import machine as lifecycle
-from proxy.stream.lifecycle.machine import Lifecycle, Row, Transition
-from proxy.stream.translator import Translator
-from proxy.wire.errors import ApiError, server_error
-from proxy.wire.sse import MOST_BUFFERED
+from responses_gateway.stream.lifecycle import machine as lifecycle
+from responses_gateway.stream.lifecycle.machine import Lifecycle, Row, Transition
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.sse import MOST_BUFFERED
 from tests.stream.stream_player import (
     DONE,
     NOW,

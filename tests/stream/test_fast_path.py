@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stream.answer.fast_path import learn, unquoted
-from proxy.stream.options import StreamOptions
-from proxy.stream.translator import Translator
+from responses_gateway.stream.answer.fast_path import learn, unquoted
+from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.translator import Translator
 
 TEXTS = st.lists(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8) | st.sampled_from(["\n", " ", '"', "\\"])

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy import parsers
-from proxy.stream.answer.fast_path import learn
-from proxy.stream.continuation.join import Join
-from proxy.stream.reading.markup import Markup
-from proxy.stream.translator import Translator
-from proxy.wire.errors import server_error
+from responses_gateway import parsers
+from responses_gateway.stream.answer.fast_path import learn
+from responses_gateway.stream.continuation.join import Join
+from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import server_error
 from tests.stream.stream_player import DONE, event, events_of, new_translator
 
 LOST = server_error("The connection to the backend broke in the middle of the answer.")
@@ -151,12 +151,12 @@ def continued(translator: Translator) -> Iterator[Standing]:
 
 def without_patterns() -> AbstractContextManager[Any]:
     """Have each chunk decoded, and those of one text that one read brought written as one."""
-    return mock.patch("proxy.stream.answer.fast_path.learn", return_value=None)
+    return mock.patch("responses_gateway.stream.answer.fast_path.learn", return_value=None)
 
 
 def without_fast_path() -> AbstractContextManager[Any]:
     """Have each chunk go through the reader and the table."""
-    return mock.patch("proxy.stream.answer.fast_path.FastPath.look_ahead")
+    return mock.patch("responses_gateway.stream.answer.fast_path.FastPath.look_ahead")
 
 
 def cut(stream: bytes, places: Sequence[float]) -> list[bytes]:
@@ -239,7 +239,7 @@ def test_usual_chunks_are_not_decoded(template: bytes, field: str, raw: bool, at
     sent = [written(template, field, f" {number}é", f"[{number}]") for number in range(100, 122)]
     for data in (FIRST, *sent[:2]):
         translator.feed(data)
-    with mock.patch("proxy.stream.answer.answer.decode_chunk", side_effect=AssertionError):
+    with mock.patch("responses_gateway.stream.answer.answer.decode_chunk", side_effect=AssertionError):
         for at in range(2, len(sent), at_once):
             assert b"\xc3\xa9" in translator.feed(b"".join(sent[at : at + at_once]))
         translator.feed(written(template, field, " fine.", "[122,123]"))

@@ -7,13 +7,13 @@ from itertools import count
 
 import pytest
 
-from proxy import parsers
-from proxy.parsers import template
-from proxy.stream.options import StreamOptions
-from proxy.stream.reading.leading_thought import LeadingThoughtDetector
-from proxy.stream.reading.markup import Markup
-from proxy.stream.translator import Translator
-from proxy.wire.tools import Grammar
+from responses_gateway import parsers
+from responses_gateway.parsers import template
+from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
+from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.tools import Grammar
 from tests.stream.stream_player import DONE, TOOLS, arguments, call, finish, text, think
 
 

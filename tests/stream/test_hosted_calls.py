@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.stream.items.hosted import (
+from responses_gateway.stream.items.hosted import (
     CODE_OUTPUTS,
     SEARCH_RESULTS,
     SEARCH_SOURCES,
@@ -20,12 +20,12 @@ from proxy.stream.items.hosted import (
     HostedOptions,
     ToolListing,
 )
-from proxy.stream.lifecycle.needs import CallToRun
-from proxy.stream.options import CODEX, STANDARD, Client
-from proxy.stream.reading.citations import CitedSource
-from proxy.stream.translator import Translator
-from proxy.wire.errors import ApiError, server_error
-from proxy.wire.tools import ToolTable, ToolTarget
+from responses_gateway.stream.lifecycle.needs import CallToRun
+from responses_gateway.stream.options import CODEX, STANDARD, Client
+from responses_gateway.stream.reading.citations import CitedSource
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.tools import ToolTable, ToolTarget
 from tests.stream.stream_player import (
     DONE,
     Play,

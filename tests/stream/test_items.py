@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.options import CODEX, STANDARD, recognise
+from responses_gateway.stream.options import CODEX, STANDARD, recognise
 from tests.stream.stream_player import arguments, call, chunk, event, finish, play, refuse, text, think
 
 ITEM = ["output_item.added", "output_item.done"]

@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 
-from proxy.stream.items.hosted import CallOutcome
-from proxy.stream.lifecycle import machine as lifecycle
-from proxy.stream.lifecycle.machine import TABLE, Guarded, State, Transition
-from proxy.wire import deltas
+from responses_gateway.stream.items.hosted import CallOutcome
+from responses_gateway.stream.lifecycle import machine as lifecycle
+from responses_gateway.stream.lifecycle.machine import TABLE, Guarded, State, Transition
+from responses_gateway.wire import deltas
 from scripts.lifecycle_diagram import BEGIN, END, TARGET, section, updated
 from tests.stream.stream_player import new_translator
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from proxy import parsers as formats
-from proxy.parsers import Parser
-from proxy.stream.options import CODEX
-from proxy.stream.reading.markup import Markup
-from proxy.wire.deltas import Delta, FinishReason
-from proxy.wire.errors import server_error
+from responses_gateway import parsers as formats
+from responses_gateway.parsers import Parser
+from responses_gateway.stream.options import CODEX
+from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.wire.deltas import Delta, FinishReason
+from responses_gateway.wire.errors import server_error
 from tests.stream.stream_player import Play, arguments, call, chunk, event, finish, play, refuse, text, think, usage
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from proxy import parsers as formats
-from proxy.stream.options import CODEX
-from proxy.stream.reading.markup import Markup
+from responses_gateway import parsers as formats
+from responses_gateway.stream.options import CODEX
+from responses_gateway.stream.reading.markup import Markup
 from tests.stream.stream_player import Play, Said, play, substance, translate
 from tests.stream.test_recorded_streams import Recording, ident, is_true, output_of, played, recordings
 

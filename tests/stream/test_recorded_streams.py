@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from proxy.stream.options import CODEX
+from responses_gateway.stream.options import CODEX
 from tests.stream.stream_player import Play, Said, play, substance, translate
 
 STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"

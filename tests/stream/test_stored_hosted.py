@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from proxy.conformance.checker import check_stream
-from proxy.stream.items.hosted import ApprovedCall, CallOutcome, HostedOptions, ToolListing
-from proxy.stream.stored.replay import replay
-from proxy.stream.translator import Translator
-from proxy.wire.errors import server_error
+from responses_gateway.conformance.checker import check_stream
+from responses_gateway.stream.items.hosted import ApprovedCall, CallOutcome, HostedOptions, ToolListing
+from responses_gateway.stream.stored.replay import replay
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import server_error
 from tests.stream.stream_player import Play, arguments, call, calls_to_run, events_of, finish, new_translator, text
 from tests.stream.test_abandoned_streams import ending, whole
 from tests.stream.test_hosted_calls import ALL, RIVERS, TOOLS, outcome_of, play_turns

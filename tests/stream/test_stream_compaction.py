@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from proxy.conformance.checker import check_stream
-from proxy.stream.options import StreamOptions
-from proxy.stream.translator import Translator
-from proxy.wire.errors import server_error
+from responses_gateway.conformance.checker import check_stream
+from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import server_error
 
 
 def chunk(finish: str | None = None, **delta: Any) -> bytes:

@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.conformance.checker import check_stream
-from proxy.stream.options import CODEX, STANDARD
-from proxy.wire.errors import server_error
+from responses_gateway.conformance.checker import check_stream
+from responses_gateway.stream.options import CODEX, STANDARD
+from responses_gateway.wire.errors import server_error
 from tests.stream.stream_player import (
     DONE,
     Said,

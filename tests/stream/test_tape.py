@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.stream import translator as translator_file
-from proxy.stream.continuation.join import JoinPoint
-from proxy.stream.items.hosted import CallOutcome, HostedOptions
-from proxy.stream.tape import METHODS, Call, MarkupOf, Tape, Unplayable
-from proxy.stream.translator import ApprovedCall, ToolListing, Translator
-from proxy.wire.errors import ApiError, server_error
-from proxy.wire.hosted import CitedSource
-from proxy.wire.tools import Grammar
+from responses_gateway.stream import translator as translator_file
+from responses_gateway.stream.continuation.join import JoinPoint
+from responses_gateway.stream.items.hosted import CallOutcome, HostedOptions
+from responses_gateway.stream.tape import METHODS, Call, MarkupOf, Tape, Unplayable
+from responses_gateway.stream.translator import ApprovedCall, ToolListing, Translator
+from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.hosted import CitedSource
+from responses_gateway.wire.tools import Grammar
 from tests.stream.stream_player import DONE, call, events_of, finish, options, text, think
 from tests.stream.test_broken_off_streams import new_markup
 from tests.stream.test_hosted_calls import TOOLS

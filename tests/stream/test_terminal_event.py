@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from proxy.conformance.checker import check_stream
-from proxy.stream.lifecycle.machine import Lifecycle
-from proxy.stream.lifecycle.needs import Verdict
-from proxy.stream.translator import Translator
-from proxy.wire.errors import server_error
-from proxy.wire.tools import Grammar
+from responses_gateway.conformance.checker import check_stream
+from responses_gateway.stream.lifecycle.machine import Lifecycle
+from responses_gateway.stream.lifecycle.needs import Verdict
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import server_error
+from responses_gateway.wire.tools import Grammar
 from tests.stream.stream_player import DONE, ECHO, call, chunk, events_of, finish, new_translator, text, think
 
 LOST = server_error("The connection broke.")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy import parsers
-from proxy.stream.reading.leading_thought import LeadingThoughtDetector
-from proxy.stream.reading.markup import Evidence, Markup
+from responses_gateway import parsers
+from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
+from responses_gateway.stream.reading.markup import Evidence, Markup
 from tests.stream.stream_player import (
     Play,
     arguments,

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from proxy.backend.tokenizer.tokenizers import ModelTokenizer
-from proxy.stream.tokens.meter import KINDS, Encode, TokenMeter
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
+from responses_gateway.stream.tokens.meter import KINDS, Encode, TokenMeter
 from tests.stream import vocabularies
 from tests.stream.vocabularies import PAGE, encoder
 
@@ -152,7 +152,7 @@ def test_totals_may_be_asked_for_in_the_middle() -> None:
 
 @pytest.mark.parametrize("kind", vocabularies.PREFIXED)
 def test_a_tokenizer_that_adds_a_space_is_off_by_a_few_at_most(kind: str) -> None:
-    """Measure a tokenizer with its prefix, which `proxy.backend.tokenizer.tokenizers` takes away."""
+    """Measure a tokenizer with its prefix, which `responses_gateway.backend.tokenizer.tokenizers` takes away."""
     encode = encoder(kind)
     text = "这是一个测试，模型的输出没有空格。" * 300
     assert len(encode(text)) <= counted(encode, pieces_of(text, [2])) <= len(encode(text)) * 1.01

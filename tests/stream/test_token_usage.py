@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.stream.tokens.counter import TokenCounter
-from proxy.wire.deltas import Usage
+from responses_gateway.stream.tokens.counter import TokenCounter
+from responses_gateway.wire.deltas import Usage
 from tests.stream.stream_player import DONE, arguments, call, event, finish, new_translator, play, text, think, usage
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.stream.options import CODEX
-from proxy.wire.json_text import CustomInput, JsonScanner, StringDecoder
-from proxy.wire.tools import ToolTarget
+from responses_gateway.stream.options import CODEX
+from responses_gateway.wire.json_text import CustomInput, JsonScanner, StringDecoder
+from responses_gateway.wire.tools import ToolTarget
 from tests.stream.stream_player import Play, arguments, call, finish, play, text
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n-print(\"old\")\n+print('\u00e9 \U0001f600 \\ / \t')\n*** End Patch\n"

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from proxy.request import ChatRequest, Policy, translate
-from proxy.simulator.schema import example
-from proxy.stream.options import CODEX
-from proxy.wire.requests import parse_request
+from responses_gateway.request import ChatRequest, Policy, translate
+from responses_gateway.simulator.schema import example
+from responses_gateway.stream.options import CODEX
+from responses_gateway.wire.requests import parse_request
 from tests.stream.stream_player import ECHO, call, finish, play
 
 Item = dict[str, Any]

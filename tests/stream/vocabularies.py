@@ -7,7 +7,7 @@ from functools import cache
 
 from tokenizers import Encoding, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from proxy.stream.tokens.meter import Encode
+from responses_gateway.stream.tokens.meter import Encode
 
 PAGE = [
     "The gateway stands between them and translates a live stream without ever telling a lie about it.",

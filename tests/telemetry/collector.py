@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from proxy.simulator import serving
+from responses_gateway.simulator import serving
 
 
 @dataclass

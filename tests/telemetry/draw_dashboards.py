@@ -23,7 +23,7 @@ from typing import Any
 
 import aiohttp
 
-from proxy.simulator.state import SimulatorOptions
+from responses_gateway.simulator.state import SimulatorOptions
 from tests.server.running_gateway import Served, simulated
 from tests.telemetry.prometheus import Prometheus, prometheus
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.telemetry.metrics import Metrics
+from responses_gateway.telemetry.metrics import Metrics
 from tests.server.gateway_process import program
 from tests.server.running_gateway import run
 from tests.telemetry.draw_dashboards import PICTURES, picture

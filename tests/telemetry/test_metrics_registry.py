@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client import Histogram
 
-from proxy.telemetry import registry
-from proxy.telemetry.registry import Registry
+from responses_gateway.telemetry import registry
+from responses_gateway.telemetry.registry import Registry
 
 BOUNDS = (0.1, 0.5, 1.0)
 

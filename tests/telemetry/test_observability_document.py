@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from proxy.settings.keys import hash_of
-from proxy.telemetry import logs
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.telemetry import logs
 from tests.server.fleet_of_simulators import ask, fleet
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.running_gateway import post, run, simulated

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.telemetry.multiprocess import Folder, forget
-from proxy.telemetry.registry import FOLDER_VARIABLE, text_of_all
+from responses_gateway.telemetry.multiprocess import Folder, forget
+from responses_gateway.telemetry.registry import FOLDER_VARIABLE, text_of_all
 
 _COUNT = """
 import sys
 from pathlib import Path
-from proxy.telemetry import multiprocess, registry
+from responses_gateway.telemetry import multiprocess, registry
 if sys.argv[3] == "public":
     from prometheus_client import values
     del values.MutexValue
 multiprocess.share(Path(sys.argv[1]), sys.argv[2])
-from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
+from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
 metrics = Metrics()
 metrics.requests.labels("m", "completed", "true").inc(3)
 metrics.in_flight.inc(2)

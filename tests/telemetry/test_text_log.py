@@ -6,7 +6,7 @@ import io
 import logging
 from datetime import UTC, datetime, timedelta
 
-from proxy.telemetry import logs
+from responses_gateway.telemetry import logs
 
 
 def test_routine_lines_wait_and_stand_before_later_ones() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.telemetry.tracing import trace_headers
+from responses_gateway.telemetry.tracing import trace_headers
 from tests.server.running_gateway import gateway, post, run
 from tests.server.scripted_backend import Backend, backend, streaming, text_stream
 

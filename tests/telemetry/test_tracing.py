@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.settings import SettingsError
-from proxy.settings.load import load
+from responses_gateway.settings import SettingsError
+from responses_gateway.settings.load import load
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.running_gateway import RawClient, ask, gateway, post, run, until
 from tests.server.scripted_backend import Backend, Connection, backend, chat_stream, refusing, streaming
@@ -244,7 +244,7 @@ def test_the_standard_variables_name_the_collector() -> None:
 def test_without_the_extra_the_gateway_says_what_to_install() -> None:
     script = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
-        "from proxy.cli import main\n"
+        "from responses_gateway.cli import main\n"
         "sys.exit(main(['serve', '--backend', 'http://127.0.0.1:9', '--port', '0', '--store', 'none',"
         " '--otel-endpoint', 'http://127.0.0.1:9']))"
     )
@@ -255,7 +255,7 @@ def test_without_the_extra_the_gateway_says_what_to_install() -> None:
 
 
 def test_nothing_of_opentelemetry_is_imported_for_those_who_do_not_want_it() -> None:
-    script = "import sys, proxy.server; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    script = "import sys, responses_gateway.server; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=PATIENCE).returncode == 0
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.wire.chat import MalformedChunk, decode_chunk
+from responses_gateway.wire.chat import MalformedChunk, decode_chunk
 
 
 def test_a_chunk_of_vllm() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.wire.errors import ApiError, in_client_terms, invalid_request, read_error, read_error_chunk, server_error
+from responses_gateway.wire.errors import ApiError, in_client_terms, invalid_request, read_error, read_error_chunk, server_error
 
 RECORDED = Path(__file__).parents[2] / ".." / "shared" / "streams" / "errors.txt"
 

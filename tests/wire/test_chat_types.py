@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.wire.chat import ChatUsage, Choice, MalformedChunk, decode_chunk
+from responses_gateway.wire.chat import ChatUsage, Choice, MalformedChunk, decode_chunk
 
 
 def choice_of(choice: dict[str, Any]) -> Choice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.wire.json_text import StringDecoder, json_object, read_object
+from responses_gateway.wire.json_text import StringDecoder, json_object, read_object
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire.sse import SSEDecoder, SSETooLong
+from responses_gateway.wire.sse import SSEDecoder, SSETooLong
 
 
 def decode(*pieces: bytes) -> list[bytes]:

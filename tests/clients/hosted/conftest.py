@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from proxy.simulator import SimulatorOptions, serving
+from responses_gateway.simulator import SimulatorOptions, serving
 from tests.clients.client_programs import Output, absence, run
 from tests.codex.servers import Background, Stage, open_stage
 from tests.hosted.mcp_peers import sdk_over_http

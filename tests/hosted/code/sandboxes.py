@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from proxy.hosted.code.container import ContainerLimits
-from proxy.hosted.code.runner import CodeOutcome, ContainerKey
-from proxy.hosted.code.sandbox import Sandbox, SandboxOptions
+from responses_gateway.hosted.code.container import ContainerLimits
+from responses_gateway.hosted.code.runner import CodeOutcome, ContainerKey
+from responses_gateway.hosted.code.sandbox import Sandbox, SandboxOptions
 from tests.waiting import PATIENCE
 
 PYTHON = Path(__file__).parents[3] / ".cache" / "sandbox" / "bin" / "python"

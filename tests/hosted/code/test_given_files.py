@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from proxy.hosted.code import given_files
-from proxy.hosted.code.given_files import read_files, safe_name, sent_files
-from proxy.request import translate
-from proxy.request.tools.hosted_tools import HostedTools
-from proxy.wire.requests import ResponsesRequest
+from responses_gateway.hosted.code import given_files
+from responses_gateway.hosted.code.given_files import read_files, safe_name, sent_files
+from responses_gateway.request import translate
+from responses_gateway.request.tools.hosted_tools import HostedTools
+from responses_gateway.wire.requests import ResponsesRequest
 from tests.hosted.code.sandboxes import KEY, execute, needs_sandbox, run, sandbox
 from tests.hosted.code.test_through_the_gateway import asking, containers, serving_code
 from tests.server.running_gateway import ask, post

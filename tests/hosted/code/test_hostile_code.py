@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.hosted.code.container import PROGRAM
+from responses_gateway.hosted.code.container import PROGRAM
 from tests.hosted.code.sandboxes import KEY, PYTHON, child_pid, execute, memory_status, needs_sandbox, run, sandbox, still_runs
 from tests.waiting import until
 

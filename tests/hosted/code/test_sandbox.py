@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.hosted.code.container import ContainerLimits, SandboxUnavailable
-from proxy.hosted.code.runner import ContainerKey
-from proxy.hosted.code.runtime_folder import RuntimeFolder
-from proxy.hosted.code.sandbox import Sandbox, SandboxOptions
-from proxy.hosted.interface import ToolFailure
+from responses_gateway.hosted.code.container import ContainerLimits, SandboxUnavailable
+from responses_gateway.hosted.code.runner import ContainerKey
+from responses_gateway.hosted.code.runtime_folder import RuntimeFolder
+from responses_gateway.hosted.code.sandbox import Sandbox, SandboxOptions
+from responses_gateway.hosted.interface import ToolFailure
 from tests.hosted.code.sandboxes import KEY, LOOPS, PYTHON, Loop, alive, child_pid, execute, needs_sandbox, run, sandbox
 from tests.waiting import until
 
@@ -215,10 +215,10 @@ def test_closing_ends_all_that_runs_and_removes_the_folder(loop: Loop, tmp_path:
 
 _PROGRAM = """
 import asyncio, sys
-from proxy.hosted.code.container import ContainerLimits
-from proxy.hosted.code.sandbox import SandboxOptions
-from proxy.hosted.code.runner import ContainerKey
-from proxy.hosted.code.sandbox import Sandbox
+from responses_gateway.hosted.code.container import ContainerLimits
+from responses_gateway.hosted.code.sandbox import SandboxOptions
+from responses_gateway.hosted.code.runner import ContainerKey
+from responses_gateway.hosted.code.sandbox import Sandbox
 
 async def main():
     box = Sandbox(SandboxOptions("test", sys.argv[1], ContainerLimits(timeout=3600), 1, 3600))
@@ -234,7 +234,7 @@ asyncio.run(main())
 
 @needs_sandbox
 def test_nothing_is_left_of_a_gateway_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join([str(ROOT / "proxy"), str(ROOT)])}
     command = [sys.executable, "-c", _PROGRAM, str(PYTHON)]
 
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as gateway:

@@ -12,10 +12,10 @@ from typing import Any
 
 import psutil
 
-from proxy.hosted.code.container import ContainerLimits
-from proxy.hosted.code.sandbox import SandboxOptions
-from proxy.hosted.code.worker_sandbox import WorkerSandbox
-from proxy.simulator import serving
+from responses_gateway.hosted.code.container import ContainerLimits
+from responses_gateway.hosted.code.sandbox import SandboxOptions
+from responses_gateway.hosted.code.worker_sandbox import WorkerSandbox
+from responses_gateway.simulator import serving
 from tests.hosted.code.sandboxes import KEY, PYTHON, needs_sandbox
 from tests.hosted.code.test_through_the_gateway import asking, model
 from tests.server.gateway_process import Program, program
@@ -58,7 +58,11 @@ def processes_of(running: Program) -> set[psutil.Process]:
 
 def sandbox_processes(running: Program) -> list[psutil.Process]:
     """Return the processes that have the containers: there should be one."""
-    return [each for each in processes_of(running) if lives(each) and "proxy.hosted.code.sandbox_process" in each.cmdline()]
+    return [
+        each
+        for each in processes_of(running)
+        if lives(each) and "responses_gateway.hosted.code.sandbox_process" in each.cmdline()
+    ]
 
 
 def lives(process: psutil.Process) -> bool:

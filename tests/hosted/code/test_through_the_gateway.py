@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from proxy.hosted.code.container import Container
-from proxy.simulator import serving
+from responses_gateway.hosted.code.container import Container
+from responses_gateway.simulator import serving
 from tests.hosted.code.sandboxes import PYTHON, alive, needs_sandbox
 from tests.server.running_gateway import RawClient, Served, assert_error, gateway, post, run
 from tests.server.scripted_backend import chunk

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from openai.types.responses import ResponseCodeInterpreterToolCall
 
-from proxy.hosted.code.runner import CodeOutcome, ContainerKey, McpRunner
-from proxy.hosted.code.tool import CodeInterpreter, DeclaredContainer, read_container
-from proxy.hosted.interface import ToolFailure
-from proxy.hosted.result_text import plain_text
-from proxy.wire.errors import ApiError
+from responses_gateway.hosted.code.runner import CodeOutcome, ContainerKey, McpRunner
+from responses_gateway.hosted.code.tool import CodeInterpreter, DeclaredContainer, read_container
+from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.result_text import plain_text
+from responses_gateway.wire.errors import ApiError
 from tests.hosted.code.sandboxes import KEY, run
 
 

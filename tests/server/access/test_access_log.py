@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from proxy.settings.keys import hash_of
-from proxy.telemetry import logs
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.telemetry import logs
 from tests.log_lines import Line, log_lines
 from tests.server.running_gateway import RawClient, Reachable, ask, post, run, simulated, until
 

@@ -13,12 +13,12 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from proxy.server.app import create_app as create_gateway
-from proxy.server.lifespan import open_parts
-from proxy.settings import Settings
-from proxy.settings.keys import hash_of
-from proxy.simulator import RECEIVED, create_app, serving
-from proxy.telemetry import logs
+from responses_gateway.server.app import create_app as create_gateway
+from responses_gateway.server.lifespan import open_parts
+from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.simulator import RECEIVED, create_app, serving
+from responses_gateway.telemetry import logs
 from tests.server.running_gateway import LOOPS, Answer, Served, ask, assert_error, gateway, post, run, simulated, until
 from tests.server.scripted_backend import answering, backend
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
-from proxy.settings.keys import hash_of
+from responses_gateway.settings.keys import hash_of
 from tests.server.running_gateway import Served, ask, assert_error, post, run, simulated
 
 KEY = "rp_alice-0123456789"

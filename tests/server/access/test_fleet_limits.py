@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.server.access import fleet
-from proxy.settings.keys import hash_of
-from proxy.simulator import create_app, serving
+from responses_gateway.server.access import fleet
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.simulator import create_app, serving
 from tests.server.gateway_process import Program, fresh_connections, program
 from tests.server.running_gateway import QUESTION, Answer, Served, gateway, post, run, until
 from tests.state.database_servers import RedisServer, redis_running
@@ -35,7 +35,7 @@ def redis_server() -> Iterator[RedisServer]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let gateways hear of each other often, and wait for a Redis that a busy machine makes slow."""
-    redis_counters = pytest.importorskip("proxy.state.redis_counters", reason="the Redis driver is not installed")
+    redis_counters = pytest.importorskip("responses_gateway.state.redis_counters", reason="the Redis driver is not installed")
     monkeypatch.setattr(fleet, "RENEWAL", 0.1)
     monkeypatch.setattr(redis_counters, "TIMEOUT", PATIENCE)
 
@@ -152,7 +152,7 @@ def test_what_runs_at_the_same_time_counts_together(redis_server: RedisServer) -
 
 
 def test_a_request_costs_one_round_trip_and_a_token_none(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from proxy.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
+    from responses_gateway.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
 
     calls: Counter[str] = Counter()
 
@@ -231,7 +231,7 @@ def test_a_gateway_starts_without_redis_and_joins_later(redis_server: RedisServe
 def test_a_redis_that_hangs_delays_one_request_and_stops_none(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from proxy.state import redis_counters  # noqa: PLC0415  (its driver is an extra)
+    from responses_gateway.state import redis_counters  # noqa: PLC0415  (its driver is an extra)
 
     monkeypatch.setattr(redis_counters, "TIMEOUT", 0.5)
 
@@ -249,8 +249,8 @@ def test_a_redis_that_hangs_delays_one_request_and_stops_none(
 def test_what_ran_in_a_gateway_that_died_is_free_when_its_lease_ends(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from proxy.state import LimitRequest  # noqa: PLC0415
-    from proxy.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
+    from responses_gateway.state import LimitRequest  # noqa: PLC0415
+    from responses_gateway.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
 
     async def test() -> None:
         async with replicas(redis_server, 1, concurrent_requests=2) as (one,):

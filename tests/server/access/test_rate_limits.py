@@ -11,10 +11,10 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from proxy.server.access.rate_limits import MAX_ADDRESSES, RateLimits
-from proxy.settings import Settings
-from proxy.settings.keys import hash_of
-from proxy.telemetry.metrics import Metrics
+from responses_gateway.server.access.rate_limits import MAX_ADDRESSES, RateLimits
+from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.telemetry.metrics import Metrics
 from tests.server.running_gateway import Answer, RawClient, ask, assert_error, gateway, post, run, simulated, until
 
 KEY = "rp_alice-0123456789"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.server.access.relayed_usage import UsageMeter
+from responses_gateway.server.access.relayed_usage import UsageMeter
 from tests.server.running_gateway import ask, gateway, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, chunk
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from proxy.server.access.counter_table import SharedRow, Table, create
-from proxy.server.access.rate_limits import RateLimits
-from proxy.settings import Settings
-from proxy.settings.keys import ApiKey, hash_of
-from proxy.state import Verdict
-from proxy.telemetry.metrics import Metrics
-from proxy.wire.errors import ApiError
+from responses_gateway.server.access.counter_table import SharedRow, Table, create
+from responses_gateway.server.access.rate_limits import RateLimits
+from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import ApiKey, hash_of
+from responses_gateway.state import Verdict
+from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.wire.errors import ApiError
 
 _HOLD = """
 import sys, time
 from pathlib import Path
-from proxy.server.access.counter_table import SharedRow, Table
+from responses_gateway.server.access.counter_table import SharedRow, Table
 with SharedRow(Table(Path(sys.argv[1]), 1), "key alice") as row:
     row.add(1)
     print("held", flush=True)

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.server.custom_tools.grammar_check import compiled_regex
-from proxy.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.server.custom_tools.grammar_check import compiled_regex
+from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from tests.request.example_grammars import PATCHES
 from tests.server.running_gateway import RawClient, Served, events_of, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, Play, backend, call, chunk, streaming
@@ -81,7 +81,7 @@ def test_nothing_is_judged_where_grammars_are_off() -> None:
 
 def test_without_the_extra_nothing_is_judged_and_nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
-    monkeypatch.setattr("proxy.server.custom_tools.grammar_check.compiled_regex", compiled_regex.__wrapped__)
+    monkeypatch.setattr("responses_gateway.server.custom_tools.grammar_check.compiled_regex", compiled_regex.__wrapped__)
 
     async def test() -> None:
         async with simulated(repair_custom_tools="once") as served:

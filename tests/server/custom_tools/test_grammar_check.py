@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from proxy.server.custom_tools.grammar_check import LONGEST_INPUT, GrammarChecker
-from proxy.wire.tools import Grammar
+from responses_gateway.server.custom_tools.grammar_check import LONGEST_INPUT, GrammarChecker
+from responses_gateway.wire.tools import Grammar
 from tests.request.example_grammars import PATCHES
 from tests.server.running_gateway import run
 
@@ -69,7 +69,7 @@ def test_a_verdict_says_what_is_wrong() -> None:
 
 def test_a_hostile_grammar_is_given_up_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use a terminal that takes Python's regular expressions for ever, in a recursive grammar: only a process can be ended."""
-    monkeypatch.setattr("proxy.server.custom_tools.grammar_check.CHECK_TIMEOUT", 2.0)
+    monkeypatch.setattr("responses_gateway.server.custom_tools.grammar_check.CHECK_TIMEOUT", 2.0)
     hostile = Grammar("lark", 'start: a*\na: "(" a ")" | /(x+x+)+y/')
 
     async def test() -> None:

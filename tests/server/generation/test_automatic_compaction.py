@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import COUNTERS, RECEIVED, create_app, serving
+from responses_gateway.simulator import COUNTERS, RECEIVED, create_app, serving
 from tests.judges import judge_stream
 from tests.server.resources.test_input_tokens import TEMPLATE
 from tests.server.resources.test_websocket_resource import connect

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import SimulatorOptions
+from responses_gateway.simulator import SimulatorOptions
 from tests.server.running_gateway import LOOPS, Answer, ask, assert_error, gateway, post, run, simulated, until
 from tests.server.scripted_backend import (
     CLOSED_HEAD,

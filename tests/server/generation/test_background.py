@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.responses import Creation
-from proxy.simulator import COUNTERS, create_app, serving
+from responses_gateway.server.generation.responses import Creation
+from responses_gateway.simulator import COUNTERS, create_app, serving
 from tests.judges import judge_stream
 from tests.server.process.test_shutdown import program
 from tests.server.running_gateway import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from proxy.backend.served_models import Route
-from proxy.server.generation.upstream.chat_call import ChatCall
+from responses_gateway.backend.served_models import Route
+from responses_gateway.server.generation.upstream.chat_call import ChatCall
 
 
 def test_a_call_with_another_body_is_encoded_anew_and_goes_the_same_way() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.backend.tokenizer.tokenizers import ModelTokenizer
-from proxy.request import Policy
-from proxy.server.generation.parser_choice.choice import ParserChoice
-from proxy.server.generation.parser_choice.settings import check_tokenizer
-from proxy.settings import Settings
-from proxy.wire.deltas import Reasoning, Text
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
+from responses_gateway.request import Policy
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.server.generation.parser_choice.settings import check_tokenizer
+from responses_gateway.settings import Settings
+from responses_gateway.wire.deltas import Reasoning, Text
 from tests.server.generation.test_raw_backends import WEATHER
 from tests.server.generation.test_token_counts import model_folder
 from tests.server.running_gateway import gateway, post, run

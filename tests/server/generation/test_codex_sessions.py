@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.preparation.codex_sessions import REVIEW_MODEL, CodexSessions
-from proxy.simulator import SimulatorOptions
-from proxy.wire.requests import ResponsesRequest
+from responses_gateway.server.generation.preparation.codex_sessions import REVIEW_MODEL, CodexSessions
+from responses_gateway.simulator import SimulatorOptions
+from responses_gateway.wire.requests import ResponsesRequest
 from tests.server.running_gateway import Answer, Reachable, assert_error, post, run, simulated
 
 

@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.backend.served_models import Route
-from proxy.simulator import create_app, serving
-from proxy.stream.continuation.catch_up import Diverged
-from proxy.stream.continuation.join import Join
-from proxy.wire.chat import Chunk
+from responses_gateway.backend.served_models import Route
+from responses_gateway.simulator import create_app, serving
+from responses_gateway.stream.continuation.catch_up import Diverged
+from responses_gateway.stream.continuation.join import Join
+from responses_gateway.wire.chat import Chunk
 from tests.judges import judge_stream
 from tests.server.fleet_of_simulators import READINGS, WEATHER, ask, fleet, said
 from tests.server.running_gateway import gateway, post, run, until

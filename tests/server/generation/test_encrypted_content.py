@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.preparation.encrypted_content import Encryption
-from proxy.simulator import RECEIVED, create_app, serving
-from proxy.wire.errors import ApiError
+from responses_gateway.server.generation.preparation.encrypted_content import Encryption
+from responses_gateway.simulator import RECEIVED, create_app, serving
+from responses_gateway.wire.errors import ApiError
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated
 
 KEY = {"Authorization": "Bearer key-a"}

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from proxy.server.generation.background.event_log import EventLog
-from proxy.state import EventRow, NewEvents, ResponseRecord, Store, StoreUnavailable
+from responses_gateway.server.generation.background.event_log import EventLog
+from responses_gateway.state import EventRow, NewEvents, ResponseRecord, Store, StoreUnavailable
 from tests.server.running_gateway import run, until
 
 pytestmark = pytest.mark.usefixtures("fast")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("fast")
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.generation.background.event_log.RETRY", 0.001)
+    monkeypatch.setattr("responses_gateway.server.generation.background.event_log.RETRY", 0.001)
 
 
 class Stream:

@@ -7,10 +7,10 @@ from itertools import count
 import msgspec
 import pytest
 
-from proxy.server.generation.parser_choice.choice import AnswerStart
-from proxy.server.generation.preparation.journal import Journal, ResponseStart, ResumedResponse, UnreadableJournal
-from proxy.stream.tape import Call, Tape
-from proxy.stream.translator import Translator
+from responses_gateway.server.generation.parser_choice.choice import AnswerStart
+from responses_gateway.server.generation.preparation.journal import Journal, ResponseStart, ResumedResponse, UnreadableJournal
+from responses_gateway.stream.tape import Call, Tape
+from responses_gateway.stream.translator import Translator
 from tests.stream.stream_player import finish, options, text
 
 BEGINNING = ResponseStart(b"{}", "req_1", {}, 5.0, AnswerStart(), b"digest")

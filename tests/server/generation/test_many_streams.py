@@ -9,7 +9,7 @@ import aiohttp
 import psutil
 import pytest
 
-from proxy.conformance.checker import check_stream
+from responses_gateway.conformance.checker import check_stream
 from tests.judges import judge_stream
 from tests.server.running_gateway import LOOPS, QUESTION, Served, events_of, run, simulated
 

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 from openai import AsyncOpenAI
 
-from proxy.cli import main
-from proxy.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
+from responses_gateway.cli import main
+from responses_gateway.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
 from tests.server import scripted_backend
 from tests.server.running_gateway import Served, assert_error, gateway, post, run
 from tests.server.scripted_backend import Connection, backend, streaming, text_stream

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from proxy.server.generation.request_log import recent_requests
-from proxy.server.generation.request_log.recent_requests import INTERVAL, RecentRequests, RequestSummary
-from proxy.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
+from responses_gateway.server.generation.request_log import recent_requests
+from responses_gateway.server.generation.request_log.recent_requests import INTERVAL, RecentRequests, RequestSummary
+from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 
 NO_GAPS = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
 

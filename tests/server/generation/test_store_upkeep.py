@@ -6,9 +6,9 @@ import asyncio
 
 from prometheus_client import generate_latest
 
-from proxy.server.generation.background.store_upkeep import StoreUpkeep
-from proxy.state import Sqlite, Store
-from proxy.telemetry.metrics import Metrics
+from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
+from responses_gateway.state import Sqlite, Store
+from responses_gateway.telemetry.metrics import Metrics
 from tests.server.running_gateway import until
 from tests.state.conftest import Clock
 from tests.state.test_retention import MIB, fill

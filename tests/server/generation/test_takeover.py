@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from proxy.server.custom_tools.repair import InputRepair
-from proxy.simulator import DIALECTS, SimulatorOptions, create_app, serving
-from proxy.simulator.state import FAULT_COUNTS
-from proxy.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, StoreUnavailable
-from proxy.stream.reading.leading_thought import MarkupOf
-from proxy.stream.tape import Call, Tape
-from proxy.stream.translator import Translator
+from responses_gateway.server.custom_tools.repair import InputRepair
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
+from responses_gateway.simulator.state import FAULT_COUNTS
+from responses_gateway.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, StoreUnavailable
+from responses_gateway.stream.reading.leading_thought import MarkupOf
+from responses_gateway.stream.tape import Call, Tape
+from responses_gateway.stream.translator import Translator
 from tests.judges import judge_stream
 from tests.ports import free_port
 from tests.request.example_grammars import PATCHES
@@ -340,7 +340,7 @@ def test_a_gateway_that_would_say_something_else_ends_it(reason: str, settings: 
 
 def test_a_long_journal_is_repeated_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other streams get their turn after each slice, and no slice has most of the events."""
-    monkeypatch.setattr("proxy.server.generation.background.takeover.SLICE", 0.0)
+    monkeypatch.setattr("responses_gateway.server.generation.background.takeover.SLICE", 0.0)
     slices: list[int] = []
     turns: list[int] = []  # the slices after which others had their turn
     play = Tape.play
@@ -426,7 +426,7 @@ def test_the_store_fails_while_a_response_is_taken_over(
             assert judge_stream(await streamed(other, name)) == []
             await one.parts.pool.close()
 
-    monkeypatch.setattr("proxy.server.generation.background.takeover.RETRY", 0.01)
+    monkeypatch.setattr("responses_gateway.server.generation.background.takeover.RETRY", 0.01)
     run(test())
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.parsers import PromptEnd
-from proxy.probing.known_models import KnownModel
+from responses_gateway.parsers import PromptEnd
+from responses_gateway.probing.known_models import KnownModel
 from tests.probing.conftest import lines as lines  # noqa: PLC0414  (a fixture)
 from tests.probing.simulated_backend import SimulatedBackend, adapted
 from tests.server.running_gateway import Served, gateway, post, run, until

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from proxy import parsers as formats
-from proxy.parsers import vllm as vllm_parser
-from proxy.request import Policy
-from proxy.server.generation.parser_choice.choice import ParserChoice
-from proxy.server.generation.parser_choice.settings import load_vllm_parsers
-from proxy.settings import Settings
+from responses_gateway import parsers as formats
+from responses_gateway.parsers import vllm as vllm_parser
+from responses_gateway.request import Policy
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.server.generation.parser_choice.settings import load_vllm_parsers
+from responses_gateway.settings import Settings
 from tests.server.generation.test_raw_backends import RAW, WEATHER, received, served
 from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import ask, gateway, post, run, until

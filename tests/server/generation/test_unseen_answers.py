@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from tests.probing.simulated_backend import SimulatedBackend, adapted
 from tests.server.running_gateway import post, run, simulated
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.conformance.checker import check_stream
+from responses_gateway.conformance.checker import check_stream
 from tests.log_lines import Line, log_lines
 from tests.server.gateway_process import program
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
@@ -23,7 +23,7 @@ from tests.server.scripted_backend import HEAD, Backend, Connection, backend
 ADD = ("docs__add", {"a": 1, "b": 2})
 WAIT = calls(("docs__wait_for_ever", {}))
 # For a gateway that sooner takes another one for dead that gives no sign of life: 15 seconds by default.
-_SHORTER = "import proxy.server.generation.background.runner as runner; runner.SILENCE = 2.0"
+_SHORTER = "import responses_gateway.server.generation.background.runner as runner; runner.SILENCE = 2.0"
 
 
 def is_question(connection: Connection) -> bool:

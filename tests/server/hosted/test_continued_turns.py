@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.conformance.checker import check_stream
+from responses_gateway.conformance.checker import check_stream
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
 from tests.server.fleet_of_simulators import fleet, said
 from tests.server.running_gateway import Answer, Served, ask, post, run

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.responses import Creation
+from responses_gateway.server.generation.responses import Creation
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import Served, ask, assert_error, post, run, until

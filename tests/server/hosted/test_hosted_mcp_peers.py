@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.settings.keys import hash_of
+from responses_gateway.settings.keys import hash_of
 from tests.hosted.mcp_peers import Peer, never, peer, tool
 from tests.server.hosted.model import calls, model, says
 from tests.server.running_gateway import assert_error, post, run

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.settings.keys import hash_of
+from responses_gateway.settings.keys import hash_of
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
 from tests.server.hosted.model import DOCS, Model, calls, model, says
 from tests.server.running_gateway import Served, ask, post, run, simulated

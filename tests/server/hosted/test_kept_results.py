@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.commands.replay import replay
-from proxy.server.recording.recorder import PATTERN
-from proxy.settings.keys import hash_of
+from responses_gateway.commands.replay import replay
+from responses_gateway.server.recording.recorder import PATTERN
+from responses_gateway.settings.keys import hash_of
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.hosted.test_hosted_mcp import kinds
 from tests.server.hosted.test_hosted_web import SEARCH, results, web_of

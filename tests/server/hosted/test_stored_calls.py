@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.commands.replay import replay
-from proxy.server.recording.recorder import PATTERN
+from responses_gateway.commands.replay import replay
+from responses_gateway.server.recording.recorder import PATTERN
 from tests.judges import judge_stream
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.hosted.test_hosted_mcp import kinds, runs_tools

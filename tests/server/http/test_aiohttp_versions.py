@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 from aiohttp.client_proto import ResponseHandler
 
-from proxy.backend.transport import aiohttp_internals as client_internals
-from proxy.server.http import aiohttp_internals as server_internals
+from responses_gateway.backend.transport import aiohttp_internals as client_internals
+from responses_gateway.server.http import aiohttp_internals as server_internals
 from tests.server.running_gateway import RawClient, post, run, simulated
 
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.wire import unpacking
-from proxy.wire.unpacking import DamagedBodyError, Unpacker
+from responses_gateway.wire import unpacking
+from responses_gateway.wire.unpacking import DamagedBodyError, Unpacker
 from tests.server.running_gateway import QUESTION, RawClient, Served, ask, assert_error, body_of, post, run, simulated, until
 from tests.waiting import PATIENCE
 

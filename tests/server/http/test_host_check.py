@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy.server.http.host_check import HostCheck
-from proxy.settings import Settings, SettingsError
-from proxy.wire.errors import ApiError
+from responses_gateway.server.http.host_check import HostCheck
+from responses_gateway.settings import Settings, SettingsError
+from responses_gateway.wire.errors import ApiError
 from tests.server.running_gateway import RawClient, Served, run, simulated
 
 QUESTION = b'{"model": "simulator", "input": "scenario: plain", "stream": false}'

@@ -15,12 +15,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.server.app import create_app as create_gateway
-from proxy.server.http.connections import Runner
-from proxy.server.lifespan import open_parts
-from proxy.settings import Settings
-from proxy.simulator import create_app, serving
-from proxy.wire.requests import MAX_VALUES, ResponsesRequest
+from responses_gateway.server.app import create_app as create_gateway
+from responses_gateway.server.http.connections import Runner
+from responses_gateway.server.lifespan import open_parts
+from responses_gateway.settings import Settings
+from responses_gateway.simulator import create_app, serving
+from responses_gateway.wire.requests import MAX_VALUES, ResponsesRequest
 from tests.server.running_gateway import (
     LOOPS,
     Answer,

@@ -10,7 +10,7 @@ import zlib
 
 import pytest
 
-from proxy.simulator import RECEIVED, SimulatorOptions, create_app, serving
+from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
 from tests.server.running_gateway import (
     LOOPS,
     QUESTION,

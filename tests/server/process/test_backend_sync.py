@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.backend.served_models import BackendSpec
-from proxy.parsers import PromptEnd
-from proxy.probing.known_models import KnownModel
-from proxy.server.lifespan import Parts, open_parts
-from proxy.server.process.backend_state import (
+from responses_gateway.backend.served_models import BackendSpec
+from responses_gateway.parsers import PromptEnd
+from responses_gateway.probing.known_models import KnownModel
+from responses_gateway.server.lifespan import Parts, open_parts
+from responses_gateway.server.process.backend_state import (
     AUTOCONFIGURE,
     Autoconfigured,
     BackendState,
@@ -22,10 +22,10 @@ from proxy.server.process.backend_state import (
     SharedState,
     read_state,
 )
-from proxy.server.process.backend_sync import WorkerSync
-from proxy.server.process.worker_link import Worker
-from proxy.server.setup.backend_specs import specs_of
-from proxy.settings import Settings
+from responses_gateway.server.process.backend_sync import WorkerSync
+from responses_gateway.server.process.worker_link import Worker
+from responses_gateway.server.setup.backend_specs import specs_of
+from responses_gateway.settings import Settings
 from tests.server.running_gateway import gateway, run
 
 ONE = BackendSpec("one", "http://127.0.0.1:9/v1")

@@ -41,7 +41,7 @@ async def program(backend_url: str | None, *flags: str) -> AsyncIterator[Program
     backend = [] if backend_url is None else ["--backend", backend_url]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-W", "error", "-W", "ignore::ResourceWarning",
-        "-m", "proxy", "serve", *backend, "--port", "0", "--store", "memory", "--no-adapt", *flags,
+        "-m", "responses_gateway", "serve", *backend, "--port", "0", "--store", "memory", "--no-adapt", *flags,
         cwd=ROOT, env=environment, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from proxy.server.process.sockets import open_listeners, tls_context, url_of
-from proxy.settings import Settings, SettingsError
+from responses_gateway.server.process.sockets import open_listeners, tls_context, url_of
+from responses_gateway.settings import Settings, SettingsError
 from tests.server.gateway_process import Program, fresh_connections, program
 from tests.server.running_gateway import QUESTION, final_of, run, until
 

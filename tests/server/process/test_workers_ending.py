@@ -227,7 +227,9 @@ def test_workers_without_a_parent_end() -> None:
 
 def test_a_worker_that_hangs_is_replaced() -> None:
     async def test() -> None:
-        async with program(*TWO, first="import proxy.server.process.supervisor as workers; workers._SILENCE = 3.0") as running:
+        async with program(
+            *TWO, first="import responses_gateway.server.process.supervisor as workers; workers._SILENCE = 3.0"
+        ) as running:
             hanging, other = running.workers
             os.kill(hanging, signal.SIGSTOP)
             assert await statuses_of_some(running, 5) == {"completed"}

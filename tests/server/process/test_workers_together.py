@@ -13,7 +13,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from proxy.simulator import serving
+from responses_gateway.simulator import serving
 from tests.probing.simulated_backend import SimulatedBackend
 from tests.server.gateway_process import Program, fresh_connections, program, status_of, statuses_of_some
 from tests.server.process.test_workers import TWO, metric
@@ -209,7 +209,7 @@ def test_what_a_killed_worker_ran_in_the_background_ends_as_failed(tmp_path: Pat
     flags = ("--simulator", "--workers", "2", "--no-adapt", "--store", str(tmp_path / "responses.sqlite3"))
 
     async def test() -> None:
-        first = "import proxy.server.generation.background.runner as runner; runner.SILENCE = 3.0"
+        first = "import responses_gateway.server.generation.background.runner as runner; runner.SILENCE = 3.0"
         async with program(*flags, first=first) as running, fresh_connections() as session:
             url = f"{running.url}/v1/responses"
             body = {"model": "m", "input": "tokens: 5000 tps: 20", "background": True}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.server.recording.recorder import PATTERN
-from proxy.server.recording.timed import TimedRecorder
-from proxy.stream.continuation import join as rejoining
+from responses_gateway.server.recording.recorder import PATTERN
+from responses_gateway.server.recording.timed import TimedRecorder
+from responses_gateway.stream.continuation import join as rejoining
 from tests.commands.test_replay import run as replay
 from tests.server.fleet_of_simulators import READINGS, ask, fleet, said
 from tests.server.generation.test_takeover import ended, streamed, stuck, two

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from proxy.server.recording import recorder
-from proxy.server.recording.recorder import PATTERN, FileRecorder
-from proxy.server.recording.recording import REDACTED
-from proxy.settings import Settings
-from proxy.simulator import SimulatorOptions
+from responses_gateway.server.recording import recorder
+from responses_gateway.server.recording.recorder import PATTERN, FileRecorder
+from responses_gateway.server.recording.recording import REDACTED
+from responses_gateway.settings import Settings
+from responses_gateway.simulator import SimulatorOptions
 from tests.server.running_gateway import RawClient, ask, gateway, post, run, simulated
 from tests.server.scripted_backend import HEAD, Connection, backend, chat_stream, chunk, refusing, streaming
 
@@ -232,7 +232,7 @@ def test_only_the_owner_can_read_a_record(tmp_path: Path) -> None:
 
 
 def test_a_long_exchange_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.recording.recording.EXCHANGE_LIMIT", 20_000)
+    monkeypatch.setattr("responses_gateway.server.recording.recording.EXCHANGE_LIMIT", 20_000)
 
     async def test() -> None:
         async with simulated(SimulatorOptions(tokens_per_second=5000), record=tmp_path) as served:
@@ -247,7 +247,7 @@ def test_a_long_exchange_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_request_that_is_too_large_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.recording.recording.EXCHANGE_LIMIT", 1000)
+    monkeypatch.setattr("responses_gateway.server.recording.recording.EXCHANGE_LIMIT", 1000)
 
     async def test() -> None:
         async with simulated(record=tmp_path) as served:

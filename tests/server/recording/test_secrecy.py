@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.settings.keys import hash_of
-from proxy.simulator import create_app, serving
-from proxy.telemetry import logs
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.simulator import create_app, serving
+from responses_gateway.telemetry import logs
 from tests.server.running_gateway import Answer, Served, ask, gateway, post, run
 from tests.server.scripted_backend import backend, chunk, refusing, streaming
 

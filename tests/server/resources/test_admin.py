@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.probing import autoconfiguration
-from proxy.server.setup.backend_specs import specs_of
-from proxy.settings import Settings
-from proxy.settings.keys import hash_of
+from responses_gateway.probing import autoconfiguration
+from responses_gateway.server.setup.backend_specs import specs_of
+from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import hash_of
 from tests.backend.controlled_backends import Replica, pool, replicas, text_of
 from tests.server.process.test_shutdown import Program, program
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, until

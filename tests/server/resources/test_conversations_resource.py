@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import RECEIVED, create_app, serving
+from responses_gateway.simulator import RECEIVED, create_app, serving
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated
 
 KEY = {"Authorization": "Bearer key-a"}

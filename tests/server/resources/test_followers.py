@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.state import NewEvents, StoreUnavailable
+from responses_gateway.state import NewEvents, StoreUnavailable
 from tests.judges import judge_stream
 from tests.server.running_gateway import RawClient, Served, ask, body_of, events_of, post, run, simulated, until
 
@@ -57,7 +57,7 @@ def test_a_stream_that_can_be_resumed_is_not_read_from_the_store(monkeypatch: py
 
 
 def test_one_that_joins_late_reads_only_the_beginning_from_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.generation.background.response.KEPT_BYTES", 2000)
+    monkeypatch.setattr("responses_gateway.server.generation.background.response.KEPT_BYTES", 2000)
 
     async def test() -> None:
         async with simulated(store="memory") as served:
@@ -101,7 +101,7 @@ def test_a_client_that_leaves_does_not_disturb_the_others() -> None:
 
 def test_a_slow_client_takes_no_memory_and_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads nothing until the response has ended: by then most of it is only in the store."""
-    monkeypatch.setattr("proxy.server.generation.background.response.KEPT_BYTES", 2000)
+    monkeypatch.setattr("responses_gateway.server.generation.background.response.KEPT_BYTES", 2000)
 
     async def test() -> None:
         async with simulated(store="memory", on_disconnect="continue", send_buffer=4096) as served:
@@ -126,7 +126,7 @@ def test_a_slow_client_takes_no_memory_and_gets_everything(monkeypatch: pytest.M
 
 def test_nothing_is_sent_that_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store fails for a while: the stream stands still, and goes on with all that came meanwhile."""
-    monkeypatch.setattr("proxy.server.generation.background.event_log.RETRY", 0.02)
+    monkeypatch.setattr("responses_gateway.server.generation.background.event_log.RETRY", 0.02)
 
     async def test() -> None:
         async with simulated(store="memory", on_disconnect="continue") as served:

@@ -12,9 +12,9 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.server.generation.in_flight import State
-from proxy.simulator import create_app, serving
-from proxy.telemetry import logs
+from responses_gateway.server.generation.in_flight import State
+from responses_gateway.simulator import create_app, serving
+from responses_gateway.telemetry import logs
 from tests.server.running_gateway import RawClient, Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, chat_stream, refusing, streaming
 

@@ -9,10 +9,10 @@ from typing import Any
 import openai
 import pytest
 
-from proxy.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError
-from proxy.request import translate
-from proxy.simulator import DIALECTS, SimulatorOptions
-from proxy.wire.requests import parse_request
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError
+from responses_gateway.request import translate
+from responses_gateway.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.wire.requests import parse_request
 from tests.server.running_gateway import LOOPS, Answer, Served, ask, assert_error, gateway, post, run, simulated
 from tests.server.scripted_backend import Backend, Connection, Play, answering, backend, refusing
 from tests.stream.vocabularies import vocabulary

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from proxy.server.resources import models
-from proxy.server.resources.codex_catalog import SHIPPED_PROMPT, load_model_table
-from proxy.settings import SettingsError
-from proxy.simulator import SimulatorOptions
+from responses_gateway.server.resources import models
+from responses_gateway.server.resources.codex_catalog import SHIPPED_PROMPT, load_model_table
+from responses_gateway.settings import SettingsError
+from responses_gateway.simulator import SimulatorOptions
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, run, simulated
 from tests.server.scripted_backend import Connection, backend, refusing
 

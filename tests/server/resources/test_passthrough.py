@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.simulator import SimulatorOptions
+from responses_gateway.simulator import SimulatorOptions
 from tests.server.running_gateway import LOOPS, RawClient, ask, assert_error, body_of, gateway, run, simulated, until
 from tests.server.scripted_backend import HEAD, SECRETS, Backend, Connection, Play, backend, chunked, refusing
 from tests.waiting import PATIENCE

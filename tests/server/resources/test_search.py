@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from proxy.server.lifespan import open_parts
-from proxy.settings import ApiKey, Settings
-from proxy.settings.keys import hash_of
+from responses_gateway.server.lifespan import open_parts
+from responses_gateway.settings import ApiKey, Settings
+from responses_gateway.settings.keys import hash_of
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, never, open_site
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, run, simulated
 from tests.waiting import until

@@ -13,10 +13,10 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.conformance.checker import frames
-from proxy.simulator import RECEIVED, SimulatorOptions, serving
-from proxy.simulator import create_app as create_simulator
-from proxy.state import StoreUnavailable
+from responses_gateway.conformance.checker import frames
+from responses_gateway.simulator import RECEIVED, SimulatorOptions, serving
+from responses_gateway.simulator import create_app as create_simulator
+from responses_gateway.state import StoreUnavailable
 from tests.judges import judge_stream
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated
 
@@ -265,7 +265,7 @@ def test_a_client_is_not_told_that_something_is_stored_when_it_is_not(stream: bo
 
             with monkeypatch.context() as patch:
                 patch.setattr(store, "save", full)
-                patch.setattr("proxy.server.generation.preparation.context.logs.logger", _silent)
+                patch.setattr("responses_gateway.server.generation.preparation.context.logs.logger", _silent)
                 answer = await post(served, stream=stream)
             response = answer.final if stream else answer.json
             assert (response["status"], response["store"]) == ("completed", False)

@@ -11,8 +11,8 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.conformance.checker import frames
-from proxy.simulator import serving
+from responses_gateway.conformance.checker import frames
+from responses_gateway.simulator import serving
 from tests.server.running_gateway import TERMINALS, Served, ask, gateway, post, run
 from tests.stream.stream_player import DONE, finish
 from tests.stream.test_stream_properties import Delta, chunks, scripts

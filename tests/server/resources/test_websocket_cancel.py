@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from proxy.simulator import COUNTERS, create_app, serving
+from responses_gateway.simulator import COUNTERS, create_app, serving
 from tests.server.resources.test_websocket_resource import ENDLESS, connect
 from tests.server.running_gateway import TERMINALS, gateway, run, until
 

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.simulator import COUNTERS, RECEIVED, create_app, serving
+from responses_gateway.simulator import COUNTERS, RECEIVED, create_app, serving
 from tests.judges import judge_stream
 from tests.server.running_gateway import LOOPS, TERMINALS, Served, ask, assert_error, gateway, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, text_stream
@@ -242,7 +242,7 @@ def test_a_message_that_is_too_large_ends_the_connection() -> None:
 
 def test_a_connection_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Expect the reason for its end, in the middle of a response too, and a free backend."""
-    monkeypatch.setattr("proxy.server.resources.websocket.LIFETIME", 0.3)
+    monkeypatch.setattr("responses_gateway.server.resources.websocket.LIFETIME", 0.3)
 
     async def test() -> None:
         backend = create_app()
@@ -258,8 +258,8 @@ def test_a_connection_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_connection_ends_in_time_though_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.resources.websocket.LIFETIME", 0.5)
-    monkeypatch.setattr("proxy.server.resources.websocket.CLOSE_TIMEOUT", 0.1)
+    monkeypatch.setattr("responses_gateway.server.resources.websocket.LIFETIME", 0.5)
+    monkeypatch.setattr("responses_gateway.server.resources.websocket.CLOSE_TIMEOUT", 0.1)
 
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:
@@ -285,7 +285,7 @@ def test_pings_are_answered() -> None:
 
 
 def test_a_client_that_answers_no_ping_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.resources.websocket.PING_INTERVAL", 0.2)
+    monkeypatch.setattr("responses_gateway.server.resources.websocket.PING_INTERVAL", 0.2)
 
     async def test() -> None:
         backend = create_app()
@@ -414,8 +414,8 @@ def test_no_more_than_one_large_message_waits_here(loop: str) -> None:
 
 def test_a_client_whose_messages_wait_is_not_taken_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is read from it, so that its answers to pings would not be seen either."""
-    monkeypatch.setattr("proxy.server.resources.websocket.PING_INTERVAL", 0.2)
-    monkeypatch.setattr("proxy.server.resources.websocket.LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr("responses_gateway.server.resources.websocket.PING_INTERVAL", 0.2)
+    monkeypatch.setattr("responses_gateway.server.resources.websocket.LONGEST_PAUSE", 0.05)
 
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:

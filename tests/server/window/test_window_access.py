@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.server.app import create_app, create_operations_app
-from proxy.server.window import pages, permissions
-from proxy.settings.keys import hash_of
+from responses_gateway.server.app import create_app, create_operations_app
+from responses_gateway.server.window import pages, permissions
+from responses_gateway.settings.keys import hash_of
 from tests.server.running_gateway import Served, ask, assert_error, gateway, run, simulated
 from tests.server.window.looking import KEY, bearer, last_ended, look
 
@@ -221,7 +221,7 @@ def test_where_metrics_need_a_key_so_does_the_window(tmp_path: Path) -> None:
 def test_only_so_many_may_look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with gateway(NOWHERE) as served:
-            monkeypatch.setattr("proxy.server.window.resource.MOST_VISITORS", 0)
+            monkeypatch.setattr("responses_gateway.server.window.resource.MOST_VISITORS", 0)
             assert_error(await look(served, "live"), 503, "too_many_visitors")
 
     run(test())

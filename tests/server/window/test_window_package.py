@@ -7,7 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from proxy.server.window import pages
+from responses_gateway.server.window import pages
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[3]
@@ -20,6 +20,6 @@ def test_the_wheel_has_every_file_of_the_page(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     folder = Path(pages.__file__).parent / "static"
-    files = {f"proxy/server/window/static/{file.name}" for file in folder.iterdir()}
+    files = {f"responses_gateway/server/window/static/{file.name}" for file in folder.iterdir()}
     assert files
     assert files <= packed

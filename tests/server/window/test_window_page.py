@@ -16,10 +16,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.backend.members import Member
-from proxy.server.generation.request_log.recent_requests import REMEMBERED, RequestSummary
-from proxy.settings.keys import hash_of
-from proxy.simulator import SimulatorOptions
+from responses_gateway.backend.members import Member
+from responses_gateway.server.generation.request_log.recent_requests import REMEMBERED, RequestSummary
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.simulator import SimulatorOptions
 from tests.codex.codex_cli import BINARY, Codex
 from tests.server.running_gateway import Served, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chunk, streaming
@@ -259,7 +259,7 @@ def test_a_backend_is_examined_once_at_a_time(profile: Path, monkeypatch: pytest
         await examined[-1].wait()
         return {"server": "vLLM", "seconds": 1.0, "rows": [], "findings": [], "settings": {}}
 
-    monkeypatch.setattr("proxy.server.window.worker_view.examine", slowly)
+    monkeypatch.setattr("responses_gateway.server.window.worker_view.examine", slowly)
 
     async def test() -> None:
         async with simulated() as served, visiting(served, profile) as page:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from proxy.server.generation.request_log.recent_requests import RequestSummary
-from proxy.server.generation.responses import Creation
-from proxy.server.window import worker_view
-from proxy.settings.keys import hash_of
-from proxy.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.server.generation.request_log.recent_requests import RequestSummary
+from responses_gateway.server.generation.responses import Creation
+from responses_gateway.server.window import worker_view
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from tests.server.generation.test_background import ended as ended_in_the_background
 from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, chunk, refusing, streaming

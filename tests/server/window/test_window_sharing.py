@@ -14,10 +14,10 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
-from proxy.server.window import live_requests, workers
-from proxy.server.window.live_requests import LiveRequests
-from proxy.server.window.worker_view import WorkerView
-from proxy.server.window.workers import SharedAnswers, Workers
+from responses_gateway.server.window import live_requests, workers
+from responses_gateway.server.window.live_requests import LiveRequests
+from responses_gateway.server.window.worker_view import WorkerView
+from responses_gateway.server.window.workers import SharedAnswers, Workers
 from tests.server.running_gateway import run, simulated, until
 from tests.server.window.looking import pictures
 from tests.waiting import PATIENCE
@@ -270,7 +270,7 @@ def test_a_gateway_asks_itself_once_for_all_its_visitors(monkeypatch: pytest.Mon
 
 
 def test_no_more_visitors_than_allowed_get_in_even_if_they_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.window.resource.MOST_VISITORS", 2)
+    monkeypatch.setattr("responses_gateway.server.window.resource.MOST_VISITORS", 2)
 
     async def test() -> None:
         async with simulated() as served, aiohttp.ClientSession() as session:

@@ -8,8 +8,8 @@ import os
 import signal
 from typing import Any
 
-from proxy.simulator import SimulatorOptions, serving
-from proxy.simulator import create_app as create_simulator
+from responses_gateway.simulator import SimulatorOptions, serving
+from responses_gateway.simulator import create_app as create_simulator
 from tests.server.gateway_process import Program, fresh_connections, program, status_of
 from tests.server.running_gateway import run, until
 from tests.server.window.looking import KEY, bearer, last_ended, look, picture_in_which

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.wire.hosts.allowed_hosts import AllowedHosts
-from proxy.wire.hosts.mcp_servers import may_be_private, server_complaint
+from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
+from responses_gateway.wire.hosts.mcp_servers import may_be_private, server_complaint
 
 HOSTS = AllowedHosts.read(
     ["mcp.example.com", "*.tools.example", "Plain.example.com:8080", "tools.internal:9000", "10.0.0.5:8080", "[::1]:7000"]

@@ -1,8 +1,0 @@
-"""Translate a Responses request into a Chat Completions request, and report what could not be carried over. No I/O."""
-
-from proxy.request.loss_report import Loss, header_value
-from proxy.request.policy import Policy
-from proxy.request.support import support
-from proxy.request.translation import ChatRequest, check_kept_items, translate
-
-__all__ = ["ChatRequest", "Loss", "Policy", "check_kept_items", "header_value", "support", "translate"]

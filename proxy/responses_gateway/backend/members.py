@@ -1,0 +1,390 @@
+"""The backends of a pool: how each of them stands, how they come and go, how they are watched, and who serves which model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from random import random
+from typing import Any, Literal, Protocol, TypeAlias
+
+from responses_gateway.backend.policies.affinity import Load
+from responses_gateway.backend.policies.breaker import Breaker, State
+from responses_gateway.backend.policies.health import FAILURES, HealthReport, check_health
+from responses_gateway.backend.policies.retry import Reason, Repeated
+from responses_gateway.backend.served_models import BackendSpec, ModelCatalogue, no_such_model
+from responses_gateway.backend.transport.client import Backend
+from responses_gateway.wire.errors import ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The share of one of several processes that use the same backends; they are numbered from 0."""
+
+    number: int = 0
+    of: int = 1
+
+    def part(self, limit: int) -> int:
+        """Return this process's part of a limit for all. The parts add up to the limit, but none is less than 1."""
+        return max(1, limit // self.of + (self.number % self.of < limit % self.of))
+
+
+# For a process that is the only one.
+ALL = Share()
+
+
+# A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
+_JITTER = 0.2
+# The longest interval in seconds of the checks of a backend that gets no requests: it is needed as soon as it is back.
+_RECHECK = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """How a pool treats its backends. Times are in seconds; `answer_timeout` limits the wait for the head of an answer.
+
+    `queue_size` requests for the same backends wait at most `queue_timeout`. `retries`: how often a request may go to
+    another backend. `breaker_failures` in a row open a breaker for `breaker_time`. `identify`: ask even a single backend what
+    it serves. `share`: this pool's share of the limits for a backend; `queue_size` is for this pool alone."""
+
+    connect_timeout: float = 10
+    answer_timeout: float | None = None
+    queue_size: int = 100
+    queue_timeout: float = 30
+    retries: int = 2
+    health_interval: float = 10
+    breaker_failures: int = 5
+    breaker_time: float = 10
+    identify: bool = False
+    share: Share = ALL
+
+
+class PoolObserver(Protocol):
+    """Receives the events of a pool, for metrics and logs. All calls come from the event loop, and have to return at once."""
+
+    def request_started(self, backend: str) -> None:
+        """Note that a request was sent to a backend."""
+
+    def request_ended(self, backend: str) -> None:
+        """Note that a request to a backend has ended, in whatever way."""
+
+    def request_retried(self, backend: str, reason: Reason | Repeated) -> None:
+        """Note that a request left a backend to be sent to another one, or is sent to the same one again."""
+
+    def queue_length_changed(self, length: int) -> None:
+        """Note how many requests wait for a free backend."""
+
+    def queue_wait_ended(self, seconds: float) -> None:
+        """Note how long a request waited before it got a backend."""
+
+    def queue_rejected(self, reason: str) -> None:
+        """Note that a request got no backend: the queue was `full`, or it waited too long (`late`)."""
+
+    def backend_state(self, backend: str, healthy: bool, breaker: State) -> None:
+        """Note the present state of a backend."""
+
+    def backend_removed(self, backend: str) -> None:
+        """Note that a backend was removed and is idle."""
+
+    def log(self, message: str, backend: str, **fields: Any) -> None:
+        """Log an event that operators want to know."""
+
+    def warn(self, message: str, backend: str, **fields: Any) -> None:
+        """Log an event about which operators may have to do something."""
+
+
+# The endpoint of a backend that takes the ids of the tokens to continue from.
+ContinuationEndpoint: TypeAlias = Literal["completions", "chat"]
+
+
+class Member:
+    """What a pool knows about a backend. Create it inside the running event loop."""
+
+    def __init__(self, spec: BackendSpec, options: PoolOptions, observer: PoolObserver) -> None:
+        self.spec = spec
+        self._share = options.share
+        self._limit = self._part_of_limit()
+        self.name = spec.name
+        self.backend = Backend(
+            spec.url,
+            api_key=spec.api_key,
+            connect_timeout=options.connect_timeout,
+            answer_timeout=options.answer_timeout,
+            forward_authorization=spec.forward_authorization,
+            on_repeat=partial(observer.request_retried, spec.name, "stale_connection"),
+        )
+        self.catalogue = ModelCatalogue(spec.models, spec.aliases)
+        self.breaker = Breaker(options.breaker_failures, options.breaker_time)
+        self.in_flight = 0
+        self.healthy = True
+        self.problem = ""  # of the last failed check
+        self.draining = False  # gets no new requests
+        self.usage_reported = False
+        self.continues_by: ContinuationEndpoint | None = "completions"  # None: it takes no ids
+        self.checked = asyncio.Event()
+        self.watch: asyncio.Task[None] | None = None
+        self.last = 0  # the number of its last request
+        self._failed_checks = 0
+        self._check_wanted = asyncio.Event()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it may get one more request now."""
+        return self._limit is None or self.in_flight < self._limit
+
+    @property
+    def load(self) -> Load:
+        """Its load, for the choice among several backends."""
+        return Load(self.name, self.in_flight, self.spec.weight, self.last)
+
+    @property
+    def is_vllm(self) -> bool:
+        """Whether vLLM serves one of its models."""
+        return "vllm" in (self.catalogue.listed or {}).values()
+
+    def continues(self, model: str) -> bool:
+        """Tell whether it may continue answers of other backends, and others its own."""
+        able = self.spec.continue_answers > 0 and self.continues_by is not None
+        return able and self.catalogue.owner(model) == "vllm"
+
+    def update_health(self, report: HealthReport) -> bool:
+        """Take the result of a check; return whether that made a healthy backend unhealthy, or the other way round."""
+        before = self.healthy
+        self.problem = report.problem
+        self._failed_checks = self._failed_checks + 1 if report.problem else 0
+        self._check_wanted.clear()
+        self.healthy = self._failed_checks < FAILURES and not (report.problem and not self.checked.is_set())
+        if report.models is not None:  # otherwise the last list remains valid
+            self.catalogue.listed = report.models
+            self.catalogue.contexts = report.contexts
+        self.checked.set()
+        return self.healthy != before
+
+    def check_soon(self) -> None:
+        """Have its health checked now."""
+        self._check_wanted.set()
+
+    async def check_wanted(self, seconds: float) -> None:
+        """Wait so long, or until a health check is wanted."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._check_wanted.wait()
+
+    def update_spec(self, spec: BackendSpec) -> None:
+        """Take new settings of the same server; the models that it listed remain valid."""
+        known = self.catalogue
+        self.spec = spec
+        self._limit = self._part_of_limit()
+        self.catalogue = ModelCatalogue(spec.models, spec.aliases)
+        self.catalogue.listed = known.listed
+        self.catalogue.contexts = known.contexts
+
+    def _part_of_limit(self) -> int | None:
+        limit = self.spec.max_concurrency
+        return None if limit is None else self._share.part(limit)
+
+
+class Members:
+    """The backends by name. `has_room` is called with a backend that may take a waiting request."""
+
+    def __init__(
+        self, specs: Iterable[BackendSpec], options: PoolOptions, observer: PoolObserver, has_room: Callable[[Member], None]
+    ) -> None:
+        self.by_name: dict[str, Member] = {}
+        self.leaving: set[Member] = set()  # removed, but not idle yet
+        self.only: Member | None = None  # the only one, if there is no choice
+        self._options = options
+        self._observer = observer
+        self._has_room = has_room
+        self.clock = asyncio.get_running_loop().time
+        self._identify = options.identify
+        self._closing: set[asyncio.Task[None]] = set()
+        self._started = False
+        for spec in specs:
+            self._join(spec)
+        self._settle()
+
+    async def start(self) -> None:
+        """Begin the health checks. Return when each of several backends, or the only one whose answers may be continued, was
+        checked once, or `connect_timeout` is over."""
+        self._started = True
+        self._settle()
+        if self.by_name and (self.only is None or self.only.spec.continue_answers):
+            waits = [asyncio.create_task(member.checked.wait()) for member in self.by_name.values()]
+            _, late = await asyncio.wait(waits, timeout=self._options.connect_timeout)
+            for wait in late:
+                wait.cancel()
+
+    def identify(self) -> None:
+        """Ask a single backend what it serves, if that has not been done."""
+        if not self._identify:
+            self._identify = True
+            self._settle()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for member in [*self.by_name.values(), *self.leaving]:
+            self._retire(member)
+        await asyncio.gather(*self._closing)
+
+    # ---- adding and removing --------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Member:
+        """Return a backend by its name. Raises `ApiError` 404."""
+        if name not in self.by_name:
+            raise ApiError(404, f"There is no backend named `{name[:100]}`.", code="not_found")
+        return self.by_name[name]
+
+    def add(self, spec: BackendSpec) -> Member:
+        """Add a backend and check its health from now on. Raises `ApiError` 409 if there is one by this name."""
+        if spec.name in self.by_name:
+            raise ApiError(409, f"There is a backend named `{spec.name}` already.", param="name", code="already_exists")
+        member = self._join(spec)
+        self._settle()
+        self._observer.log("backend added", spec.name, url=spec.url)
+        return member
+
+    def drain(self, name: str, draining: bool = True) -> Member:
+        """Send no new requests to a backend, and let those under way end. `draining=False` reverts that."""
+        member = self.find(name)
+        member.draining = draining
+        self._observer.log("backend draining" if draining else "backend accepts requests again", name)
+        self._has_room(member)
+        return member
+
+    def remove(self, name: str) -> Member:
+        """Remove a backend; its connections are closed once its requests under way have ended."""
+        member = self.by_name.pop(self.find(name).name)
+        self.leaving.add(member)
+        self._settle()
+        self._observer.log("backend removed", name, in_flight=member.in_flight)
+        self.retire_idle(member)
+        return member
+
+    def apply(self, specs: Iterable[BackendSpec]) -> None:
+        """Add, remove and change backends as `specs` say. Requests under way are not affected."""
+        wanted = {spec.name: spec for spec in specs}
+        for name, member in list(self.by_name.items()):
+            spec = wanted.get(name)
+            if spec is None or not _same_server(spec, member.spec):
+                self.remove(name)
+            elif spec != member.spec:
+                member.update_spec(spec)
+                self._observer.log("backend changed", name)
+                self._has_room(member)
+        for name, spec in wanted.items():
+            if name not in self.by_name:
+                self.add(spec)
+
+    def retire_idle(self, member: Member) -> None:
+        """Close the connections of a removed backend if it is idle."""
+        if not member.in_flight:
+            self._retire(member)
+            self.leaving.discard(member)
+            if member.name not in self.by_name:
+                self._observer.backend_removed(member.name)
+
+    def _join(self, spec: BackendSpec) -> Member:
+        member = Member(spec, self._options, self._observer)
+        member.backend.on_refused_field = partial(self._note_refused_field, spec.name)
+        self.by_name[spec.name] = member
+        self.report_state(member)
+        return member
+
+    def _note_refused_field(self, name: str, field: str) -> None:
+        self._observer.log("the backend refuses an optional field: left out from now on", name, field=field)
+
+    def _settle(self) -> None:
+        """Find out, after backends came or went, whether there is a choice and which health checks have to begin."""
+        self.only = next(iter(self.by_name.values())) if len(self.by_name) == 1 else None
+        if not self._started:
+            return
+        for member in self.by_name.values():
+            if member.watch is None and (self.only is None or self._identify or member.spec.continue_answers):
+                member.watch = asyncio.create_task(self._watch(member))
+            self._has_room(member)
+
+    def _retire(self, member: Member) -> None:
+        if member.watch is not None:
+            member.watch.cancel()
+        task = asyncio.create_task(member.backend.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    # ---- health ---------------------------------------------------------------------------------------------------
+
+    async def _watch(self, member: Member) -> None:
+        """Check a backend repeatedly; a single one until it has listed its models."""
+        while True:
+            report = await check_health(member.backend, self._options.connect_timeout)
+            if member.update_health(report):
+                problem = report.problem or None
+                if member.healthy:
+                    self._observer.log("backend healthy", member.name, problem=problem)
+                else:
+                    self._observer.warn("backend unhealthy", member.name, problem=problem)
+            if member.breaker.check_ended(succeeded=not report.problem):
+                self._observer.log("breaker closed", member.name, by="health check")
+            self.report_state(member)
+            self._has_room(member)
+            if self.only is member and report.models is not None:
+                member.watch = None
+                return
+            interval = self._options.health_interval
+            if report.problem or member.breaker.state(self.clock()) != "closed":
+                interval = min(interval, _RECHECK)
+            await member.check_wanted(interval * (1 + _JITTER * (2 * random() - 1)))
+
+    def report_state(self, member: Member) -> None:
+        """Report the present state of a backend to the observer."""
+        self._observer.backend_state(member.name, member.healthy, member.breaker.state(self.clock()))
+
+    # ---- models ---------------------------------------------------------------------------------------------------
+
+    def serving(self, model: str) -> list[Member]:
+        """Return the backends that are known to serve a model, or else those of which that is not known. A single one serves
+        any model, unless the settings say what it serves. Raises `ApiError` 404."""
+        members = list(self.by_name.values())
+        if not model or (self.only is not None and not self.only.catalogue.restricted):
+            return members
+        answers = [(member.catalogue.serves(model), member) for member in members]
+        found = [member for answer, member in answers if answer] or [member for answer, member in answers if answer is None]
+        if not found and members:
+            raise no_such_model(model, (member.catalogue for member in members))
+        return found
+
+    def candidates(self, model: str) -> list[Member]:
+        """Return the same as `serving`, or an empty list if no backend serves the model."""
+        try:
+            return self.serving(model)
+        except ApiError:
+            return []
+
+    def own_name(self, model: str) -> str:
+        """Return the backends' name for a model: the first alias counts."""
+        for member in self.by_name.values():
+            if model in member.catalogue.aliases:
+                return member.catalogue.aliases[model]
+        return model
+
+    def all_vllm(self, model: str) -> bool:
+        """Tell whether every backend that may get a request for this model is vLLM."""
+        if self.only is not None:
+            return self.only.is_vllm
+        return all(member.catalogue.owner(model) == "vllm" for member in self.candidates(model))
+
+    def all_report_usage(self, model: str) -> bool:
+        """Tell whether every backend that may get a request for this model has reported the usage of one before."""
+        return all(member.usage_reported for member in self.candidates(model))
+
+    def usage_reported(self, name: str) -> None:
+        """Note that a backend reported the usage of a request."""
+        if name in self.by_name:
+            self.by_name[name].usage_reported = True
+
+
+def _same_server(one: BackendSpec, other: BackendSpec) -> bool:
+    """Tell whether two specs are equal in all that connections depend on."""
+    return (one.url, one.api_key, one.forward_authorization) == (other.url, other.api_key, other.forward_authorization)

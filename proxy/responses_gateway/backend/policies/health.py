@@ -1,0 +1,84 @@
+"""Health checks: is a backend healthy, and which models does it list?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from responses_gateway.backend.transport.client import Backend
+from responses_gateway.wire.errors import ApiError
+
+# Failed checks in a row after which a backend is unhealthy; one that succeeds makes it healthy again.
+FAILURES = 2
+# How servers without `/health` answer. Their list of models tells as much.
+_NO_SUCH_PATH = frozenset({401, 403, 404, 405, 501})
+# In bytes.
+_LARGEST_LIST = 8 * 1024 * 1024
+
+
+class _Model(msgspec.Struct):
+    id: str = ""
+    owned_by: str | None = None
+    max_model_len: Any = None
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_Model] = []
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """The result of a check: `problem` is empty for a healthy backend. `models`: name → owner; None if it did not list them,
+    because it requires a client's key, for example. `contexts`: name → the length of its context in tokens, where it tells."""
+
+    problem: str = ""
+    models: dict[str, str | None] | None = None
+    contexts: Mapping[str, int] = field(default_factory=dict)
+
+
+async def check_health(backend: Backend, within: float) -> HealthReport:
+    """Ask `/health`, if there is one, and `/v1/models`. `within` is in seconds, for both together."""
+    try:
+        async with asyncio.timeout(within):
+            async with await backend.request("GET", "health", below=backend.root) as answer:
+                status = answer.status
+            if not (status < 300 or status in _NO_SUCH_PATH):
+                return HealthReport(f"/health answered with HTTP {status}")
+            return await _list_models(backend)
+    except TimeoutError:
+        return HealthReport(f"no answer within {within:g} seconds")
+    except ApiError as error:
+        return HealthReport(error.message)
+    except aiohttp.ClientError:
+        return HealthReport("the connection broke in the middle of an answer")
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    """Return the body, or the beginning of one that is too large for a list of models."""
+    pieces = []
+    size = 0
+    while size < _LARGEST_LIST and (data := await answer.content.readany()):
+        pieces.append(data)
+        size += len(data)
+    return b"".join(pieces)
+
+
+async def _list_models(backend: Backend) -> HealthReport:
+    async with await backend.request("GET", "models") as answer:
+        body = await _read(answer)
+    if answer.status >= 500:
+        return HealthReport(f"/v1/models answered with HTTP {answer.status}")
+    try:
+        listed = msgspec.json.decode(body, type=_ModelList) if answer.status == 200 else None
+    except msgspec.DecodeError:
+        listed = None
+    if listed is None:
+        return HealthReport()
+    models = [model for model in listed.data if model.id]
+    contexts = {model.id: model.max_model_len for model in models if type(model.max_model_len) is int}
+    return HealthReport(models={model.id: model.owned_by for model in models}, contexts=contexts)

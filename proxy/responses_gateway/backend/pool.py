@@ -1,0 +1,436 @@
+"""Several backends behind one door: which one gets a request, and what happens when it fails.
+
+A request goes to a backend that serves its model, is not being drained and whose circuit breaker lets it through; among the
+healthy ones by key or by load (`policies/affinity.py`); if none has room it waits (`policies/wait_queue.py`). What fails before
+the client has seen anything is tried again elsewhere, within `retries` and a budget (`policies/retry.py`).
+
+If the breakers of all are open, the least bad one gets one request at a time, and the others wait until one of them or a health
+check succeeds. A single backend gets every request, whatever the model, without health checks, breaker or retries: its answer
+is the best that can be had."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from random import random
+from typing import Literal, TypeVar
+
+import aiohttp
+from yarl import URL
+
+from responses_gateway.backend.members import ContinuationEndpoint, Member, Members, PoolObserver, PoolOptions
+from responses_gateway.backend.policies.affinity import choose
+from responses_gateway.backend.policies.retry import UNREACHABLE, Reason, RetryBudget, backoff, reason_of
+from responses_gateway.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
+from responses_gateway.backend.served_models import BackendSpec, Route, with_model
+from responses_gateway.backend.transport.client import Body, ChatStream, Failure, Unreachable
+from responses_gateway.wire.errors import ApiError, gateway_key_refused, server_error
+
+# Seconds after which a client that was refused may ask again.
+_RETRY_AFTER = 1.0
+ANY = Route()
+# Returns the headers of a request to a backend, given its name and its URL.
+HeadersFor = Callable[[str, URL], Mapping[str, str]]
+
+
+# Returns the body of a request that continues an answer: given the backend's name of the model, the length of its context if
+# that is known, and the endpoint that takes the ids.
+BodyFor = Callable[[str, int | None, ContinuationEndpoint | None], bytes]
+# Why no backend can continue an answer.
+NoRoute = Literal["no_backend", "no_budget"]
+# Called after each attempt that brings no good answer: with the name of the backend, and a `Reason` or `status_` and a number;
+# without a name if no backend could take the request.
+OnFailure = Callable[[str, str], None]
+# Statuses of a path that a server does not have.
+_NO_ENDPOINT = frozenset({404, 405, 501})
+
+_A = TypeVar("_A", ChatStream, aiohttp.ClientResponse)
+
+
+def _unnoted(_backend: str, _reason: str) -> None:
+    """Do nothing."""
+
+
+class Pool:
+    """Sends requests to the backends. Create it inside the running event loop, then `start` it."""
+
+    def __init__(self, specs: Iterable[BackendSpec], options: PoolOptions, observer: PoolObserver) -> None:
+        self.members = Members(specs, options, observer, self._offer)
+        self._retries = options.retries
+        self._observer = observer
+        self._queue: WaitQueue[Member] = WaitQueue(options.queue_size, options.queue_timeout)
+        self._budget = RetryBudget()
+        self._continuation_budget = RetryBudget()
+        self._sent = 0
+
+    async def start(self) -> None:
+        """Begin the health checks, and wait a moment until all backends have listed their models."""
+        await self.members.start()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.members.close()
+
+    @property
+    def chooses(self) -> bool:
+        """Whether there is more than one backend, so that a route's affinity matters."""
+        return self.members.only is None
+
+    @property
+    def queued(self) -> int:
+        """How many requests wait for a free backend."""
+        return len(self._queue.waiters)
+
+    @property
+    def any_healthy(self) -> bool:
+        """Whether at least one backend is healthy and takes requests."""
+        return any(
+            member.healthy and not member.draining and self._is_allowed(member) for member in self.members.by_name.values()
+        )
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether the model of a request matters: for the choice, or because the backend has another name for it."""
+        only = self.members.only
+        return only is None or only.catalogue.restricted or bool(only.catalogue.aliases)
+
+    # ---- requests -------------------------------------------------------------------------------------------------
+
+    async def open_chat(self, body: bytes, headers: HeadersFor, route: Route, on_failure: OnFailure = _unnoted) -> ChatStream:
+        """Send a chat request and return the answer, or that of the last attempt, when its head is there.
+
+        `body` has the client's name for the model, that of `route`. `headers` is called before each attempt. The backend has
+        its place back when the answer is read or closed. Raises `ApiError`: 404 for a model that no backend serves, 429 and
+        503 if none has room, 502 to 504."""
+
+        def send(member: Member) -> Awaitable[ChatStream]:
+            name = _own_name(member, route.model)
+            sent = headers(member.name, member.backend.url)
+            return member.backend.open_chat(body if name == route.model else with_model(body, name), sent)
+
+        member, chat = await self._reach(route, send, on_failure=on_failure)
+        chat.backend = member.name
+        chat.refuses_gateway_key = self.refuses_gateway_key(member, chat.status)
+        chat.on_end = partial(self._ended, member, chat.status)
+        return chat
+
+    @asynccontextmanager
+    async def request(
+        self,
+        method: str,
+        path: str,
+        route: Route = ANY,
+        *,
+        below_root: bool = False,
+        query: str = "",
+        body: Body = None,
+        headers: Iterable[tuple[str, str]] = (),
+        on_failure: OnFailure = _unnoted,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send any other request and yield the answer, its body unread; see `Backend.request`. A `body` in bytes that names a
+        model must name that of `route`. Raises what `open_chat` raises, and 502 if the gateway's own key
+        is refused."""
+        headers = list(headers)
+
+        def send(member: Member) -> Awaitable[aiohttp.ClientResponse]:
+            name = _own_name(member, route.model)
+            sent = body
+            if name != route.model and isinstance(body, bytes):
+                sent = with_model(body, name)
+            below = member.backend.root if below_root else None
+            return member.backend.request(method, path, below=below, query=query, body=sent, headers=headers)
+
+        once = isinstance(body, aiohttp.StreamReader)  # cannot be sent again
+        member, answer = await self._reach(route, send, once=once, on_failure=on_failure)
+        try:
+            async with answer:
+                if self.refuses_gateway_key(member, answer.status):
+                    raise gateway_key_refused(answer.status)
+                yield answer
+        finally:
+            self._ended(member, answer.status, None)
+
+    # ---- continuations --------------------------------------------------------------------------------------------
+
+    def continuations(self, model: str, *, alone: bool = False) -> int:
+        """Return how often the answer to a request for this model may be continued by another backend; 0 if there is none.
+        `alone`: the one that began it may do so, too."""
+        if self.members.only is not None and not alone:
+            return 0
+        able = [member for member in self.members.candidates(model) if member.continues(model)]
+        return max(member.spec.continue_answers for member in able) if len(able) > (0 if alone else 1) else 0
+
+    def continuation_route(self, route: Route, failed: str, reason: Reason) -> Route | NoRoute:
+        """Return the route of a request that continues an answer of the backend that failed, or why there is none. Answers
+        of a backend that cannot be reached need no budget to move to a healthy one."""
+        dead = self.members.by_name.get(failed)
+        if dead is not None:
+            dead.check_soon()
+        other = replace(route, avoid=route.avoid | {failed})
+        able = [
+            member
+            for member in self.members.candidates(route.model)
+            if _takes_requests(member, other)
+            and self._is_allowed(member)
+            and member.continues(route.model)
+            and (dead is None or _own_name(dead, route.model) == _own_name(member, route.model))
+        ]
+        if not able:
+            return "no_backend"
+        avoid = frozenset(self.members.by_name) - {member.name for member in able}
+        moves = reason in UNREACHABLE and any(_is_well(member) for member in able)
+        if not (moves or self._continuation_budget.take(self.members.clock())):
+            return "no_budget"
+        return replace(other, avoid=other.avoid | avoid)
+
+    async def open_continuation(
+        self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure
+    ) -> ChatStream:
+        """Ask a backend to continue an answer. `body_for` is called before each attempt. Raises `ApiError`."""
+        endpoints: dict[str, ContinuationEndpoint | None] = {}
+
+        def send(member: Member) -> Awaitable[ChatStream]:
+            name = _own_name(member, route.model)
+            endpoint = endpoints[member.name] = member.continues_by
+            body = body_for(name, member.catalogue.contexts.get(name), endpoint)
+            sent = headers(member.name, member.backend.url)
+            return member.backend.open_chat(body, sent) if endpoint == "chat" else member.backend.open_completion(body, sent)
+
+        self._continuation_budget.request()
+        while True:
+            member, chat = await self._reach(route, send, on_failure=on_failure)
+            if endpoints[member.name] != "completions" or chat.status not in _NO_ENDPOINT:
+                break
+            member.continues_by = "chat"  # it has no completions, so the next attempt goes there
+            chat.close()
+            self._give_back(member)
+        chat.backend = member.name
+        chat.on_end = partial(self._ended, member, chat.status)
+        return chat
+
+    def ids_ignored(self, backend: str) -> None:
+        """Note that a backend has not continued from the ids that it was given."""
+        member = self.members.by_name.get(backend)
+        if member is not None and member.continues_by == "chat":
+            member.continues_by = None
+
+    def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
+        """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,
+        or no budget left. Requests of a backend that cannot be reached need no budget to move to a healthy one, nor to wait for
+        it.
+
+        Call it only before the client has seen anything of the answer, and close the failed stream first."""
+        if len(route.avoid) >= self._retries or self.members.only is not None:
+            return None
+        other = replace(route, avoid=route.avoid | {failed})
+        remaining = [member for member in self.members.candidates(route.model) if _takes_requests(member, other)]
+        usable = [member for member in remaining if self._is_allowed(member)]
+        if reason == "busy":
+            usable = remaining = [member for member in usable if member.has_room]
+        moves = reason in UNREACHABLE and (not usable or any(_is_well(member) for member in usable))
+        if not remaining or not (moves or self._budget.take(self.members.clock())):
+            return None
+        self._observer.request_retried(failed, reason)
+        return other
+
+    def refuses_gateway_key(self, member: Member, status: int) -> bool:
+        """Tell whether an answer refuses the gateway's own key, which is logged: no client can do anything about it."""
+        refuses = status in (401, 403) and not member.backend.takes_client_key
+        if refuses:
+            self._observer.warn("backend refuses the gateway's key", member.name, status=status)
+        return refuses
+
+    # ---- choosing -------------------------------------------------------------------------------------------------
+
+    async def _reach(
+        self,
+        route: Route,
+        send: Callable[[Member], Awaitable[_A]],
+        *,
+        once: bool = False,
+        on_failure: OnFailure = _unnoted,
+    ) -> tuple[Member, _A]:
+        """Send to one backend after the other until one answers; the caller has to give its place back."""
+        if self.members.only is None:
+            self._budget.request()
+        while True:
+            try:
+                member = await self._take(route)
+            except ApiError:
+                on_failure("", "unavailable")
+                raise
+            try:
+                answer = await send(member)
+            except Unreachable as error:
+                if not error.body_may_be_why:  # otherwise one client could open the breakers of all backends
+                    self._failed(member, error.reason)
+                self._abandon(member)
+                on_failure(member.name, error.reason)
+                following = None if once else self.retry_route(route, member.name, error.reason)
+                if following is None:
+                    raise
+            except BaseException:
+                self._abandon(member)
+                raise
+            else:
+                reason = reason_of(answer.status) if answer.status >= 400 else None
+                if reason is None or reason == "busy":
+                    self._answered(member)
+                else:
+                    self._failed(member, reason)
+                if answer.status >= 400:
+                    on_failure(member.name, f"status_{answer.status}")
+                following = None if once or reason is None else self.retry_route(route, member.name, reason)
+                if following is None:
+                    return member, answer
+                answer.close()
+                self._give_back(member)
+            route = following
+            await asyncio.sleep(backoff(len(route.avoid), random()))
+
+    async def _take(self, route: Route) -> Member:
+        """Take a place at the most suitable backend. Raises `ApiError`."""
+        only = self.members.only
+        if only is not None and not route.avoid and only.has_room and not only.draining and not only.catalogue.restricted:
+            return self._begin(only)
+        serving = self.members.serving(route.model)
+        free = [member for member in self._preferred(serving, route) if member.has_room]
+        if free:
+            return self._begin(self.members.by_name[choose([member.load for member in free], route.affinity)])
+        return await self._wait(route, serving)
+
+    async def _wait(self, route: Route, serving: list[Member]) -> Member:
+        came = self.members.clock()
+        group = frozenset(member.name for member in serving)
+        waiting = self._queue.wait(group, partial(self._suits, route), self._abandon)
+        self._observer.queue_length_changed(len(self._queue.waiters) + 1)
+        try:
+            member = await waiting
+        except QueueFull:
+            self._observer.queue_rejected("full")
+            if not any(self._is_allowed(member) for member in serving):
+                raise self._none_usable(serving) from None
+            message = "All backends are busy, and too many requests wait already. Please try again."
+            raise ApiError(
+                429, message, type="rate_limit_error", code="rate_limit_exceeded", retry_after=_RETRY_AFTER
+            ) from None
+        except QueueTimeout:
+            self._observer.queue_rejected("late")
+            if not any(self._is_allowed(member) for member in serving):
+                raise self._none_usable(serving) from None
+            error = server_error("All backends are busy, and none had room in time. Please try again.", 503)
+            error.retry_after = _RETRY_AFTER
+            raise error from None
+        finally:
+            self._observer.queue_length_changed(len(self._queue.waiters))
+        self._observer.queue_wait_ended(self.members.clock() - came)
+        return member
+
+    def _preferred(self, serving: list[Member], route: Route) -> list[Member]:
+        """Return the backends that may get a request now: the healthy ones, or all if none is. If the breakers of all are open,
+        the least bad one that may be tried, or none if the request has to wait. Raises `ApiError` 503."""
+        taking = [member for member in serving if _takes_requests(member, route)]
+        if not taking:
+            raise self._none_usable(serving)
+        usable = [member for member in taking if self._is_allowed(member)]
+        if not usable:
+            now = self.members.clock()
+            tryable = [member for member in taking if member.has_room and member.breaker.may_try(now)]
+            return sorted(tryable, key=lambda member: (not member.healthy, member.breaker.opens_in(now)))[:1]
+        # Checks may fail for all at once, because of the gateway's network: then none is worse than another.
+        return [member for member in usable if member.healthy] or usable
+
+    def _is_allowed(self, member: Member) -> bool:
+        """Tell whether the breaker lets a request through."""
+        return member is self.members.only or member.breaker.allows(self.members.clock())
+
+    def _suits(self, route: Route, member: Member) -> bool:
+        """Tell whether a backend with room can take a waiting request; much may have changed since the request came."""
+        serving = self.members.candidates(route.model)
+        return member in serving and _takes_requests(member, route) and member in self._preferred(serving, route)
+
+    def _none_usable(self, serving: list[Member]) -> ApiError:
+        now = self.members.clock()
+        waits = [member.breaker.opens_in(now) for member in serving if not member.draining]
+        error = server_error("No backend that serves this model can take requests now. Please try again.", 503)
+        error.retry_after = max(min(waits, default=_RETRY_AFTER), _RETRY_AFTER)
+        return error
+
+    # ---- places ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, member: Member) -> Member:
+        self._sent += 1
+        member.last = self._sent
+        member.in_flight += 1
+        if not member.breaker.no_recent_failures:
+            member.breaker.begin(self.members.clock())
+        self._observer.request_started(member.name)
+        return member
+
+    def _give_back(self, member: Member) -> None:
+        member.in_flight -= 1
+        self._observer.request_ended(member.name)
+        if member in self.members.leaving:
+            self.members.retire_idle(member)
+        else:
+            self._offer(member)
+
+    def _abandon(self, member: Member) -> None:
+        """Give back a place whose request had no answer yet. If it was the breaker's trial, the next request is."""
+        member.breaker.abandoned()
+        self._give_back(member)
+
+    def _offer(self, member: Member) -> None:
+        """Give the free places of a backend to waiting requests."""
+        while self._queue.waiters and member.has_room and self._queue.offer(member):
+            self._begin(member)
+
+    def _ended(self, member: Member, status: int, failure: Failure | None) -> None:
+        """Note that an answer is over: complete, closed by us, or failed."""
+        if failure is not None:
+            self._failed(member, failure)
+        elif status < 500 and not member.breaker.no_recent_failures and member.breaker.state(self.members.clock()) == "closed":
+            member.breaker.succeeded()
+        self._give_back(member)
+
+    def _failed(self, member: Member, reason: Reason) -> None:
+        if member is self.members.only:
+            member.healthy = False  # there are no health checks
+            member.breaker.abandoned()
+        else:
+            now = self.members.clock()
+            before = member.breaker.state(now)
+            member.breaker.failed(now, unreachable=reason in UNREACHABLE)
+            if before != "open" and member.breaker.state(now) == "open":
+                self._observer.warn("breaker open", member.name, seconds=round(member.breaker.opens_in(now), 1))
+                member.check_soon()
+        self.members.report_state(member)
+
+    def _answered(self, member: Member) -> None:
+        """Note that a backend began to answer. That ends a trial, but not a row of failures: the answer may still break off."""
+        recovered = not member.breaker.no_recent_failures and member.breaker.state(self.members.clock()) != "closed"
+        if recovered:
+            member.breaker.succeeded()
+            self._observer.log("breaker closed", member.name)
+        if member is self.members.only and not member.healthy:
+            member.healthy = recovered = True
+        if recovered:
+            self.members.report_state(member)
+            self._offer(member)  # to those that waited for a backend that works
+
+
+def _takes_requests(member: Member, route: Route) -> bool:
+    return not member.draining and member.name not in route.avoid
+
+
+def _is_well(member: Member) -> bool:
+    """Tell whether nothing speaks against a backend, as far as is known."""
+    return member.healthy and (member.breaker.no_recent_failures or member.breaker.closed_by_check)
+
+
+def _own_name(member: Member, model: str) -> str:
+    """Return the backend's name for a model."""
+    return member.catalogue.aliases.get(model, model)

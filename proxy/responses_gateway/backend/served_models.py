@@ -1,0 +1,99 @@
+"""Which models a backend serves, by the names that clients use, and where a request may go. Plain data, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from responses_gateway.wire.errors import ApiError
+
+# How many models the message of an error lists.
+_LISTED = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request may go.
+
+    `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same
+    beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already."""
+
+    model: str = ""
+    affinity: str = ""
+    avoid: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class BackendSpec:
+    """A backend as the settings describe it. `url` ends in a version (`/v1`).
+
+    `models`: patterns of the names that it serves; empty: the models that it lists. `aliases`: the client's name → the
+    backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
+    the others. `continue_answers`: how often another backend may continue an answer."""
+
+    name: str
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    models: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    max_concurrency: int | None = None
+    weight: float = 1.0
+    continue_answers: int = 0
+    forward_authorization: bool = True
+
+
+class ModelCatalogue:
+    """The models of one backend, by the names that clients use.
+
+    `aliases`: the client's name → the backend's. `restricted`: the settings say which models it serves. `listed`: what the
+    backend listed, name → owner; None until it has."""
+
+    def __init__(self, patterns: Iterable[str], aliases: Mapping[str, str]) -> None:
+        self._patterns = tuple(pattern.lower() for pattern in patterns)
+        self.aliases = dict(aliases)
+        self.restricted = bool(self._patterns)
+        self.listed: Mapping[str, str | None] | None = None
+        # How many tokens the context of a model has, where the backend tells.
+        self.contexts: Mapping[str, int] = {}
+
+    def serves(self, model: str) -> bool | None:
+        """Tell whether it serves a model by this name; None if that is not known."""
+        if model in self.aliases:
+            return True
+        if self.restricted:
+            return self.offers(model)
+        return None if self.listed is None else model in self.listed
+
+    def offers(self, listed: str) -> bool:
+        """Tell whether the settings let clients use a model that the backend lists."""
+        name = listed.lower()
+        return not self._patterns or any(fnmatchcase(name, pattern) for pattern in self._patterns)
+
+    def names(self) -> list[str]:
+        """Return the names that clients can use, as far as they are known."""
+        found = [name for name in self.listed or () if self.offers(name)]
+        return [*found, *(alias for alias in self.aliases if alias not in found)]
+
+    def owner(self, model: str) -> str | None:
+        """Return the software that serves the model (`vllm`), as the backend's list has it."""
+        listed = self.listed or {}
+        name = self.aliases.get(model, model)
+        return listed[name] if name in listed else next(iter(listed.values()), None)
+
+
+def no_such_model(model: str, catalogues: Iterable[ModelCatalogue]) -> ApiError:
+    """Return the error 404 for a model that no backend serves."""
+    names = list(dict.fromkeys(name for catalogue in catalogues for name in catalogue.names()))
+    served = ", ".join(f"`{name}`" for name in names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
+    message = f"The model `{model[:100]}` does not exist. Served here: {served or 'none'}."
+    return ApiError(404, message, param="model", code="model_not_found")
+
+
+def with_model(body: bytes, model: str) -> bytes:
+    """Replace the `model` of a JSON object; its other fields stay byte for byte as they were."""
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    fields["model"] = msgspec.Raw(msgspec.json.encode(model))
+    return msgspec.json.encode(fields)

@@ -1,0 +1,499 @@
+"""Chat requests over aiohttp: the fast way, which uses private parts of its client, and the public way beside it.
+
+`DirectSender` writes a request as one prepared block of bytes, where `ClientSession` builds a request object, a timer, header
+maps and a task that writes the body. `PushProtocol` reads event streams: it passes the body to a callback from within
+`data_received`, where `StreamReader` costs a future, a task step and several coroutines per read. Connections, their pool, and
+all other answers remain aiohttp's.
+
+This is the only file of the client side that uses private parts of aiohttp. `is_supported` checks that they are what they are
+expected to be; otherwise `SessionSender` does the same through the public API, slower."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import io
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from yarl import URL
+
+from responses_gateway.backend.transport.keepalive import open_socket
+
+# Takes the bytes that one read brought.
+Sink = Callable[[bytes], None]
+
+_TESTED = "3.14"
+_HEAD_LIMIT = 64 * 1024
+_SIZE_LINE_LIMIT = 1024
+# Bytes of a body that are kept until there is a sink for them.
+_EARLY_LIMIT = 256 * 1024
+# Bytes that are written at once.
+_WRITE_SIZE = 256 * 1024
+# Seconds that an idle connection is kept. A backend may close it in the same moment: `DirectSender` repeats a request once.
+_KEEPALIVE = 15
+_DNS_CACHE = 30
+
+
+def chat_sender(
+    url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout, on_repeat: Callable[[], None]
+) -> DirectSender | SessionSender:
+    """Return what POSTs JSON bodies to `url` in the fastest way that this aiohttp allows. `headers` go with every request;
+    `on_repeat` is called before a request is sent a second time. Call it inside the running event loop."""
+    connector = aiohttp.TCPConnector(
+        limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket
+    )
+    if is_supported(connector):
+        return DirectSender(url, headers, timeout, connector, on_repeat)
+    warn_once()
+    return SessionSender(url, headers, timeout)
+
+
+def is_supported(connector: aiohttp.TCPConnector) -> bool:
+    """Tell whether aiohttp has the private parts that the fast way uses, with the same parameters."""
+    response = ("writer", "continue100", "timer", "request_info", "traces", "loop", "session", "stream_writer")
+    expected: list[tuple[Callable[..., Any], int, tuple[str, ...]]] = [
+        (aiohttp.ClientRequest, 2, ("loop",)),
+        (aiohttp.ClientResponse, 2, response),
+        (aiohttp.ClientResponse.start, 2, ()),
+        (aiohttp.TCPConnector.connect, 4, ()),
+        (ResponseHandler, 1, ()),
+    ]
+    try:
+        for function, positional, named in expected:
+            inspect.signature(function).bind(*range(positional), **dict.fromkeys(named))
+    except TypeError:
+        return False
+    names = ("set_response_params", "data_received", "connection_lost", "should_close", "force_close", "_drain_helper")
+    factory = getattr(connector, "_factory", None)
+    return (
+        all(hasattr(ResponseHandler, name) for name in names)
+        and isinstance(factory, functools.partial)
+        and factory.func is ResponseHandler
+    )
+
+
+@functools.cache
+def warn_once() -> None:
+    message = "aiohttp %s differs from %s, which the gateway was tested with: requests to backends use its slower public API"
+    logging.getLogger("responses_gateway").warning(message, aiohttp.__version__, _TESTED)
+
+
+class SessionSender:
+    """The public way. No connection is used twice: one that the backend closes meanwhile would lose the request."""
+
+    def __init__(self, url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> None:
+        self._url = url
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=_DNS_CACHE, force_close=True, socket_factory=open_socket),
+            timeout=timeout,
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent",),
+        )
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        """Send a body and return the answer, its body unread."""
+        data = body if len(body) <= _WRITE_SIZE else io.BytesIO(body)  # written in pieces, beside the wait for the answer
+        return await self._session.post(self._url, data=data, headers=headers, allow_redirects=False)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+
+# Stands in for the writer of a request that has been written already.
+_SENT_REQUEST = SimpleNamespace(output_size=0)
+
+
+class DirectSender:
+    """The fast way. Create it inside the running event loop."""
+
+    def __init__(
+        self,
+        url: URL,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,
+        connector: aiohttp.TCPConnector,
+        on_repeat: Callable[[], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._url = url
+        self._timeout = timeout
+        self._on_repeat = on_repeat
+        self.connector = connector
+        # For the second attempt: never a connection of the pool, which the backend may have closed with the first one.
+        self._fresh_connector = aiohttp.TCPConnector(
+            limit=0, ttl_dns_cache=_DNS_CACHE, force_close=True, socket_factory=open_socket
+        )
+        for each in (connector, self._fresh_connector):
+            each._factory = functools.partial(PushProtocol, loop=self._loop)  # type: ignore[assignment]
+        self._template = aiohttp.ClientRequest("POST", url, loop=self._loop)
+        lines = [f"POST {url.raw_path_qs} HTTP/1.1", f"Host: {self._template.headers['Host']}", *_header_lines(headers)]
+        self._head = "\r\n".join(lines).encode()
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse | PushedAnswer:
+        """Send a body and return the answer, its body unread. Raises what `ClientSession.post` raises, and ValueError for a
+        malformed header."""
+        fields = "".join(f"{line}\r\n" for line in _header_lines(headers)).encode("utf-8", "surrogateescape")
+        head = b"%b\r\n%bContent-Length: %d\r\n\r\n" % (self._head, fields, len(body))
+        connection = await self._connect()
+        protocol = connection.protocol
+        try:
+            return await self._send(connection, head + body)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
+            if not isinstance(protocol, PushProtocol) or not protocol.reused_without_answer:
+                raise
+        # Most likely the backend closed the idle connection before it saw the request.
+        self._on_repeat()
+        return await self._send(await self._connect_to(self._fresh_connector), head + body)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.connector.close()
+        await self._fresh_connector.close()
+
+    async def _send(self, connection: Connection, request: bytes) -> aiohttp.ClientResponse | PushedAnswer:
+        protocol = connection.protocol
+        assert isinstance(protocol, PushProtocol)
+        try:
+            if protocol.transport is None:
+                raise aiohttp.ServerDisconnectedError
+            is_pushed = protocol.expect_answer()
+            writer = None
+            if len(request) <= _WRITE_SIZE:
+                protocol.transport.write(request)
+            else:  # beside the wait for the answer: a backend may refuse a body before it has all of it
+                writer = self._loop.create_task(_write(protocol, memoryview(request)))
+            if await is_pushed:
+                return PushedAnswer(connection, protocol, writer)
+            response = aiohttp.ClientResponse(
+                "POST",
+                self._url,
+                writer=writer,
+                continue100=None,
+                timer=None,  # type: ignore[arg-type]
+                request_info=self._template.request_info,
+                traces=[],
+                loop=self._loop,
+                session=None,  # type: ignore[arg-type]
+                stream_writer=_SENT_REQUEST,  # type: ignore[arg-type]
+            )
+            return await response.start(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    async def _connect(self) -> Connection:
+        while True:
+            connection = await self._connect_to(self.connector)
+            if connection.protocol is not None and not connection.protocol.should_close:
+                return connection
+            connection.close()  # the backend sent bytes after its last answer: the next answer could begin with them
+
+    async def _connect_to(self, connector: aiohttp.TCPConnector) -> Connection:
+        try:
+            return await connector.connect(self._template, [], self._timeout)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError(f"no connection to {self._url.host} in time") from error
+
+
+async def _write(protocol: ResponseHandler, request: memoryview) -> None:
+    """Write in pieces, so that other streams get their turn in between."""
+    with suppress(ConnectionError):  # reading the answer reports it
+        for begin in range(0, len(request), _WRITE_SIZE):
+            if protocol.transport is None:
+                return
+            protocol.transport.write(request[begin : begin + _WRITE_SIZE])
+            await protocol._drain_helper()
+
+
+def _header_lines(headers: Mapping[str, str]) -> list[str]:
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    for line in lines:
+        if "\r" in line or "\n" in line or "\0" in line:
+            raise ValueError("a header contains a line break")
+    return lines
+
+
+class BodyInterrupted(ConnectionError):
+    """The connection ended before the body did."""
+
+
+class PushedAnswer:
+    """An event stream with status 200, whose body is pushed to a sink."""
+
+    __slots__ = ("_protocol", "_writer", "connection")
+
+    status = 200
+    content_type = "text/event-stream"
+
+    def __init__(self, connection: Connection, protocol: PushProtocol, writer: asyncio.Task[None] | None) -> None:
+        """`writer` writes the request, unless that is done."""
+        self.connection: Connection | None = connection  # until the body has ended
+        self._protocol = protocol
+        self._writer = writer
+        protocol.on_body_end = self._release
+
+    def attach(self, sink: Sink) -> asyncio.Future[None]:
+        """Push the body to `sink` from now on. The future ends with the body, or with `BodyInterrupted`."""
+        return self._protocol.attach(sink)
+
+    def pause(self) -> None:
+        """Stop reading while the client is slower than the model."""
+        if self.connection is not None:  # else another answer may use the protocol
+            self._protocol.pause()
+
+    def resume(self) -> None:
+        """Continue to read."""
+        if self.connection is not None:
+            self._protocol.resume()
+
+    def close(self) -> None:
+        """Close the connection, unless the body has ended."""
+        connection = self._detach()
+        if connection is not None:
+            connection.close()
+
+    def _release(self) -> None:
+        """Give the connection back to the pool: the body has ended."""
+        unsent = self._writer is not None and not self._writer.done()
+        connection = self._detach()
+        if connection is None:
+            return
+        if unsent:  # what is left of the request would be read as the next one
+            connection.close()
+        else:
+            connection.release()
+
+    def _detach(self) -> Connection | None:
+        if self._writer is not None:
+            self._writer.cancel()
+        connection = self.connection
+        self.connection = None
+        return connection
+
+
+class PushProtocol(ResponseHandler):
+    """A client protocol that pushes the body of a chunked event stream to a sink.
+
+    It reads the answers that are chunked event streams itself. All others are parsed by aiohttp."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._requests = 0
+        self._is_pushed: asyncio.Future[bool] | None = None  # whether the answer is one to be pushed; until its head is there
+        # Called when the body that is pushed has ended.
+        self.on_body_end: Callable[[], None] | None = None
+        self._reset_body(pushing=False)
+
+    def _reset_body(self, *, pushing: bool) -> None:
+        self.pushing = pushing  # the current response is an event stream whose body has to be taken with `attach`
+        self._lost = False
+        self._sink: Sink | None = None
+        self._ready: Sink | None = None  # the sink, while the next byte is the first of a chunk
+        self._finished: asyncio.Future[None] | None = None
+        self._early = b""  # what came before there was a sink
+        self._line = b""  # a size line, or trailers, cut by the end of a read
+        self._left = 0  # bytes of the current chunk still to come, its line end included
+
+    @property
+    def reused_without_answer(self) -> bool:
+        """Whether the connection had served a request before, and brought nothing at all for the last one."""
+        return self._requests > 1 and self._is_pushed is not None
+
+    def expect_answer(self) -> asyncio.Future[bool]:
+        """Prepare for the answer to a request that is about to be sent. The future tells, once its head is there, whether it is
+        a `PushedAnswer`; otherwise aiohttp has it, or the failure of the connection."""
+        self._requests += 1
+        self._reset_body(pushing=False)
+        self._is_pushed = self._loop.create_future()
+        return self._is_pushed
+
+    def attach(self, sink: Sink) -> asyncio.Future[None]:
+        """Push the body to `sink` from now on. The future ends with the body, or with `BodyInterrupted`."""
+        finished = self._loop.create_future()
+        self._finished = finished
+        self._sink = sink
+        early = self._early
+        self._early = b""
+        if len(early) > _EARLY_LIMIT:
+            self.resume()
+        self._receive(early)
+        if self._lost:
+            self._finish()
+        return finished
+
+    def pause(self) -> None:
+        """Stop reading while the client is slower than the model. Do nothing once the body is over: the connection is in the
+        pool then, and a paused one would never deliver the next answer."""
+        if self.pushing and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Continue to read."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Handle the bytes of one read; called by the event loop."""
+        sink = self._ready
+        if sink is not None:
+            end = data.find(b"\r\n", 0, 16)
+            size = len(data) - end - 4
+            if size > 0 and data[:end] == b"%x" % size:
+                sink(data[end + 2 : -2])  # the usual case: one read is one chunk
+            else:
+                self._receive(data)
+        elif self.pushing:
+            if self._sink is not None:
+                self._receive(data)
+                return
+            self._early += data
+            if len(self._early) > _EARLY_LIMIT:
+                self.pause()
+        elif self._is_pushed is not None and data:
+            is_pushed = self._is_pushed
+            self._is_pushed = None
+            self._begin(data, is_pushed)
+        else:
+            super().data_received(data)
+
+    def _begin(self, data: bytes, is_pushed: asyncio.Future[bool]) -> None:
+        """Handle the first bytes of an answer."""
+        end = data.find(b"\r\n\r\n", 0, _HEAD_LIMIT) + 4
+        head = data[:end].lower() if end >= 4 else b""
+        pushing = _is_pushable(head)
+        if pushing:
+            self._reset_body(pushing=True)
+            self._early = data[end:]
+            if b"\r\nconnection:" in head and b"\r\nconnection: keep-alive\r\n" not in head:
+                self.force_close()
+        else:
+            # Some servers compress whatever the request says, and the translation needs text.
+            self.set_response_params(read_until_eof=True, auto_decompress=True)
+            super().data_received(data)
+        if not is_pushed.done():  # nobody waits any more
+            is_pushed.set_result(pushing)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End the body as interrupted; called by the event loop."""
+        self._lost = True
+        self._finish()
+        if self._is_pushed is not None and not self._is_pushed.done():
+            self._is_pushed.set_result(False)
+        # aiohttp's objects refer to each other, and to this one: what they hold stays until the garbage collector comes.
+        self._sink = None
+        self._ready = None
+        self.on_body_end = None
+        super().connection_lost(exc)
+
+    def _receive(self, data: bytes) -> None:
+        sink = self._sink
+        assert sink is not None
+        body = self._remove_framing(data)
+        self._ready = sink if self.pushing and not self._left and not self._line else None
+        if body:
+            sink(body)
+        if not self.pushing:
+            self._sink = None  # the connection may wait long for its next request
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._finished is None or self._finished.done():
+            return
+        if self._lost:
+            self._finished.set_exception(BodyInterrupted())
+        else:
+            self._finished.set_result(None)
+
+    def _remove_framing(self, data: bytes) -> bytes:
+        """Return the payload in `data`, where chunks may be cut anywhere."""
+        if self._line:
+            data = self._line + data
+            self._line = b""
+        out: list[bytes] = []
+        at = 0
+        length = len(data)
+        left = self._left
+        while at < length:
+            if left:  # the rest of a chunk, as much of it as is here
+                end = at + left - 2
+                out.append(data[at : max(at, end)])
+                at = min(length, end + 2)
+                left = max(0, end + 2 - length)
+                continue
+            end = data.find(b"\r\n", at, at + _SIZE_LINE_LIMIT)
+            if end < 0 and length - at < _SIZE_LINE_LIMIT:
+                self._line = data[at:]
+                break
+            size = _size(data[at:end]) if end >= 0 else -1
+            if size < 0:
+                self._break_off()
+                break
+            if size == 0:
+                self._end_body(data[at:], end - at)
+                break
+            at = end + 2 + size
+            if at + 2 <= length:
+                out.append(data[end + 2 : at])  # a whole chunk
+                at += 2
+            else:
+                at = end + 2
+                left = size + 2
+        self._left = left
+        return b"".join(out)
+
+    def _end_body(self, last: bytes, size_end: int) -> None:
+        """Handle the last chunk, whose size line ends at `size_end`, and its trailers, which nobody reads."""
+        end = last.find(b"\r\n\r\n", size_end) + 4
+        if end < 4:
+            self._line = last
+            if len(last) > _HEAD_LIMIT:
+                self._break_off()
+            return
+        self.pushing = False
+        if len(last) > end:  # the next answer could not be distinguished from what came after this one
+            self.force_close()
+        on_body_end = self.on_body_end
+        self.on_body_end = None
+        if on_body_end is not None:
+            on_body_end()
+
+    def _break_off(self) -> None:
+        """End a malformed body as interrupted."""
+        self.pushing = False
+        self._lost = True
+        self.force_close()
+        if self.transport is not None:
+            self.transport.close()
+
+
+def _is_pushable(head: bytes) -> bool:
+    """Tell whether a response has status 200 and a chunked event stream in no other encoding. Its head is in lower case."""
+    return (
+        head.startswith((b"http/1.1 200 ", b"http/1.1 200\r\n"))
+        and b"\r\ncontent-type: text/event-stream" in head
+        and b"\r\ntransfer-encoding: chunked\r\n" in head
+        and b"\r\ncontent-encoding:" not in head
+        and b"\r\ncontent-length:" not in head
+    )
+
+
+def _size(line: bytes) -> int:
+    """Return the size in the first line of a chunk, which may have extensions; -1 if there is none."""
+    try:
+        return int(line, 16)
+    except ValueError:
+        size, mark, _ = line.partition(b";")
+    try:
+        return int(size, 16) if mark else -1
+    except ValueError:
+        return -1

@@ -1,0 +1,389 @@
+"""The client of one backend: its URL, its connections, and the streamed answer to a chat request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Literal, TypeVar
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, PushedAnswer, Sink, chat_sender
+from responses_gateway.backend.transport.keepalive import open_socket
+from responses_gateway.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
+from responses_gateway.wire.errors import ApiError, server_error
+
+_A = TypeVar("_A")
+
+_ERROR_BODY_LIMIT = 64 * 1024
+_READ_SIZE = 256 * 1024
+# Size in bytes above which a server may close the connection because of the body.
+_LARGE = 256 * 1024
+# The answer to a chat request, its body unread.
+Answer = aiohttp.ClientResponse | PushedAnswer
+# A request body.
+Body = bytes | aiohttp.StreamReader | None
+# Seconds that an idle connection is kept. vLLM closes its own after five, and a request that meets such an end is lost; only
+# chat requests and, by aiohttp, those without side effects (GET) are repeated.
+_KEEPALIVE = 4
+_CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
+# Seconds that a backend may take to end the body after its last event.
+_LINGER = 1.0
+# How a backend fails that has begun to answer: the connection broke, or nothing came for too long.
+Failure = Literal["broke", "silent"]
+# The longest `Retry-After` in seconds that is taken seriously: a day.
+_LONGEST_WAIT = 24 * 3600
+
+
+class Unreachable(ApiError):
+    """The backend did not answer: no connection, or it was closed before the first byte, or nothing came in time.
+
+    `body_may_be_why` tells that the body was large: servers close the connection when a body is too large, or take longer."""
+
+    def __init__(
+        self,
+        reason: Literal["connect", "connect_timeout", "dropped", "silent"],
+        message: str,
+        status: int = 502,
+        *,
+        body_may_be_why: bool = False,
+    ) -> None:
+        super().__init__(status, message, type="server_error", code="server_error")
+        self.reason = reason
+        self.body_may_be_why = body_may_be_why
+
+
+class Backend:
+    """The client of a chat server. Connection errors become `ApiError`s.
+
+    A chat request is sent a second time, on a new connection, only if it went out on one that had served another request,
+    and that was closed without a byte of an answer. aiohttp sends idempotent requests (GET, PUT, …)
+    twice at most, and POST once."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None,
+        connect_timeout: float,
+        answer_timeout: float | None = None,
+        forward_authorization: bool = True,
+        on_repeat: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Create it inside the running event loop. `url` ends in `/v1`; times are in seconds.
+
+        `answer_timeout` limits the wait for the head of the answer to a chat request. Without `forward_authorization` the
+        backend never gets a client's `Authorization`. `on_repeat` is called when a chat request is sent a second time."""
+        self.url = URL(url)
+        self._api_key = api_key
+        self._answer_timeout = answer_timeout
+        self._forward_authorization = forward_authorization
+        # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
+        self.chats = chat_sender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, on_repeat)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket),
+            timeout=timeout,
+            auto_decompress=False,  # bodies are passed on as they came
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent",),
+        )
+        self._lingering: set[Answer] = set()  # abandoned answers whose end may still come
+        # The fields of our own that it refuses, and what is called with each of them.
+        self.refused_fields: set[str] = set()
+        self.on_refused_field: Callable[[str], None] | None = None
+
+    @property
+    def root(self) -> URL:
+        """The URL of endpoints without a version in their path, such as vLLM's `/tokenize`."""
+        return self.url.parent
+
+    @property
+    def takes_client_key(self) -> bool:
+        """Whether requests have the `Authorization` of their client, so that the client is responsible for it."""
+        return self._api_key is None and self._forward_authorization
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connections are closed, so that every request fails."""
+        return self._session.closed
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for answer in self._lingering:
+            answer.close()
+        await self.chats.close()
+        await self._session.close()
+
+    async def open_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
+        """Send a chat request and return the answer when its head is there. If the server refuses a field that the gateway
+        added (see `optional_fields.py`), the request is repeated without it, and later ones go without it. Raises
+        `Unreachable` (502, 504)."""
+        if self.refused_fields:
+            body = without(body, self.refused_fields)
+        chat = await self._send_chat(body, headers)
+        return await self._without_refused(chat, body, headers) if chat.status in REFUSALS else chat
+
+    async def open_completion(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
+        """Send a request for a text completion, which is to be streamed, and return the answer when its head is there. Raises
+        `Unreachable` (502, 504)."""
+        sent = [*_CHAT_HEADERS.items(), *headers.items()]
+        try:
+            async with asyncio.timeout(self._answer_timeout):
+                answer = await self.request("POST", "completions", body=body, headers=sent)
+        except TimeoutError:
+            raise Unreachable("silent", f"The backend sent nothing for {self._answer_timeout:g} seconds.", 504) from None
+        return ChatStream(answer, self._lingering, large=False)
+
+    async def _without_refused(self, chat: ChatStream, body: bytes, headers: Mapping[str, str]) -> ChatStream:
+        """Repeat a refused request without the fields of our own that the refusal names. Return the last answer."""
+        dropped: set[str] = set()
+        try:
+            for _ in range(ATTEMPTS):
+                names = refused_fields(await chat.read_refusal()) - dropped
+                shorter = without(body, names) if names else body
+                if shorter == body:
+                    break
+                dropped |= names
+                body = shorter
+                chat.close()
+                chat = await self._send_chat(body, headers)
+                if chat.status not in REFUSALS:
+                    break
+        except BaseException:
+            chat.close()
+            raise
+        if chat.status == 200:  # otherwise the fields were not the reason
+            for name in sorted(dropped - self.refused_fields):
+                self.refused_fields.add(name)
+                if self.on_refused_field is not None:
+                    self.on_refused_field(name)
+        return chat
+
+    async def _send_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
+        self._require_open()
+        sent = headers
+        if self._api_key is not None:
+            sent = {**headers, "Authorization": f"Bearer {self._api_key}"}
+        elif not self._forward_authorization:
+            sent = {name: value for name, value in headers.items() if name != "Authorization"}
+        large = len(body) > _LARGE
+        try:
+            async with asyncio.timeout(self._answer_timeout):
+                answer = await _answer(self.chats.post(body, sent), large)
+        except TimeoutError:
+            message = f"The backend sent nothing for {self._answer_timeout:g} seconds."
+            raise Unreachable("silent", message, 504, body_may_be_why=large) from None
+        return ChatStream(answer, self._lingering, large)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        below: URL | None = None,
+        query: str = "",
+        body: Body = None,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> aiohttp.ClientResponse:
+        """Send any other request and return the answer, its body unread and not decompressed. `path` and `query` are
+        percent-encoded already; `path` is relative to `url`, or to `below`. Raises `Unreachable` (502, 504)."""
+        self._require_open()
+        base = str(self.url if below is None else below).rstrip("/")
+        url = URL(f"{base}/{path}?{query}" if query else f"{base}/{path}", encoded=True)
+        sent = CIMultiDict(headers)
+        sent.setdefault("Accept-Encoding", "identity")
+        if self._api_key is not None:
+            sent["Authorization"] = f"Bearer {self._api_key}"
+        elif not self._forward_authorization:
+            sent.popall("Authorization", None)
+        large = isinstance(body, aiohttp.StreamReader) or (isinstance(body, bytes) and len(body) > _LARGE)
+        return await _answer(self._session.request(method, url, data=body, headers=sent, allow_redirects=False), large)
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise Unreachable("connect", "The backend was removed from the gateway.")
+
+
+async def _answer(answer: Awaitable[_A], large: bool) -> _A:
+    """Wait for an answer; `large` tells about the request's body. Raises `Unreachable` if there is none."""
+    try:
+        return await answer
+    except aiohttp.ConnectionTimeoutError:
+        raise Unreachable("connect_timeout", "The backend did not accept the connection in time.", 504) from None
+    except aiohttp.ClientConnectorError:
+        raise Unreachable("connect", "The backend cannot be reached: is it running, and is its URL right?") from None
+    except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+        message = f"The backend closed the connection without an answer ({type(error).__name__})."
+        raise Unreachable("dropped", message, body_may_be_why=large) from None
+
+
+class ChatStream:
+    """The answer to a chat request: its head is there, its body is not read yet."""
+
+    def __init__(self, response: Answer, lingering: set[Answer], large: bool) -> None:
+        """Keep an answer that is left before its end in `lingering`. `large` tells about the request's body."""
+        self.backend = ""  # the name of the backend that answers
+        self.refuses_gateway_key = False
+        # Called once, when the answer is read or dropped, with the reason if the backend failed.
+        self.on_end: Callable[[Failure | None], None] | None = None
+        self._response = response
+        self._lingering = lingering
+        self._large = large
+        self._push = response if isinstance(response, PushedAnswer) else None
+        self._sink: Sink = _no_sink
+        self._finished: asyncio.Future[None] | None = None
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._left = False
+        self._refusal: bytes | None = None  # the body of an error, once it was read
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self._response.status
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether the body is server-sent events and not one JSON object."""
+        return self._response.content_type == "text/event-stream"
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds of the backend's `Retry-After`, if it sent one."""
+        if isinstance(self._response, PushedAnswer):
+            return None
+        return seconds_to_wait(self._response.headers.get("Retry-After", ""), time.time())
+
+    @property
+    def _content(self) -> aiohttp.StreamReader:
+        """The body, unless it is pushed."""
+        assert isinstance(self._response, aiohttp.ClientResponse)
+        return self._response.content
+
+    def attach(self, sink: Sink) -> None:
+        """Pass the body to `sink`, piece by piece: at once what is there already, the rest during `finish`."""
+        self._sink = sink
+        if self._push is not None:
+            self._finished = self._push.attach(sink)
+            self._finished.add_done_callback(_ignore_exception)
+            if self._left and not self._finished.done():  # a terminal event was there already
+                self._finished.set_result(None)
+            if not self._flowing.is_set():  # the client was slow before the answer came
+                self._push.pause()
+
+    async def finish(self) -> None:
+        """Wait for the end of the body after `attach`. Raises `ApiError` if it breaks off."""
+        try:
+            if self._finished is not None:
+                await self._finished
+                return
+            content = self._content
+            while not self._left and (data := await content.readany()):
+                self._sink(data)
+                await self._flowing.wait()
+        except (aiohttp.ClientError, BodyInterrupted, ConnectionError, TimeoutError):
+            self._end("broke")
+            raise server_error("The connection to the backend broke in the middle of the answer.") from None
+        finally:
+            self._push = None  # the connection may serve another request now: `pause` and `resume` must not affect it
+            # The sink refers to this stream, and a failed future to the frames that waited for it: such cycles would keep them
+            # all in memory.
+            self._sink = _no_sink
+            self._finished = None
+            self._end()  # does nothing if it broke
+
+    async def read(self, limit: int = _ERROR_BODY_LIMIT) -> bytes:
+        """Return the body, at most `limit` bytes of it. Raises `ApiError` if it breaks off."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while size < limit and (data := await self._content.read(min(_READ_SIZE, limit - size))):
+                pieces.append(data)
+                size += len(data)
+        except (aiohttp.ClientError, ConnectionError, TimeoutError):
+            raise server_error("The connection to the backend broke in the middle of the answer.") from None
+        return b"".join(pieces)
+
+    async def read_refusal(self) -> bytes:
+        """Return the body of an error, or nothing if it breaks off: the status says enough."""
+        if self._refusal is None:
+            try:
+                self._refusal = await self.read()
+            except ApiError:
+                self._refusal = b""
+        return self._refusal
+
+    def pause(self) -> None:
+        """Stop reading: the backend is to be no faster than the client."""
+        if self._push is not None:
+            self._push.pause()
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        """Continue to read."""
+        if self._push is not None:
+            self._push.resume()
+        self._flowing.set()
+
+    def leave(self) -> None:
+        """Ignore the rest of the body. `finish` returns; the connection is kept if the body ends within a second."""
+        if self._response.connection is None:
+            return  # the body has ended
+        self._left = True
+        self.resume()
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_result(None)
+        self._lingering.add(self._response)
+        asyncio.get_running_loop().call_later(_LINGER, self._give_up)
+
+    def _give_up(self) -> None:
+        self._lingering.discard(self._response)
+        self._response.close()
+
+    def close(self) -> None:
+        """Close the connection unless the body was read to its end, so that the backend stops generating."""
+        if not self._left:
+            self._response.close()
+        self._end()
+
+    def drop(self) -> None:
+        """Close the connection of a backend that has been silent for too long; `finish` raises. That counts as a failure of the
+        backend, unless the request was so large that it may be the reason."""
+        self._response.close()
+        self._end(None if self._large else "silent")
+
+    def _end(self, failure: Failure | None = None) -> None:
+        on_end = self.on_end
+        self.on_end = None
+        if on_end is not None:
+            on_end(failure)
+
+    async def __aenter__(self) -> ChatStream:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.close()
+
+
+def seconds_to_wait(value: str, now: float) -> float | None:
+    """Parse a `Retry-After`, a number of seconds or a date; return None if it is invalid. `now` is a Unix time."""
+    try:
+        seconds = float(value) if value[:1].isdecimal() else parsedate_to_datetime(value).timestamp() - now
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, seconds) if seconds <= _LONGEST_WAIT else None
+
+
+def _ignore_exception(finished: asyncio.Future[None]) -> None:
+    """Mark the exception as retrieved: nobody awaits `finish` if the client left before."""
+    if not finished.cancelled():
+        finished.exception()
+
+
+def _no_sink(data: bytes) -> None:
+    raise RuntimeError("finish before attach")

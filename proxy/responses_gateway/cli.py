@@ -1,0 +1,122 @@
+"""The command line: `responses-gateway COMMAND …`.
+
+Each command is a module of `commands` with `add_arguments(parser)` and `run(args) -> exit status`. Only the module of
+the given command is imported, so that `--help` and `--version` are fast. A command that runs another program also has
+`split_arguments(argv) -> (its own, those of the program)`; the latter become `args.passed_on`."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from responses_gateway.commands.help_parser import HelpParser
+
+# What imports make stays: with its usual threshold the collector would look through it a hundred times while a command starts.
+_GC_THRESHOLD = 100_000
+# The exit status after Ctrl-C, as shells report it.
+_INTERRUPTED = 130
+
+# What each command does, in one line.
+COMMANDS = {
+    "serve": "run the gateway in front of a Chat Completions server",
+    "simulate": "run a Chat Completions server that behaves like vLLM, without a model",
+    "demo": "play one response in the terminal, from a simulated backend through the gateway",
+    "check": "send a request to a Responses endpoint and check its stream against the rules of the API",
+    "codex": "run Codex on the model behind a gateway, which is started if none is running",
+    "codex-config": "print or write the Codex configuration for a gateway",
+    "doctor": "examine a backend: what it can do, what to change there, and the settings that fit it",
+    "key": "generate an API key for a client of the gateway",
+    "replay": "run recorded exchanges through this version, and show the differences",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line. Returns the exit status: 0 for success, 2 for wrong usage, others as the command says."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_GC_THRESHOLD, *thresholds[1:])
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:  # while the command works
+        return _INTERRUPTED
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        with _ended_by_interrupts():
+            command, args = parse(argv)
+    except SystemExit as ended:  # argparse has printed its message: --help, --version, wrong usage
+        return ended.code if isinstance(ended.code, int) else 1
+    status: int = command.run(args)
+    return status
+
+
+@contextmanager
+def _ended_by_interrupts() -> Iterator[None]:
+    """Let Ctrl-C end the process while the block imports modules, some of which would swallow a `KeyboardInterrupt`."""
+    usual = signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, signal.default_int_handler)  # else it is ignored, or handled
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
+    name = next((argument for argument in argv if argument in COMMANDS), None)
+    command = import_module(f"responses_gateway.commands.{name.replace('-', '_')}") if name else None
+    passed_on: list[str] = []
+    if name is not None and command is not None and hasattr(command, "split_arguments"):
+        start = argv.index(name) + 1
+        own, passed_on = command.split_arguments(argv[start:])
+        argv = [*argv[:start], *own]
+    parser = HelpParser(
+        prog="responses-gateway",
+        description="OpenAI's Responses API in front of any Chat Completions server.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and its commit, and exit")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    reporting: argparse.ArgumentParser = parser  # wrong usage, with its usage line
+    for known, line in COMMANDS.items():
+        subparser = subparsers.add_parser(known, help=line, description=f"{line[0].upper()}{line[1:]}.", allow_abbrev=False)
+        if known == name and command is not None:
+            command.add_arguments(subparser)
+            reporting = subparser
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        reporting.error(_unknown_argument(unknown[0], reporting))
+    if command is None:
+        parser.error("a command is needed, see --help")
+    args.passed_on = passed_on
+    return command, args
+
+
+class _Version(argparse.Action):
+    """Prints the version. The commit may have to be asked from git, which only this option does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> None:
+        from responses_gateway.version import version_line
+
+        print(f"responses-gateway {version_line()}")
+        parser.exit()
+
+
+def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:
+    from responses_gateway.settings import suggestion
+
+    flags = re.findall(r"--[a-z][a-z-]*", parser.format_help())
+    return f"unknown argument {argument}{suggestion(argument.partition('=')[0], flags)}"

@@ -1,0 +1,259 @@
+"""`responses-gateway check`: check the stream of any Responses server, or a saved one, against the rules of the API."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from responses_gateway.commands.argument_types import positive
+from responses_gateway.conformance.checker import WARNINGS, Violation, check_stream, frames
+
+# Exit statuses.
+VALID = 0
+INVALID = 1
+UNUSABLE = 2
+
+# Violations of one rule that the table shows; `--json` has them all.
+_SHOWN_PER_RULE = 5
+# The answer to a small request is far shorter.
+MAX_BYTES = 64 * 1024 * 1024
+
+_WEATHER_TOOL = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather in a city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+
+
+class UnusableStream(Exception):
+    """There is no stream to check; the text says why."""
+
+
+class CheckedStream(NamedTuple):
+    """A stream with the rules that it violates. `terminal` is the type of its last event, None if there is none."""
+
+    target: str
+    events: int
+    terminal: str | None
+    violations: list[Violation]
+
+    @property
+    def errors(self) -> list[Violation]:
+        """The violations that count."""
+        return [violation for violation in self.violations if violation.rule not in WARNINGS]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the target, the request to send, and how to report."""
+    parser.epilog = "Exit status: 0 for a valid stream (warnings aside), 1 for an invalid one, 2 if there was none to check."
+    parser.add_argument("target", metavar="URL|FILE", help="a server's base URL, or a saved stream (- reads stdin)")
+    request = parser.add_argument_group("request (of a URL)")
+    request.add_argument("--model", help="model to ask (default: the first that the server lists)")
+    request.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
+    request.add_argument("--input", metavar="TEXT", help="what to ask (default: a suitable question)")
+    request.add_argument("--tools", action="store_true", help="offer a function tool, and ask the model to use it")
+    request.add_argument("--timeout", type=positive, default=120, metavar="SECONDS", help="longest silence (default: 120)")
+    parser.add_argument(
+        "--client",
+        choices=["codex"],
+        help="check what this client needs: for Codex a call that was cut short must not be reported as done",
+    )
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check one stream and report. Returns 0 for a valid stream, 1 for an invalid one, 2 if there is none."""
+    try:
+        data = _fetch(args) if args.target.lower().startswith(("http://", "https://")) else _read(args.target)
+        checked = _check(args.target, data, codex=args.client == "codex")
+    except UnusableStream as error:
+        print(f"responses-gateway check: {printable(str(error))}", file=sys.stderr)
+        return UNUSABLE
+    if args.json:
+        print(json.dumps(_as_json(checked), indent=2))
+    else:
+        _print(checked, Console(highlight=False))
+    return INVALID if checked.errors else VALID
+
+
+def _check(target: str, data: bytes, *, codex: bool) -> CheckedStream:
+    texts = [frame.data for frame in frames(data) if frame.data != "[DONE]"]
+    if not texts:
+        raise UnusableStream(f"no server-sent events in {target}")
+    if '"chat.completion.chunk"' in texts[0]:
+        raise UnusableStream(f"{target} is a stream of Chat Completions, not of Responses")
+    violations = check_stream(data, unfinished_allowed=codex)
+    return CheckedStream(target, len(texts), _event_type(texts[-1]), violations)
+
+
+def _event_type(text: str) -> str | None:
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return str(event["type"]) if isinstance(event, dict) and "type" in event else None
+
+
+# ---- the source of the stream --------------------------------------------------------------------------------------
+
+
+def _read(target: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if target == "-" else Path(target).read_bytes()
+    except OSError as error:
+        raise UnusableStream(f"cannot read {target}: {error.strerror}") from None
+
+
+def _fetch(args: argparse.Namespace) -> bytes:
+    base = _base_url(args.target)
+    headers = {"accept": "text/event-stream"}
+    api_key = args.api_key or os.environ.get("OPENAI_API_KEY")
+    if api_key:
+        headers["authorization"] = f"Bearer {api_key}"
+    if args.client == "codex":
+        headers["originator"] = "codex_exec"  # by this header a server knows Codex
+    if not all(value.isascii() for value in headers.values()):
+        raise UnusableStream("the API key contains characters that a header may not have")
+    try:
+        with httpx.Client(headers=headers, timeout=args.timeout) as client:
+            model = args.model or _first_model(client, base)
+            return _stream(client, f"{base}/responses", _request(model, args.input, tools=args.tools))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise UnusableStream(f"cannot reach {base}: {str(error) or type(error).__name__}") from None
+
+
+def _base_url(url: str) -> str:
+    """Return the URL with its `/v1`, which may be missing, and without `/responses`."""
+    given = url.rstrip("/")
+    if given.endswith("/responses"):
+        return given.removesuffix("/responses")
+    return given if given.endswith("/v1") else f"{given}/v1"
+
+
+def _request(model: str, text: str | None, *, tools: bool) -> dict[str, Any]:
+    question = "What is the weather in Paris? Use the tool." if tools else "Say hello in five words."
+    request: dict[str, Any] = {"model": model, "input": text or question, "stream": True, "max_output_tokens": 2048}
+    if tools:
+        request["tools"] = [_WEATHER_TOOL]
+    return request
+
+
+def _first_model(client: httpx.Client, base: str) -> str:
+    answer = client.get(f"{base}/models", headers={"accept": "application/json"})
+    if answer.is_error:
+        raise UnusableStream(f"{base}/models answered {_http_error(answer)}; name one with --model")
+    try:
+        return str(answer.json()["data"][0]["id"])
+    except (ValueError, LookupError, TypeError):
+        raise UnusableStream(f"{base}/models lists no model; name one with --model") from None
+
+
+def _stream(client: httpx.Client, url: str, request: dict[str, Any]) -> bytes:
+    with client.stream("POST", url, json=request) as answer:
+        if not answer.is_success:
+            answer.read()
+            raise UnusableStream(f"{url} answered {_http_error(answer)}")
+        kind = answer.headers.get("content-type", "")
+        if not kind.startswith("text/event-stream"):
+            raise UnusableStream(f"{url} answered with {kind or 'no content type'}, not with a stream")
+        return _received(answer.iter_bytes(), url)
+
+
+def _received(pieces: Iterable[bytes], url: str) -> bytes:
+    data = bytearray()
+    try:
+        for piece in pieces:
+            data += piece
+            if len(data) > MAX_BYTES:
+                raise UnusableStream(f"{url} sent more than {MAX_BYTES} bytes")
+    except httpx.HTTPError as error:
+        # What came before is checked: that its end is missing is the result.
+        print(f"the stream broke off: {str(error) or type(error).__name__}", file=sys.stderr)
+        if not data:
+            raise
+    return bytes(data)
+
+
+def _http_error(answer: httpx.Response) -> str:
+    """Return the status, with the message of an error body if there is one."""
+    status = f"HTTP {answer.status_code}"
+    try:
+        body = answer.json()
+    except ValueError:
+        return f"{status}: {answer.text.strip()[:200]}" if answer.text.strip() else status
+    error = body.get("error", body) if isinstance(body, dict) else body
+    message = error.get("message", error) if isinstance(error, dict) else error
+    return f"{status}: {message if isinstance(message, str) else json.dumps(message)[:200]}"
+
+
+# ---- the report -------------------------------------------------------------------------------------------------------
+
+
+def _as_json(checked: CheckedStream) -> dict[str, Any]:
+    return {
+        "target": checked.target,
+        "events": checked.events,
+        "terminal": checked.terminal,
+        "errors": len(checked.errors),
+        "warnings": len(checked.violations) - len(checked.errors),
+        "violations": [
+            {**violation._asdict(), "severity": "warning" if violation.rule in WARNINGS else "error"}
+            for violation in checked.violations
+        ],
+    }
+
+
+def _print(checked: CheckedStream, console: Console) -> None:
+    if checked.violations:
+        console.print(_table(checked.violations))
+    console.print(Text(_summary(checked), style="bold red" if checked.errors else "bold green"))
+
+
+def _table(violations: list[Violation]) -> Table:
+    table = Table("event", "rule", "what was seen", box=None, pad_edge=False, header_style="dim")
+    shown: dict[str, int] = {}
+    for violation in violations:
+        shown[violation.rule] = count = shown.get(violation.rule, 0) + 1
+        if count <= _SHOWN_PER_RULE:
+            style = "yellow" if violation.rule in WARNINGS else "red"
+            table.add_row(str(violation.event), Text(violation.rule, style=style), Text(printable(violation.detail)))
+    for rule, count in shown.items():
+        if count > _SHOWN_PER_RULE:
+            table.add_row("…", Text(rule, style="red"), Text(f"and {count - _SHOWN_PER_RULE} more"))
+    return table
+
+
+def _summary(checked: CheckedStream) -> str:
+    errors = len(checked.errors)
+    warnings = len(checked.violations) - errors
+    rules = len({violation.rule for violation in checked.errors})
+    result = f"{_count(errors, 'violation')} of {_count(rules, 'rule')}" if errors else "valid"
+    if warnings:
+        result += f", {_count(warnings, 'warning')}"
+    return f"{_count(checked.events, 'event')}, the last {printable(checked.terminal or 'unreadable')}: {result}"
+
+
+def printable(text: str) -> str:
+    """Replace control characters, by which a server could control the terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

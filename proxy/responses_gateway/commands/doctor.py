@@ -1,0 +1,177 @@
+"""`responses-gateway doctor`: examine a backend or a running gateway, and say what to change."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from responses_gateway.commands.argument_types import positive
+from responses_gateway.commands.check import printable
+from responses_gateway.commands.smoke_test import Step, run_smoke_test
+from responses_gateway.probing.diagnosis import Finding, findings, rows, server_name
+from responses_gateway.probing.prober import probe
+from responses_gateway.probing.profile import Profile
+from responses_gateway.probing.recommend import recommended_settings
+from responses_gateway.settings import backend_url
+from responses_gateway.wire.errors import ApiError
+
+WORKS = 0
+BROKEN = 1
+UNUSABLE = 2
+
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.epilog = (
+        "Exit status: 0 it works (with the settings that are printed), 1 something is broken, 2 it could not be examined. "
+        "Some twenty small requests are sent, and one prompt that exceeds the context length, to see how it is refused."
+    )
+    parser.add_argument("url", nargs="?", metavar="URL", help=f"a Chat Completions server (default: {_DEFAULT_URL})")
+    parser.add_argument("--gateway", metavar="URL", help="test a running gateway from end to end instead")
+    parser.add_argument("--model", help="model to use (default: the first that the server lists)")
+    parser.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
+    parser.add_argument(
+        "--timeout", type=positive, default=120, metavar="SECONDS", help="longest time for one answer (default: 120)"
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the recommended settings to a file for serve --config"
+    )
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Examine and report. Return the exit status: 0 (works), 1 (broken) or 2 (could not be examined)."""
+    api_key = args.api_key or os.environ.get("OPENAI_API_KEY")
+    if args.gateway is not None and args.url is not None:
+        return _unusable("give the URL of a backend, or --gateway with the URL of a gateway")
+    try:
+        if args.gateway is not None:
+            return _examine_gateway(args, api_key)
+        return _examine_backend(args, api_key)
+    except ValueError as error:  # raised by `backend_url`
+        return _unusable(str(error))
+    except OSError as error:
+        return _unusable(f"cannot write {args.write}: {error.strerror}")
+
+
+def _unusable(text: str) -> int:
+    print(f"responses-gateway doctor: {printable(text)}", file=sys.stderr)
+    return UNUSABLE
+
+
+# ---- a backend --------------------------------------------------------------------------------------------------------
+
+
+def _examine_backend(args: argparse.Namespace, api_key: str | None) -> int:
+    url = backend_url(args.url or _DEFAULT_URL)
+    try:
+        profile = asyncio.run(probe(url, model=args.model, api_key=api_key, answer_timeout=args.timeout))
+    except ApiError as error:
+        text = f"{url}: {error.message}{_hint(error)}"
+        if not args.json:
+            return _unusable(text)
+        print(json.dumps({"verdict": "unreachable", "error": text}, ensure_ascii=False, indent=2))
+        return UNUSABLE
+    found = findings(profile)
+    settings = recommended_settings(profile)
+    if args.json:
+        print(json.dumps(_as_json(profile, found, settings), ensure_ascii=False, indent=2))
+    else:
+        _print(profile, found, settings, Console(highlight=False))
+    if args.write is not None and profile.refusal is None:
+        args.write.write_text(_as_yaml(profile, settings), encoding="utf-8")
+    return BROKEN if any(finding.level == "error" for finding in found) else WORKS
+
+
+def _hint(error: ApiError) -> str:
+    if error.status in (401, 403):
+        return " (give its key with --api-key, or in OPENAI_API_KEY)"
+    if error.code == "no_model":
+        return " (name one with --model)"
+    return ""
+
+
+def _verdict(found: list[Finding], settings: dict[str, Any]) -> str:
+    levels = {finding.level for finding in found}
+    if "error" in levels:
+        return "broken"
+    if len(settings) > 1:  # besides `backend`
+        return "works with the settings below"
+    return "works, with losses" if "warning" in levels else "works"
+
+
+def _as_json(profile: Profile, found: list[Finding], settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "verdict": _verdict(found, settings),
+        "server": server_name(profile),
+        "findings": [finding._asdict() for finding in found],
+        "settings": settings,
+        "profile": asdict(profile),
+    }
+
+
+def _as_yaml(profile: Profile, settings: dict[str, Any]) -> str:
+    head = f"# {printable(server_name(profile))} with {printable(profile.model)}, as `responses-gateway doctor` found it\n"
+    return head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+
+
+def _print(profile: Profile, found: list[Finding], settings: dict[str, Any], console: Console) -> None:
+    console.print(Text(f"{printable(server_name(profile))} at {profile.url}", style="bold"))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for row in rows(profile):
+        style = {True: "green", False: "red", None: ""}[row.good]
+        table.add_row(Text(row.ability), Text(printable(row.value), style=style))
+    console.print(table)
+    for finding in found:
+        console.print()
+        console.print(Text(f"{finding.level}: {printable(finding.text)}", style=_STYLES[finding.level]))
+        if finding.advice:
+            console.print(Text(printable(finding.advice)))
+    console.print()
+    verdict = _verdict(found, settings)
+    console.print(Text(f"{verdict} ({profile.seconds:.1f} s)", style="bold red" if verdict == "broken" else "bold green"))
+    if profile.refusal is None:
+        print(f"\n{_as_yaml(profile, settings)}", end="")
+
+
+# ---- a gateway --------------------------------------------------------------------------------------------------------
+
+
+def _examine_gateway(args: argparse.Namespace, api_key: str | None) -> int:
+    steps = run_smoke_test(args.gateway, model=args.model, api_key=api_key, timeout=args.timeout)
+    unreachable = steps[0].outcome == "failed"  # then there are no others
+    if args.json:
+        verdict = "unreachable" if unreachable else "broken" if _any_failed(steps) else "works"
+        print(json.dumps({"verdict": verdict, "steps": [step._asdict() for step in steps]}, ensure_ascii=False, indent=2))
+    elif unreachable:
+        return _unusable(steps[0].detail)
+    else:
+        _print_steps(steps, Console(highlight=False))
+    return UNUSABLE if unreachable else BROKEN if _any_failed(steps) else WORKS
+
+
+def _any_failed(steps: list[Step]) -> bool:
+    return any(step.outcome == "failed" for step in steps)
+
+
+def _print_steps(steps: list[Step], console: Console) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    styles = {"passed": "green", "failed": "bold red", "unclear": "yellow"}
+    for step in steps:
+        table.add_row(Text(step.outcome, style=styles[step.outcome]), Text(step.name), Text(printable(step.detail)))
+    console.print(table)
+    console.print(Text("broken", style="bold red") if _any_failed(steps) else Text("works", style="bold green"))

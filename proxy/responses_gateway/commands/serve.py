@@ -1,0 +1,271 @@
+"""`responses-gateway serve`: the gateway. Its flags are the fields of `Settings`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
+
+from responses_gateway.commands.help_parser import HelpParser
+from responses_gateway.settings import (
+    CONFIG_VARIABLE,
+    PARSER_SETTINGS,
+    SUPERVISED_VARIABLE,
+    Settings,
+    SettingsError,
+    backend_url,
+    describe,
+    flag,
+    variable,
+)
+from responses_gateway.settings.load import load
+from responses_gateway.settings.reference import SettingInfo, reference
+
+_MARKDOWN_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")  # descriptions are written for docs/configuration.md, too
+# Names of this machine, and addresses that stand for all of them.
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_ANY = frozenset({"0.0.0.0", "::", ""})
+# What `--help` shows; the rest is for `--help-all`.
+_OFTEN_NEEDED = {
+    "--config", "--print-config", "--simulator", "--backend", "--backend-api-key", "--max-concurrency", "--store", "--host",
+    "--port", "--operations-port", "--workers", "--reasoning-parser", "--tool-call-parser", "--tokenizer", "--log-level",
+    "--log-format", "--admin-key", "--record",
+}  # fmt: skip
+_SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for each setting, and `--no-…` for a switch."""
+    parser.usage = "responses-gateway serve --backend URL [OPTION …]"
+    parser.epilog = (
+        f"Each setting is also an environment variable ({flag('port')} is {variable('port')}) and a key of the YAML "
+        "file. Flags override the environment, and the environment overrides the file. --help-all shows all options; "
+        "docs/configuration.md describes them."
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
+    parser.add_argument("--print-config", action="store_true", help="print the settings in effect, and exit")
+    parser.add_argument("--simulator", action="store_true", help="start a simulated backend as well, and serve that")
+    # A mapping is for files, not for command lines.
+    flagged = (setting for setting in reference() if setting.kind != "MAPPING")
+    for title, settings in groupby(flagged, key=lambda setting: setting.section):
+        group = parser.add_argument_group(title)
+        for setting in settings:
+            _add_flag(group, setting)
+    if isinstance(parser, HelpParser):
+        parser.show_often(_OFTEN_NEEDED)
+
+
+def _add_flag(group: argparse._ArgumentGroup, setting: SettingInfo) -> None:
+    description = _MARKDOWN_LINK.sub(r"\1", setting.description).replace("`", "")
+    text = f"{description} (default: {setting.default})".replace("%", "%%")
+    if setting.kind == "true|false":
+        group.add_argument(flag(setting.name), action=argparse.BooleanOptionalAction, default=None, help=text)
+    else:
+        action = "append" if setting.repeated else "store"
+        group.add_argument(flag(setting.name), action=action, metavar=setting.kind, help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM. Returns the exit status of the server, or 2 for wrong settings."""
+    before = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        if SUPERVISED_VARIABLE in os.environ:
+            return _work(args)
+        settings = _settings(args, {}, args.simulator)
+        if args.print_config:
+            print(describe(settings), end="")
+            return 0
+        if not args.simulator:
+            return _serve(args, settings, {})
+        with _simulator() as url, _simulated_store(settings) as store:
+            print(f"simulated backend at {url}", file=sys.stderr)
+            overrides = {"backend": [backend_url(url)], "store": store}
+            return _serve(args, settings.model_copy(update=overrides), overrides)
+    except SettingsError as error:
+        print(f"responses-gateway: {error}", file=sys.stderr)
+        return 2
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End a process that does not serve yet; from then on it handles signals itself. An exception could be swallowed by a
+    module that is being imported, and the gateway would serve on."""
+    os._exit(0)
+
+
+def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator: bool) -> Settings:
+    """Return the settings of the command line, environment and file, with `overrides`. Raises `SettingsError`."""
+    flags = {name: getattr(args, name) for name in Settings.model_fields if getattr(args, name, None) is not None}
+    given = {**flags, **overrides}
+    try:
+        settings = load(given, args.config, os.environ)
+    except SettingsError as error:
+        complaints = [str(error), *_complaints_about_parsers(given, args.config)]
+        raise SettingsError("\n".join(complaints)) from None
+    if not args.print_config:
+        _check(settings, simulator)
+    return settings
+
+
+def _check(settings: Settings, simulator: bool) -> None:
+    """Check what the values of single settings do not tell. Raises one `SettingsError` with all complaints."""
+    checks: list[Callable[[], None]] = [
+        lambda: _require_backend(settings, simulator),
+        lambda: _refuse_own_address(settings),
+        lambda: _require_folder(settings.record),
+        lambda: _require_parsers(settings),
+        lambda: _require_model_table(settings.model_table),
+        lambda: _require_a_store_for_all(settings),
+    ]
+    complaints = []
+    for check in checks:
+        try:
+            check()
+        except SettingsError as error:
+            complaints.append(str(error))
+    if complaints:
+        raise SettingsError("\n".join(complaints))
+
+
+def _complaints_about_parsers(given: Mapping[str, Any], config: Path | None) -> list[str]:
+    """Return what is wrong with the parsers, where other settings are wrong, too: users want to hear all of it at once."""
+    try:
+        _require_parsers(load(given, config, os.environ, only={*PARSER_SETTINGS, "models"}))
+    except SettingsError as error:
+        return [str(error)]
+    return []
+
+
+def _refuse_own_address(settings: Settings) -> None:
+    """Refuse a backend that is the gateway itself, which would pass each request on to itself until it times out."""
+    own = _LOOPBACK if settings.host in {*_LOOPBACK, *_ANY} else {settings.host}
+    for url in (*settings.backend, *(details.url for details in settings.backends.values())):
+        address = urlsplit(url)
+        if settings.port and address.port == settings.port and (address.hostname or "") in own:
+            raise SettingsError(
+                f"the backend {address.netloc} is the address of this gateway itself: give the URL of your Chat Completions "
+                f"server, or another port to the gateway ({flag('port')})"
+            )
+
+
+def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str, Any]) -> int:
+    """Serve in this process, or with several workers, which get the overrides too."""
+    reload = _reload(args, overrides)
+    if settings.workers == 1:
+        from responses_gateway.server.process.serve import serve
+
+        return serve(settings, reload)
+    from responses_gateway.server.process.supervisor import supervise
+
+    # Without a store there is no place where all could find a generated key.
+    generated = {"seal_key": secrets.token_hex(32)} if settings.store == "none" and settings.seal_key is None else {}
+
+    def prepare() -> dict[str, Any]:
+        _settings(args, overrides, simulator=False)  # settings that are wrong by now stop a rolling restart
+        return {**generated, **overrides}
+
+    return supervise(settings, prepare, reload)
+
+
+def _work(args: argparse.Namespace) -> int:
+    """Serve as one of several workers."""
+    from responses_gateway.server.process.serve import serve
+    from responses_gateway.server.process.worker_link import WorkerLink
+
+    link = WorkerLink.of_environment(os.environ)
+    return serve(_settings(args, link.settings, simulator=False), link=link)
+
+
+def _require_backend(settings: Settings, simulator: bool) -> None:
+    given = settings.backend or settings.backends
+    if simulator and given:
+        raise SettingsError("--simulator starts a backend of its own: leave --backend out")
+    if not simulator and not given:
+        raise SettingsError(
+            "no backend: give --backend URL (in a container the variable RESPONSES_GATEWAY_BACKEND, with Docker Compose "
+            "BACKEND), or try --simulator"
+        )
+
+
+def _reload(args: argparse.Namespace, overrides: Mapping[str, Any]) -> Callable[[], Settings] | None:
+    """Return what reads the settings again; None without a file."""
+    if args.config is None and not os.environ.get(CONFIG_VARIABLE):
+        return None
+    return lambda: _settings(args, overrides, simulator=False)
+
+
+def _require_a_store_for_all(settings: Settings) -> None:
+    if settings.workers > 1 and settings.store == "memory":
+        raise SettingsError(f"{flag('store')} memory is for one process: several workers need a file, or `none`")
+
+
+def _require_folder(record: Path | None) -> None:
+    try:
+        if record is not None:
+            record.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"{flag('record')}: {error.strerror}") from None
+
+
+def _require_parsers(settings: Settings) -> None:
+    from responses_gateway.request import Policy
+    from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+
+    try:
+        ParserChoice(settings, Policy())
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _require_model_table(path: Path | None) -> None:
+    if path is None:
+        return
+    from responses_gateway.server.resources.codex_catalog import load_model_table
+
+    load_model_table(path)
+
+
+@contextmanager
+def _simulated_store(settings: Settings) -> Iterator[str]:
+    """Give the store of simulated answers: the one that the settings name, never the user's own, which is `auto`."""
+    if settings.store != "auto":
+        yield settings.store
+    elif settings.workers == 1:
+        yield "memory"
+    else:
+        with TemporaryDirectory(prefix="responses-gateway-") as folder:
+            yield str(Path(folder) / "simulated.sqlite3")
+
+
+@contextmanager
+def _simulator() -> Iterator[str]:
+    """Give the URL of a simulated backend. It has a thread of its own, so that it still answers while the gateway stops."""
+    from responses_gateway.simulator import SimulatorOptions, create_app, serving
+
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, name="simulator", daemon=True)
+    thread.start()
+    stack = AsyncExitStack()
+    application = create_app(SimulatorOptions(tokens_per_second=_SIMULATED_TOKENS_PER_SECOND))
+    try:
+        yield asyncio.run_coroutine_threadsafe(stack.enter_async_context(serving(application)), loop).result()
+    finally:
+        asyncio.run_coroutine_threadsafe(stack.aclose(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -1,0 +1,70 @@
+"""The interface of hosted tools: a call of the model goes in, a result comes out.
+
+A tool never ends a response. Whatever goes wrong is a `ToolFailure`, whose message the model reads and may act on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from responses_gateway.wire.tools import ToolTarget
+
+
+class Source(NamedTuple):
+    """Something that a result is taken from and that the model may cite: a web page (`url`), or a file (`file_id`). `title` is
+    the page's title or the file's name."""
+
+    title: str
+    url: str | None = None
+    file_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostedResult:
+    """The result of a call.
+
+    `text`: what the model reads. `item`: the members that the result adds to the item of the call (`output` and `error` of an
+    `mcp_call`, `action` of a `web_search_call`, `results` of a `file_search_call`, `outputs` of a `code_interpreter_call`).
+    `sources`: what the model may cite. `failed`: the call failed, and `text` says why. `losses`: what could not be honoured, in
+    words for the log."""
+
+    text: str
+    item: Mapping[str, Any] = field(default_factory=dict)
+    sources: Sequence[Source] = ()
+    failed: bool = False
+    losses: Sequence[str] = ()
+
+
+class HostedLoss(NamedTuple):
+    """What of a request a hosted tool could not honour: the kind of tool, and why."""
+
+    tool: str
+    reason: str
+
+
+@dataclass(slots=True)
+class MadeCall:
+    """A call that was made, for logs and traces. `began` is on the monotonic clock, in seconds; `seconds` is None while it
+    runs."""
+
+    target: ToolTarget
+    began: float
+    outcome: str = "running"
+    seconds: float | None = None
+
+
+class ToolFailure(Exception):
+    """A call failed. The message is for the model: it says what to do differently. It contains no secrets, addresses of the
+    operator's network or stack traces. `item` are members for the item of the call (an `error`)."""
+
+    def __init__(self, message: str, item: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.item = item or {}
+
+
+class HostedTool(Protocol):
+    """One tool of one request. It may be called several times at once."""
+
+    async def run(self, arguments: Mapping[str, Any]) -> HostedResult:
+        """Run one call. Raise `ToolFailure`. Cancelling stops what runs; time limits are the caller's."""

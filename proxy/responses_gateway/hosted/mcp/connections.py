@@ -1,0 +1,241 @@
+"""The connections of all tenants to all MCP servers, and the lists of their tools.
+
+No two tenants share anything, nor do two credentials: whatever is kept belongs to a tenant, a server and the headers sent to
+it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from mcp import ClientSession, MCPError
+from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
+from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
+
+from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.mcp.answers import Listing, read_listing, read_result
+from responses_gateway.hosted.mcp.connection import Log, ServerConnection
+from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
+from responses_gateway.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out
+from responses_gateway.hosted.mcp.http import Resolve, resolve
+from responses_gateway.hosted.mcp.servers import ToolCaller, ToolResult
+from responses_gateway.hosted.mcp.watched_stream import warn_if_untested
+from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
+from responses_gateway.wire.hosts.mcp_servers import may_be_private
+from responses_gateway.wire.mcp import ListedTool, McpServer
+
+T = TypeVar("T")
+
+# So many servers of tenants are remembered at most.
+_MOST_ENTRIES = 200
+# Seconds that a program may not be started again after its second crash; they double with each further one.
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 60.0
+# A program that ran for so many seconds is started again at once.
+_STEADY = 60.0
+# Errors of a server that does not know the tool, or wants other arguments than it said.
+_STALE = frozenset({INVALID_PARAMS, METHOD_NOT_FOUND, HEADER_MISMATCH})
+
+
+class _Key(NamedTuple):
+    tenant: str
+    server: McpServer
+
+
+class _KnownServer:
+    """What is kept of a server for a tenant."""
+
+    def __init__(self) -> None:
+        self.connection: ServerConnection | None = None
+        self.listing: Listing | None = None
+        self.listed_at = 0.0
+        self.lock = asyncio.Lock()
+        self.crashes = 0  # of its program, one after the other
+        self.next_start = 0.0  # before which its program is not started again
+
+
+class McpConnections:
+    """Opens connections when they are needed, and keeps them for a while."""
+
+    def __init__(
+        self,
+        servers: Mapping[str, Endpoint],
+        hosts: AllowedHosts,
+        limits: McpLimits,
+        log: Log,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        find: Resolve = resolve,
+    ) -> None:
+        """`servers` are those of the operator, by label; `hosts` those to which requests may connect."""
+        warn_if_untested()
+        self._servers = servers
+        self._hosts = hosts
+        self._limits = limits
+        self._log = log
+        self._clock = clock
+        self._find = find
+        self._entries: OrderedDict[_Key, _KnownServer] = OrderedDict()
+        self._open: set[ServerConnection] = set()
+        self._closed = False
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def list_tools(self, tenant: str, server: McpServer) -> Sequence[ListedTool]:
+        """Return the tools of a server, in its order; for a while from memory. Raises `ToolFailure`."""
+        key = _Key(tenant, server)
+        entry = self._entry(key)
+        async with entry.lock:
+            listing = entry.listing
+            if listing is None or self._clock() - entry.listed_at > self._limits.list_age:
+                listing = await self._read_listing(key)
+                entry.listing = listing
+                entry.listed_at = self._clock()
+        return listing.tools
+
+    async def call_tool(self, tenant: str, server: McpServer, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool that the server lists. Raises `ToolFailure`. Cancelling tells the server."""
+        key = _Key(tenant, server)
+        if all(tool.name != name for tool in await self.list_tools(tenant, server)):
+            raise protocol_failure(f"The MCP server '{server.label}' lists no tool '{name}'.", METHOD_NOT_FOUND)
+        request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=dict(arguments)))
+        seconds = self._limits.call_timeout
+
+        async def send(session: ClientSession) -> CallToolResult:
+            try:
+                return await session.send_request(request, CallToolResult, seconds)
+            except MCPError as error:
+                if error.code in _STALE:
+                    self._entry(key).listing = None
+                raise
+
+        return read_result(await self._ask(key, send, seconds, repeatable=False))
+
+    def caller(self, tenant: str, name: str) -> ToolCaller:
+        """Return what calls the tool `label/name` of one of the operator's servers. Raises `ValueError` if there is no such
+        server."""
+        label, _, tool = name.partition("/")
+        if label not in self._servers or not tool:
+            raise ValueError(f"'{name}' is no tool of a configured MCP server (label/tool)")
+
+        async def call(arguments: Mapping[str, Any]) -> tuple[str, Any]:
+            result = await self.call_tool(tenant, McpServer(label), tool, arguments)
+            if result.failed:
+                raise ToolFailure(result.text or f"The tool '{tool}' failed.")
+            return result.text, result.structured
+
+        return call
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        self._entries.clear()
+        await asyncio.gather(*(connection.close() for connection in self._open), *self._closing)
+
+    async def _read_listing(self, key: _Key) -> Listing:
+        seconds = self._limits.connect_timeout
+
+        async def send(session: ClientSession) -> Listing:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await read_listing(session, self._limits)
+            except TimeoutError:
+                raise timed_out(key.server.label, seconds) from None
+
+        listing = await self._ask(key, send, seconds, repeatable=True)
+        if listing.left_out:
+            self._log(key.server.label, f"tools left out of its list: {listing.left_out}")
+        return listing
+
+    async def _ask(self, key: _Key, send: Callable[[ClientSession], Awaitable[T]], seconds: float, *, repeatable: bool) -> T:
+        """Send a request. If the connection turns out to be lost, send it over another one, unless the server may have seen it
+        and it is not `repeatable`."""
+        try:
+            return await self._connection(key).request(send, seconds)
+        except ConnectionLost as loss:
+            if loss.sent and not repeatable:
+                raise lost(key.server.label) from loss
+        try:
+            return await self._connection(key).request(send, seconds)
+        except ConnectionLost as loss:
+            raise (loss.failure or lost(key.server.label)) from loss
+
+    def _connection(self, key: _Key) -> ServerConnection:
+        entry = self._entry(key)
+        if entry.connection is None or not entry.connection.usable:
+            if self._closed:
+                raise lost(key.server.label)
+            endpoint = self._endpoint(key.server)
+            if isinstance(endpoint, StdioEndpoint) and self._clock() < entry.next_start:
+                message = f"The MCP server '{key.server.label}' ended unexpectedly; it will be started again a little later."
+                raise protocol_failure(message)
+            self._make_room(key)
+            entry.connection = self._opened(key, endpoint)
+        return entry.connection
+
+    def _entry(self, key: _Key) -> _KnownServer:
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _KnownServer()
+        self._entries.move_to_end(key)
+        if len(self._entries) > _MOST_ENTRIES:
+            unused = (
+                found for found, other in self._entries.items() if other.connection is None or not other.connection.usable
+            )
+            self._entries.pop(next(unused, key), None)
+        return entry
+
+    def _endpoint(self, server: McpServer) -> Endpoint:
+        if server.url is not None:
+            public_only = not may_be_private(server.url, self._hosts)
+            return HttpEndpoint(server.url, server.headers, public_only=public_only)
+        endpoint = self._servers.get(server.label)
+        if endpoint is None:
+            raise protocol_failure(f"There is no MCP server '{server.label}'.")
+        if isinstance(endpoint, HttpEndpoint) and server.headers:
+            kept = {name: value for name, value in endpoint.headers if name.lower() not in dict(server.headers)}
+            headers = (*kept.items(), *server.headers)
+            return HttpEndpoint(endpoint.url, headers, endpoint.transport, endpoint.public_only)
+        return endpoint
+
+    def _opened(self, key: _Key, endpoint: Endpoint) -> ServerConnection:
+        label = key.server.label
+        started = self._clock()
+
+        def crashed() -> None:
+            if isinstance(endpoint, StdioEndpoint):
+                self._count_crash(self._entry(key), self._clock() - started)
+
+        def tools_changed() -> None:
+            self._entry(key).listing = None
+
+        connection = ServerConnection(label, endpoint, self._limits, self._log, self._find, crashed, tools_changed)
+        self._open.add(connection)
+        connection.task.add_done_callback(lambda _: self._open.discard(connection))
+        return connection
+
+    def _count_crash(self, entry: _KnownServer, lived: float) -> None:
+        entry.crashes = 1 if lived > _STEADY else entry.crashes + 1
+        pause = 0.0 if entry.crashes == 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (entry.crashes - 2))
+        entry.next_start = self._clock() + pause
+
+    def _make_room(self, key: _Key) -> None:
+        """Close the connection that was not used for the longest time, if there are as many as there may be."""
+        open_ones = [(found, entry) for found, entry in self._entries.items() if entry.connection and entry.connection.usable]
+        own = [entry for found, entry in open_ones if found.tenant == key.tenant]
+        if len(own) >= self._limits.tenant_connections:
+            candidates = own
+        elif len(self._open) >= self._limits.connections:
+            candidates = [entry for _, entry in open_ones]
+        else:
+            return
+        for entry in candidates:
+            if entry.connection is not None and entry.connection.calls == 0:
+                closing = asyncio.create_task(entry.connection.close())
+                entry.connection = None
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+                return
+        raise protocol_failure("Too many MCP servers are in use at the moment.")

@@ -1,0 +1,236 @@
+"""The HTTP client for MCP servers, which are not trusted: only checked addresses, bounded answers, nothing unpacked."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import httpx2
+from mcp_types import JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
+
+from responses_gateway.hosted.mcp.endpoints import HttpEndpoint
+from responses_gateway.wire.hosts.addresses import is_public
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+# For writing, and for getting one of the connections.
+_TIMEOUT = 30.0
+# For reading: a server may hold a stream open. Calls have limits of their own.
+_READ_TIMEOUT = 600.0
+# For ending a session, which the server may have forgotten.
+_CLOSE_TIMEOUTS = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
+# How often a server may end the stream that stays open, between two requests. Some do so on purpose, every second or so.
+_MOST_STREAMS = 1000
+# Answers with the status of an error that are remembered until their requests end.
+_MOST_ERRORS = 100
+_LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4, keepalive_expiry=30)
+
+
+class PrivateAddress(httpx2.ConnectError):
+    """A host that a request names has an address that is not public."""
+
+
+class HttpErrorAnswer(NamedTuple):
+    """An HTTP answer with the status of an error. `explained`: its body is an error of the protocol; otherwise the library
+    makes one of the status."""
+
+    status: int
+    explained: bool
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host. Raises `OSError`."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """Sends the requests of one connection.
+
+    With `public_only` the host is resolved once, every address has to be public, and only these are connected to: later answers
+    of the DNS change nothing. An answer has at most `most_bytes`; a stream that stays open has so much after each request.
+    Bodies are read as they are: compressed ones are refused, since their size is not known.
+
+    Redirects to other servers are refused.
+
+    `status`: the last status that was an error; `problem`: what was last refused of an answer; None if there was none yet.
+    `errors`: the answers with such a status, by the id of the request. `pending`: messages of ours that were not answered yet.
+    `unreachable`: the last attempt to connect failed, so nothing was sent."""
+
+    def __init__(self, endpoint: HttpEndpoint, most_bytes: int, connect_timeout: float, find: Resolve = resolve) -> None:
+        self.status: int | None = None
+        self.problem: str | None = None
+        self.errors: dict[str | int, HttpErrorAnswer] = {}
+        self.pending = 0
+        self.unreachable = False
+        self._public_only = endpoint.public_only
+        self._most_bytes = most_bytes
+        self._find = find
+        self._inner = httpx2.AsyncHTTPTransport(limits=_LIMITS)
+        self._addresses: dict[tuple[str, int], list[str]] = {}
+        self._requests = 0
+        self._streams = 0
+        self._timeout = httpx2.Timeout(_TIMEOUT, connect=connect_timeout, read=_READ_TIMEOUT)
+
+    def client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        """Return a client that uses this transport and no proxy."""
+        plain = {**(headers or {}), "accept-encoding": "identity"}
+        return httpx2.AsyncClient(transport=self, headers=plain, timeout=self._timeout, auth=auth, trust_env=False)
+
+    def begin(self) -> None:
+        """Begin a request of ours, which renews the bounds of the open stream. Requests of the server do not renew them."""
+        self._requests += 1
+        self._streams = 0
+        self.status = None
+        self.problem = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, and return the answer with its bounds."""
+        if request.method == "GET":
+            self._streams += 1
+            if self._streams > _MOST_STREAMS:  # it ends each one at once, and has it opened again
+                return httpx2.Response(httpx2.codes.METHOD_NOT_ALLOWED)
+        if request.method == "DELETE":
+            request.extensions["timeout"] = _CLOSE_TIMEOUTS
+        if request.method != "POST":
+            return await self._sent(request, lambda: None)
+        self.pending += 1
+        try:
+            answer = await self._sent(request, self._answered)
+        except BaseException:
+            self.pending -= 1
+            raise
+        if answer.status_code >= httpx2.codes.BAD_REQUEST:
+            try:
+                await self._note_error(request, answer)
+            except BaseException:
+                await answer.aclose()
+                raise
+        return answer
+
+    async def _note_error(self, request: httpx2.Request, answer: httpx2.Response) -> None:
+        """Note that a message of ours was answered with the status of an error."""
+        message = jsonrpc_message_adapter.validate_json(await request.aread(), by_name=False)
+        if not isinstance(message, JSONRPCRequest):
+            return
+        explained = False
+        if answer.headers.get("content-type", "").lower().startswith("application/json"):
+            with suppress(httpx2.StreamError, ValueError):
+                body = jsonrpc_message_adapter.validate_json(await answer.aread(), by_name=False)
+                explained = isinstance(body, JSONRPCError)
+        self.errors[message.id] = HttpErrorAnswer(answer.status_code, explained)
+        if len(self.errors) > _MOST_ERRORS:  # nobody waits for the oldest
+            del self.errors[next(iter(self.errors))]
+
+    async def _sent(self, request: httpx2.Request, closed: Callable[[], None]) -> httpx2.Response:
+        """Send a request; `closed` is called when its answer is closed."""
+        try:
+            response = await (self._to_public(request) if self._public_only else self._inner.handle_async_request(request))
+        except httpx2.ConnectError:
+            self.unreachable = True
+            raise
+        self.unreachable = False
+        if _leads_elsewhere(request, response):
+            await response.aclose()
+            self.problem = "a redirect to another server"
+            response = httpx2.Response(httpx2.codes.BAD_GATEWAY, stream=httpx2.ByteStream(b""))
+        if response.status_code >= httpx2.codes.BAD_REQUEST:
+            self.status = response.status_code
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        stream = _Bounded(response.stream, self._limit(request, response), closed)
+        headers = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-encoding"]
+        return httpx2.Response(response.status_code, headers=headers, stream=stream, extensions=response.extensions)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def _answered(self) -> None:
+        self.pending -= 1
+
+    def _limit(self, request: httpx2.Request, response: httpx2.Response) -> Callable[[int], None]:
+        """Return what counts the bytes of an answer, and raises `StreamError` for too many of them."""
+        compressed = response.headers.get("content-encoding", "identity").strip().lower() != "identity"
+        received = 0
+        sent = self._requests
+
+        def count(size: int) -> None:
+            nonlocal received, sent
+            if request.method == "GET" and self._requests != sent:
+                sent = self._requests
+                received = 0
+            received += size
+            if compressed or received > self._most_bytes:
+                self.problem = "compressed, which it must not be" if compressed else f"longer than {self._most_bytes} bytes"
+                raise httpx2.StreamError(f"the answer is {self.problem}")
+
+        return count
+
+    async def _to_public(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request to an address that was checked. The name stays in its `Host` and in the check of the certificate."""
+        host = request.url.host
+        failure: httpx2.ConnectError | None = None
+        for address in await self._checked(request, host):
+            pinned = httpx2.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": host},
+            )
+            try:
+                return await self._inner.handle_async_request(pinned)
+            except httpx2.ConnectError as error:  # nothing was sent yet
+                failure = error
+        raise failure or httpx2.ConnectError("the host has no address", request=request)
+
+    async def _checked(self, request: httpx2.Request, host: str) -> list[str]:
+        port = request.url.port or (443 if request.url.scheme == "https" else 80)
+        if (host, port) not in self._addresses:
+            try:
+                found = await self._find(host, port)
+            except (OSError, UnicodeError):
+                raise httpx2.ConnectError("the host is not known", request=request) from None
+            if not all(map(is_public, found)):
+                raise PrivateAddress("the host has a private or special address", request=request)
+            self._addresses[host, port] = found
+        return self._addresses[host, port]
+
+
+def _leads_elsewhere(request: httpx2.Request, response: httpx2.Response) -> bool:
+    """Tell whether an answer redirects to another origin, or to none."""
+    if not httpx2.codes.is_redirect(response.status_code) or "location" not in response.headers:
+        return False
+    try:
+        target = request.url.join(response.headers["location"])
+    except httpx2.InvalidURL:
+        return True
+    return (target.scheme, target.host, target.port) != (request.url.scheme, request.url.host, request.url.port)
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The bytes of an answer, each part of which is counted before it is passed on. `closed` is called at its end, once."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, count: Callable[[int], None], closed: Callable[[], None]) -> None:
+        self._stream = stream
+        self._count = count
+        self._closed: Callable[[], None] | None = closed
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._stream:
+            self._count(len(part))
+            yield part
+
+    async def aclose(self) -> None:
+        closed = self._closed
+        self._closed = None
+        if closed is not None:
+            closed()
+        await self._stream.aclose()

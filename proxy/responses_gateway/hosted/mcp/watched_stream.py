@@ -1,0 +1,94 @@
+"""The messages of an MCP server on their way to the library's session.
+
+The library has one exception for three kinds of errors: those that a server sent, those that stand for an HTTP answer without a
+message of the protocol, and those that stand for no answer at all. So those of the first two kinds are marked on their way."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, NamedTuple, cast
+
+import anyio
+from mcp import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError
+
+from responses_gateway.hosted.mcp.http import HttpErrorAnswer
+
+# The minor version of the library that the gateway was tested with, see pyproject.toml.
+_TESTED = "2.3"
+
+
+class WatchedStream:
+    """The stream of a transport's messages; `mend` is called with each, and `ended` when there are no more."""
+
+    def __init__(self, stream: Any, ended: Callable[[], None], mend: Callable[[SessionMessage], None]) -> None:
+        self._stream = stream
+        self._ended = ended
+        self._mend = mend
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the last message, which the library uses where it is given."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            item = cast("SessionMessage | Exception", await self._stream.receive())
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._ended()
+            raise
+        if isinstance(item, SessionMessage):
+            self._mend(item)
+        return item
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> WatchedStream:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> WatchedStream:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> bool | None:
+        return cast("bool | None", await self._stream.__aexit__(*raised))
+
+
+class Answered(NamedTuple):
+    """Marks an error that came as an answer. `http`: the HTTP answer, if it has the status of an error."""
+
+    http: HttpErrorAnswer | None = None
+
+
+def mark_answered(message: JSONRPCError, http: HttpErrorAnswer | None = None) -> None:
+    """Mark an error that is passed to the library's session. Its `data`, which nothing reads, is dropped."""
+    error = message.error
+    message.error = ErrorData(code=error.code, message=error.message, data=Answered(http))
+
+
+def answer_of(error: MCPError) -> Answered | None:
+    """Return the mark of an error; None if the library made it because no answer came."""
+    return error.data if isinstance(error.data, Answered) else None
+
+
+@functools.cache
+def warn_if_untested() -> None:
+    """Log a warning if this version of the library is not the tested one, or does not keep marks. Then the codes of errors
+    decide alone."""
+    installed = version("mcp")
+    message = JSONRPCError(jsonrpc="2.0", id=1, error=ErrorData(code=1, message=""))
+    mark_answered(message)
+    if answer_of(MCPError.from_jsonrpc_error(message)) is None or not f"{installed}.".startswith(f"{_TESTED}."):
+        warning = "mcp %s differs from %s, which the gateway was tested with: errors of MCP servers may be named wrongly"
+        logging.getLogger("responses_gateway").warning(warning, installed, _TESTED)

@@ -1,0 +1,134 @@
+"""Fetches pages of the web, has them read, and keeps them for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib.util
+import json
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from responses_gateway.child_process import run_program
+from responses_gateway.hosted.fetch import Fetched, Fetcher
+from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.result_text import clean_line
+from responses_gateway.hosted.search.page import WebPage, lines_of
+from responses_gateway.hosted.search.turns import Turns
+
+# Characters and links of a page that are kept.
+_LONGEST_TEXT = 200_000
+_MOST_LINKS = 300
+# Pages that are fetched and read at the same time, of all tenants and of one: each may be in memory twice. Others wait.
+AT_ONCE = 32
+SHARE_AT_ONCE = 24
+# Processes that read pages at the same time, of HTML and of text: they take CPU time, and memory.
+_PROCESSES = 3
+SHARE_OF_PROCESSES = 2
+# Pages that are kept, how many characters they may have together, and for how many seconds.
+KEPT_PAGES = 256
+KEPT_CHARACTERS = 20_000_000
+_KEPT_FOR = 300.0
+PAGE_PROCESS = Path(__file__).with_name("page_process.py")
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_TEXT = re.compile(r"text/.*|application/(.*[+.-])?(json|xml|yaml|toml|javascript|x-ndjson|sql)")
+_UNKNOWN_TYPE = "application/octet-stream"
+_UNREADABLE = "The page cannot be read: it is too large or too complicated. Try another one."
+
+
+class WebPages:
+    """Opens pages. Nothing is shared between tenants: no page, and not whether somebody has read it."""
+
+    def __init__(self, fetcher: Fetcher, *, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`timeout` in seconds to wait for a turn, and again to make text of a page."""
+        self._fetcher = fetcher
+        self._timeout = timeout
+        self._clock = clock
+        self._places = Turns(AT_ONCE, SHARE_AT_ONCE, timeout)
+        self._html_processes = Turns(_PROCESSES, SHARE_OF_PROCESSES, timeout)
+        self._text_processes = Turns(_PROCESSES, SHARE_OF_PROCESSES, timeout)  # apart, since text never takes long
+        self._kept: OrderedDict[tuple[str, str], tuple[float, WebPage]] = OrderedDict()
+        self._size = 0
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._fetcher.close()
+
+    async def open(self, url: str, tenant: str) -> WebPage:
+        """Return a page, as it was up to five minutes ago. Raise `ToolFailure`."""
+        self._forget_old()
+        kept = self._kept.get((tenant, url))
+        if kept is not None:
+            return kept[1]
+        async with self._places.take(tenant):
+            fetched = await self._fetcher.fetch(url)
+            page = await self._read(fetched, tenant)
+        self._keep((tenant, url), page)
+        return page
+
+    async def _read(self, fetched: Fetched, tenant: str) -> WebPage:
+        kind = fetched.content_type.lower()
+        if kind in _HTML or (kind == _UNKNOWN_TYPE and fetched.body.lstrip()[:1] == b"<"):
+            async with self._html_processes.take(tenant):
+                return await self._read_in_process(fetched, html=True)
+        if _TEXT.fullmatch(kind):
+            async with self._text_processes.take(tenant):
+                return await self._read_in_process(fetched, html=False)
+        named = "a PDF document" if kind == "application/pdf" else f"of the type {kind[:80]}"
+        raise ToolFailure(f"This page is {named}, which cannot be read here. Look for the same as a web page.")
+
+    async def _read_in_process(self, fetched: Fetched, *, html: bool) -> WebPage:
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await _run_page_process(fetched, html)
+        except TimeoutError:
+            raise ToolFailure(_UNREADABLE) from None
+        except OSError:
+            raise ToolFailure("The gateway has no room to read a page. Try again later.") from None
+        links = tuple((clean_line(text), url) for text, url in answer["links"])
+        return WebPage(fetched.url, clean_line(answer["title"]), lines_of(answer["text"]), links, fetched.cut or answer["cut"])
+
+    def _keep(self, key: tuple[str, str], page: WebPage) -> None:
+        replaced = self._kept.pop(key, None)
+        self._size += page.size - (replaced[1].size if replaced else 0)
+        self._kept[key] = (self._clock() + _KEPT_FOR, page)
+        while len(self._kept) > KEPT_PAGES or self._size > KEPT_CHARACTERS:
+            self._forget_oldest()
+
+    def _forget_old(self) -> None:
+        now = self._clock()
+        while self._kept and next(iter(self._kept.values()))[0] < now:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, (_, page) = self._kept.popitem(last=False)
+        self._size -= page.size
+
+
+@functools.cache
+def html_packages() -> str:
+    """Return the folder of the packages that read HTML, for a process without this one's environment. Raise `ValueError` if
+    they are not installed."""
+    found = importlib.util.find_spec("trafilatura")
+    if found is None or found.origin is None:
+        raise ValueError("web search needs an extra, to read pages: pip install 'responses-gateway[web]'")
+    return str(Path(found.origin).parents[1])
+
+
+async def _run_page_process(fetched: Fetched, html: bool) -> Any:
+    """Return the answer of the process that reads a page. Raise `ToolFailure`, `OSError`."""
+    question = {
+        "url": fetched.url,
+        "charset": fetched.charset,
+        "packages": html_packages() if html else None,
+        "longest": _LONGEST_TEXT,
+        "links": _MOST_LINKS,
+    }
+    try:
+        return await run_program(PAGE_PROCESS, json.dumps(question).encode() + b"\n" + fetched.body)
+    except ValueError:  # it was killed for want of memory or time, or failed
+        raise ToolFailure(_UNREADABLE) from None

@@ -1,0 +1,82 @@
+"""Places that several tenants share: each has its part of them, and they wait in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from responses_gateway.hosted.interface import ToolFailure
+
+
+class Turns:
+    """A number of places. A tenant has at most its share of them, so that one is left for others; of those that wait, the
+    tenant with the fewest places is next."""
+
+    def __init__(self, places: int, share: int, timeout: float) -> None:
+        """`timeout`: seconds after which nobody waits any longer."""
+        self._free = places
+        self._share = share
+        self._timeout = timeout
+        self._taken: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def take(self, tenant: str) -> AsyncIterator[None]:
+        """Hold a place of a tenant while the block runs. Raise `ToolFailure` if none gets free in time."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant, deque()).append(turn)
+        self._give()
+        try:
+            async with asyncio.timeout(self._timeout):
+                await turn
+        except BaseException as error:
+            self._leave(tenant, turn)
+            if isinstance(error, TimeoutError):
+                raise ToolFailure("The gateway reads too many pages at the moment. Try again later.") from None
+            raise
+        try:
+            yield
+        finally:
+            self._release(tenant)
+
+    def _give(self) -> None:
+        """Give the free places to those that wait."""
+        while self._free:
+            waiting = [tenant for tenant in self._waiting if self._taken[tenant] < self._share]
+            if not waiting:
+                return
+            tenant = min(waiting, key=lambda each: self._taken[each])
+            turn = self._next(tenant)
+            if not turn.done():  # cancelled, and about to leave
+                self._free -= 1
+                self._taken[tenant] += 1
+                turn.set_result(None)
+
+    def _next(self, tenant: str) -> asyncio.Future[None]:
+        turns = self._waiting[tenant]
+        turn = turns.popleft()
+        if turns:
+            self._waiting.move_to_end(tenant)
+        else:
+            del self._waiting[tenant]
+        return turn
+
+    def _leave(self, tenant: str, turn: asyncio.Future[None]) -> None:
+        """Stop waiting; a place that was given in the same moment is given to another."""
+        if turn.done() and not turn.cancelled():
+            self._release(tenant)
+            return
+        turns = self._waiting.get(tenant)
+        if turns is not None and turn in turns:
+            turns.remove(turn)
+            if not turns:
+                del self._waiting[tenant]
+
+    def _release(self, tenant: str) -> None:
+        self._free += 1
+        self._taken[tenant] -= 1
+        if not self._taken[tenant]:
+            del self._taken[tenant]
+        self._give()

@@ -1,0 +1,182 @@
+"""Runs the hosted tools of one response, within limits of time and size."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from responses_gateway.hosted.interface import HostedLoss, HostedResult, HostedTool, MadeCall, Source, ToolFailure
+from responses_gateway.hosted.result_text import truncate
+from responses_gateway.wire.hosted import CitedSource, citable
+from responses_gateway.wire.json_text import CustomInput, read_object
+from responses_gateway.wire.tools import ToolTarget
+
+
+class HostedLimits(NamedTuple):
+    """Limits of the hosted calls of one response. `turns`: of the model; `call_seconds`: one call, `code_seconds`: one run
+    of code; `total_seconds`: all calls together; `calls_at_once`: others wait; `result_bytes`: what the model is shown of one
+    result."""
+
+    turns: int = 16
+    call_seconds: float = 60.0
+    code_seconds: float = 60.0
+    total_seconds: float = 600.0
+    calls_at_once: int = 16
+    result_bytes: int = 64 * 1024
+
+
+# Called after each call with the kind of tool, the outcome, and the seconds that it took.
+Observe = Callable[[str, str, float], None]
+# Called with each defect of the gateway.
+ReportDefect = Callable[[ToolTarget, Exception], None]
+
+_NO_TIME = "The time for the tools of this response is used up. Answer without calling any."
+_LATE = "The tool did not answer in time."
+# The code of a request that was not answered in time, in MCP.
+_TIMED_OUT = -32001
+_NO_OBJECT = "The arguments are not a JSON object. Call the tool again."
+
+
+class SourceNumbers:
+    """The numbers by which the model cites the sources of one response: the same source has the same number. Those of earlier
+    responses that the model still sees keep theirs, and no other source gets one of them."""
+
+    def __init__(self, earlier: Sequence[CitedSource] = ()) -> None:
+        self.known = citable(earlier)
+        self._numbers = {(source.url, source.file_id): number for number, source in self.known.items()}
+        self._last = max((source.number for source in earlier), default=0)
+
+    def number(self, source: Source) -> int:
+        """Return the number of a source, from 1."""
+        key = (source.url, source.file_id)
+        if key not in self._numbers:
+            self._last += 1
+            self._numbers[key] = self._last
+        return self._numbers[key]
+
+
+@dataclass(slots=True)
+class ToolRunner:
+    """The tools of one response. Results are cut to the limit of bytes. `calls` are those made so far, in order."""
+
+    tools: Mapping[ToolTarget, HostedTool]
+    limits: HostedLimits
+    numbers: SourceNumbers
+    observe: Observe
+    report_defect: ReportDefect
+    spent: float = 0.0  # seconds
+    losses: list[HostedLoss] = field(default_factory=list)
+    calls: list[MadeCall] = field(default_factory=list)
+    _places: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = asyncio.Semaphore(self.limits.calls_at_once)
+
+    async def run(self, target: ToolTarget, arguments: str) -> HostedResult:
+        """Run one call, once fewer are running than may run at once; `arguments` is what the model wrote. Whatever goes wrong
+        is a failed result."""
+        async with self._places:
+            return await self._run(target, arguments)
+
+    async def _run(self, target: ToolTarget, arguments: str) -> HostedResult:
+        made = MadeCall(target, time.monotonic())
+        self.calls.append(made)
+        outcome = "failed"
+        try:
+            async with asyncio.timeout(self._seconds(target)):
+                result = await self._tool(target).run(read_arguments(target, arguments))
+            outcome = "failed" if result.failed else "completed"
+        except ToolFailure as failure:
+            result = _failed(target, str(failure), failure.item)
+        except TimeoutError:
+            outcome = "timeout"
+            result = _failed(target, _LATE, _late_item(target))
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        except Exception as defect:  # a tool never ends a response
+            outcome = "defect"
+            self.report_defect(target, defect)
+            result = _failed(target, "The tool failed.")
+        finally:
+            made.seconds = time.monotonic() - made.began
+            made.outcome = outcome
+            self.spent += made.seconds
+            self.observe(target.kind, outcome, made.seconds)
+        self.losses += [HostedLoss(target.kind, reason) for reason in result.losses]
+        return self._cut(target, _encodable(result))
+
+    def _seconds(self, target: ToolTarget) -> float:
+        """Return how long a call may take. Raise `ToolFailure` if no time is left."""
+        most = self.limits.code_seconds if target.kind == "code_interpreter" else self.limits.call_seconds
+        left = self.limits.total_seconds - self.spent
+        if left <= 0:
+            raise ToolFailure(_NO_TIME)
+        return min(most, left)
+
+    def _tool(self, target: ToolTarget) -> HostedTool:
+        tool = self.tools.get(target._replace(needs_approval=False, expects_ciphertext=False))
+        if tool is None:
+            raise ToolFailure("There is no such tool.")
+        return tool
+
+    def _cut(self, target: ToolTarget, result: HostedResult) -> HostedResult:
+        """Return the result without what is too much for the model."""
+        text, was_cut = truncate(result.text, self.limits.result_bytes)
+        if was_cut:
+            self.losses.append(HostedLoss(target.kind, f"a result was cut at {self.limits.result_bytes} bytes"))
+        return replace(result, text=text)
+
+
+def read_arguments(target: ToolTarget, arguments: str) -> dict[str, Any]:
+    """Return the arguments as an object. Raise `ToolFailure`."""
+    if target.kind == "code_interpreter":
+        return _read_code(arguments)
+    found = {} if arguments.strip() in ("", "null") else read_object(arguments)
+    if found is None:
+        raise ToolFailure(_NO_OBJECT)
+    return found
+
+
+def _read_code(arguments: str) -> dict[str, Any]:
+    """Return the arguments with the code that the item of the call shows, so that nothing else is run. gpt-oss writes code
+    without JSON. Raise `ToolFailure` for code whose end is missing."""
+    reader = CustomInput(member="code")
+    code = reader.feed(arguments) + reader.finish(arguments)
+    if reader.expected and not reader.closed:
+        raise ToolFailure(_NO_OBJECT)
+    found = None if reader.expected else read_object(arguments)
+    if found is not None and code in ("", arguments):  # an object without code: the tool reports it
+        return found
+    return {"code": code}
+
+
+def _encodable(result: HostedResult) -> HostedResult:
+    """Return a result without half surrogate pairs, which no JSON for a client, a backend or the store may contain."""
+    parts = (result.text, result.item, result.sources)
+    try:
+        msgspec.json.encode(parts)
+    except UnicodeEncodeError:
+        text, item, sources = json.loads(json.dumps(parts, ensure_ascii=False).encode("utf-8", "replace"))
+        return replace(result, text=text, item=item, sources=[Source(*source) for source in sources])
+    return result
+
+
+def _late_item(target: ToolTarget) -> dict[str, Any]:
+    """Return the members of a call whose tool did not answer in time, as the tool would report it itself."""
+    if target.kind != "mcp":
+        return {}
+    return {"error": {"type": "mcp_protocol_error", "code": _TIMED_OUT, "message": _LATE}}
+
+
+def _failed(target: ToolTarget, message: str, item: Mapping[str, Any] | None = None) -> HostedResult:
+    members: dict[str, Any] = dict(item or {})
+    if target.kind == "mcp" and "error" not in members:
+        members["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": message}]}
+    return HostedResult(f"Error: {message}", members, failed=True)

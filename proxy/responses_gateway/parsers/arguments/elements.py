@@ -1,0 +1,208 @@
+"""Read parameters that are elements named after them, nested for objects and arrays.
+
+Every tag has a prefix that text never has, so a value can hold any other tag. A parameter that can only be a string
+is given out as it arrives; any other when its element is closed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from responses_gateway.parsers.arguments import ArgumentsReader, ReadStatus
+from responses_gateway.parsers.arguments.values import STRING, dumps, escape, obvious, typed, types_of
+from responses_gateway.parsers.delta_buffer import DeltaBuffer
+from responses_gateway.parsers.format import CallFormat, NestedElements
+from responses_gateway.parsers.lexer import UNDECIDED, Lexer, skip_spaces
+
+_TAG = re.compile(r"<(/?)([^<>]{1,128})>")
+_TAG_LIMIT = 160
+_DEPTH_LIMIT = 128
+
+
+@dataclass
+class _Element:
+    name: str
+    schema: Any
+    text: list[str] = field(default_factory=list)
+    children: list[tuple[str, str]] = field(default_factory=list)  # name and JSON text
+    streamed: bool = False
+
+
+class ElementsReader(ArgumentsReader):
+    """Reads the elements of one call."""
+
+    def __init__(
+        self,
+        syntax: NestedElements,
+        call: CallFormat,
+        name: str,
+        call_id: str,
+        deltas: DeltaBuffer,
+        markers: Callable[..., Lexer],
+        outer: tuple[str, ...],
+    ) -> None:
+        self._syntax = syntax
+        self._closes = call.closes
+        self._name = name
+        self._call_id = call_id
+        self._deltas = deltas
+        self._markers = markers(syntax.prefix)
+        self._end_markers = markers(*call.closes, *outer)
+        self._root: Mapping[str, Any] = deltas.schema(name) or {}
+        self._stack: list[_Element] = []
+        self._begun = False
+        self._count = 0
+        self._stray = False  # text stands between the elements
+
+    def read(self, text: str, at: int) -> int:
+        while self.status is ReadStatus.READING:
+            before = at
+            stray = self._stray
+            outside = self._stray_text if stray else self._between
+            step = self._content if self._stack else outside
+            at = step(text, at)
+            if at == before and self._stray is stray:
+                break
+        return at
+
+    def finish(self, cut: bool, rest: str) -> None:
+        # The beginning of a tag stands between two elements: only that of the end of the call is no part of an element.
+        whole = not self._stack and (not rest or any(marker.startswith(rest) for marker in self._closes))
+        if whole and not cut:
+            self._deltas.repair("missing_end")
+            self._end()
+        elif self._begun:
+            self._deltas.cut_call()
+
+    def _between(self, text: str, at: int) -> int:
+        at = skip_spaces(text, at)
+        marker = self._end_markers.at(text, at)
+        if marker is not None and marker in self._closes:
+            self._end_markers.take(marker)
+            self._end()
+            return at + len(marker)
+        if marker:
+            self._deltas.repair("missing_end")
+            self._end()
+            return at
+        prefix = self._markers.at(text, at)
+        if UNDECIDED in (marker, prefix):
+            return at
+        if prefix is None:
+            if not self._begun:
+                self.status = ReadStatus.REJECTED
+                return at
+            self._stray = True
+            return self._stray_text(text, at)
+        return self._tag(text, at, at + len(prefix))
+
+    def _stray_text(self, text: str, at: int) -> int:
+        """Keep text where only elements belong."""
+        hit = self._markers.find(text, at)
+        end = hit.start if hit else self._markers.held(text, at)
+        self._deltas.stray(text[at:end])
+        self._stray = hit is None
+        return end
+
+    def _content(self, text: str, at: int) -> int:
+        hit = self._markers.find(text, at)
+        end = hit.start if hit else self._markers.held(text, at)
+        self._add(text[at:end])
+        if hit is None:
+            return end
+        if self._end_markers.at(text, end):
+            self._unwind(0)
+            return end
+        return self._tag(text, end, hit.end)
+
+    def _tag(self, text: str, at: int, start: int) -> int:
+        """Read the tag that follows the prefix at `at`; return `at` if it has not come yet."""
+        tag = _TAG.match(text, start)
+        if tag is None and len(text) - start < _TAG_LIMIT and ">" not in text[start:]:
+            return at
+        self._markers.take(text[at:start])
+        if tag is None:
+            self._misplaced(text[at:start])
+            return start
+        name = tag[2].strip()
+        names = [element.name for element in self._stack]
+        if tag[1] and name in names:
+            self._unwind(len(names) - 1 - names[::-1].index(name), named=True)
+        elif tag[1] or len(names) >= _DEPTH_LIMIT or (names and self._stack[-1].streamed):
+            self._misplaced(text[at : tag.end()])
+        else:
+            self._open(name)
+        return tag.end()
+
+    def _misplaced(self, text: str) -> None:
+        """Keep a tag that does not belong here: in the open value, or as stray text."""
+        if self._stack:
+            self._add(text)
+        else:
+            self._deltas.stray(text)
+
+    def _open(self, name: str) -> None:
+        if not self._begun:
+            self._begun = True
+            self._deltas.begin_call(self._name, self._call_id)
+        schema = self._schema_of(name)
+        element = _Element(name, schema)
+        if not self._stack:
+            self._deltas.arguments(f"{', ' if self._count else '{'}{dumps(name)}: ")
+            self._count += 1
+            element.streamed = schema is not None and types_of(schema, self._root) == STRING
+            if element.streamed:
+                self._deltas.arguments('"')
+        self._stack.append(element)
+
+    def _schema_of(self, name: str) -> Any:
+        parent = self._stack[-1].schema if self._stack else self._root
+        if not isinstance(parent, Mapping):
+            return None
+        if name == self._syntax.item and "items" in parent:
+            return parent["items"]
+        properties = parent.get("properties")
+        return properties.get(name) if isinstance(properties, Mapping) else None
+
+    def _add(self, piece: str) -> None:
+        element = self._stack[-1]
+        if element.streamed:
+            self._deltas.arguments(escape(piece))
+        elif piece:
+            element.text.append(piece)
+
+    def _unwind(self, depth: int, named: bool = False) -> None:
+        """Close elements until `depth` are open. All lack their end tag, except the last one if it was `named`."""
+        while len(self._stack) > depth:
+            element = self._stack.pop()
+            if not (named and len(self._stack) == depth):
+                self._deltas.repair("missing_end")
+            if element.streamed:
+                self._deltas.arguments('"')
+            elif self._stack:
+                self._stack[-1].children.append((element.name, self._json(element)))
+            else:
+                self._deltas.arguments(self._json(element))
+
+    def _json(self, element: _Element) -> str:
+        text = "".join(element.text)
+        types = None if element.schema is None else types_of(element.schema, self._root)
+        if not element.children:
+            if types is None:
+                return obvious(text)
+            if not text.strip() and not types & STRING:
+                return "[]" if "array" in types else "{}" if "object" in types else typed(text, types)
+            return typed(text, types)
+        if text.strip():
+            self._deltas.repair("malformed_arguments")
+        if all(name == self._syntax.item for name, _ in element.children) and (types is None or "object" not in types):
+            return f"[{', '.join(value for _, value in element.children)}]"
+        return f"{{{', '.join(f'{dumps(name)}: {value}' for name, value in element.children)}}}"
+
+    def _end(self) -> None:
+        if not self._begun:
+            self._deltas.begin_call(self._name, self._call_id)
+        self._deltas.arguments("}" if self._count else "{}")
+        self.status = ReadStatus.DONE

@@ -1,0 +1,292 @@
+"""Parse a call, or a block of calls, from its opening to its end.
+
+Text that begins like a call is given out as one only if it is one; until that is known its raw text is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+from responses_gateway.parsers.arguments import ArgumentsReader, ReadStatus
+from responses_gateway.parsers.arguments.elements import ElementsReader
+from responses_gateway.parsers.arguments.json_calls import JsonArgumentsReader, JsonEnvelopeReader
+from responses_gateway.parsers.arguments.literals import RelaxedObjectReader
+from responses_gateway.parsers.arguments.parameters import ParametersReader
+from responses_gateway.parsers.arguments.python_calls import PythonCallsReader
+from responses_gateway.parsers.delta_buffer import DeltaBuffer
+from responses_gateway.parsers.format import (
+    CallBlock,
+    CallFormat,
+    JsonArguments,
+    JsonEnvelope,
+    NestedElements,
+    PythonCalls,
+    RelaxedObject,
+    TaggedParameters,
+)
+from responses_gateway.parsers.lexer import UNDECIDED, SourceText, compiled
+
+_NEXT_OBJECT = re.compile(r"[;,]?\s*\{")
+_NEXT_OBJECT_SO_FAR = re.compile(r"[;,]?\s*")
+
+
+class Progress(Enum):
+    ON = auto()  # a step was made
+    WAIT = auto()  # more text is needed
+    OVER = auto()  # the call, or the block, is over: free text follows
+    REJECTED = auto()  # this is no call: `raw` is text
+
+
+class CallParser:
+    """Parses one call, or one block of calls. `ends`: markers that end a call whose own end is missing."""
+
+    def __init__(
+        self,
+        source: SourceText,
+        deltas: DeltaBuffer,
+        ends: tuple[str, ...],
+        marker: str = "",
+        candidates: Sequence[CallFormat | CallBlock] = (),
+    ) -> None:
+        """Parse on behind an opening, `marker`, that one or several kinds of call share."""
+        self.raw = [marker]  # what was read while nothing of it has been given out
+        self.opener = marker
+        self.begun = False  # something has been given out as a call
+        self.missing_ends: tuple[str, ...] = ()  # end markers that did not come, and still may
+        self._source = source
+        self._deltas = deltas
+        self._ends = ends
+        self._candidates = candidates
+        self._block: CallBlock | None = None
+        self._block_calls = 0
+        self._call: CallFormat | None = None
+        self._reader: ArgumentsReader | None = None
+        self._calls_before = 0
+        self._step: Callable[[], Progress] = self._choose
+
+    @classmethod
+    def with_name(
+        cls, source: SourceText, deltas: DeltaBuffer, ends: tuple[str, ...], call: CallFormat, name: str
+    ) -> CallParser:
+        """Parse from the arguments on, of a call whose name is known."""
+        parser = cls(source, deltas, ends)
+        parser._begin_arguments(call, name, "")
+        return parser
+
+    def step(self) -> Progress:
+        """Take one step."""
+        return self._step()
+
+    @property
+    def tentative(self) -> bool:
+        """What has been read may still turn out to be text."""
+        if self._step == self._inside_block:
+            return not self._block_calls
+        if self._step == self._arguments:
+            return self._deltas.calls == self._calls_before
+        return self._step != self._after_arguments
+
+    def begin_cut(self) -> bool:
+        """Give out a call that was cut before its arguments, if it is one of a declared tool. Return False if it is not."""
+        if self._step != self._arguments or self._reader is None or not self._reader.begin_cut():
+            return False
+        self.raw.clear()
+        self.begun = True
+        return True
+
+    def finish(self, cut: bool) -> None:
+        """End the call, as the text has ended inside it."""
+        if self._step == self._arguments and self._reader is not None:
+            self._reader.finish(cut, self._source.text[self._source.at :])
+            self._deltas.end_call()
+
+    def _consume(self, end: int) -> None:
+        self.raw.append(self._source.advance(end))
+
+    def _skip(self) -> bool:
+        """Skip white space; return False if nothing visible follows yet."""
+        self.raw.append(self._source.spaces())
+        return not self._source.empty
+
+    def _choose(self) -> Progress:
+        """Decide by the first visible character after the opening what it opens, if anything."""
+        if not self._skip():
+            return Progress.WAIT
+        char = self._source.text[self._source.at]
+        part = next((part for part in self._candidates if compiled(part.first).match(char)), None)
+        if part is None:
+            return Progress.REJECTED
+        if isinstance(part, CallBlock):
+            self._block = part
+            self._step = self._inside_block
+        else:
+            self._begin_call(part)
+        return Progress.ON
+
+    def _inside_block(self) -> Progress:
+        """Read what stands between the calls of a block."""
+        assert self._block is not None
+        block = self._block
+        source = self._source
+        if not self._skip():
+            return Progress.WAIT
+        opens = tuple(marker for call in block.calls for marker in call.opens)
+        lexer = source.markers(*opens, *block.closes, *block.fillers)
+        marker = lexer.at(source.text, source.at)
+        if marker == UNDECIDED:
+            return Progress.WAIT
+        if not self._block_calls and marker not in opens:
+            return Progress.REJECTED
+        if marker is None:
+            self._deltas.repair("missing_end")
+            self.missing_ends = block.closes
+            return Progress.OVER
+        lexer.take(marker)
+        if self._block_calls:
+            self.opener = marker
+            self.raw = []
+        self._consume(source.at + len(marker))
+        if marker in block.closes:
+            return Progress.OVER
+        if marker in block.fillers:
+            return Progress.ON
+        calls = [call for call in block.calls if marker in call.opens]
+        if len(calls) == 1:
+            self._begin_call(calls[0])
+        else:
+            self._candidates = calls
+            self._step = self._choose
+        return Progress.ON
+
+    def _begin_call(self, call: CallFormat) -> None:
+        self._call = call
+        if call.header is not None:
+            self._step = self._header
+        else:
+            self._begin_arguments(call, "", "")
+
+    def _header(self) -> Progress:
+        assert self._call is not None
+        assert self._call.header is not None
+        header = self._call.header
+        source = self._source
+        lexer = source.markers(*header.ends, *header.stops)
+        hit = lexer.find(source.text, source.at)
+        so_far = source.text[source.at : hit.start if hit else lexer.held(source.text, source.at)]
+        if not compiled(header.partial).fullmatch(so_far):
+            return Progress.REJECTED
+        if hit is None:
+            return Progress.WAIT
+        found = compiled(header.pattern).fullmatch(so_far)
+        if found is None:
+            return Progress.REJECTED
+        groups = found.groupdict()
+        if self._call.declared_only and not self._deltas.declared(groups["name"]):
+            self._deltas.repair("undeclared_tool")
+            return Progress.REJECTED
+        if hit.marker in header.ends:
+            lexer.take(hit.marker)
+            self._consume(hit.end)
+        else:
+            self._consume(hit.start)
+        self._begin_arguments(self._call, groups["name"], groups.get("id") or "")
+        return Progress.ON
+
+    def _begin_arguments(self, call: CallFormat, name: str, call_id: str) -> None:
+        self._call = call
+        self._reader = self._new_reader(call, name, call_id)
+        self._calls_before = self._deltas.calls
+        self._step = self._arguments
+
+    def _new_reader(self, call: CallFormat, name: str, call_id: str) -> ArgumentsReader:
+        deltas = self._deltas
+        markers = self._source.markers
+        outer = self._outer()
+        stops = markers(*call.closes, *outer)
+        match call.arguments:
+            case JsonArguments():
+                return JsonArgumentsReader(name, call_id, deltas, stops)
+            case JsonEnvelope() as syntax:
+                return JsonEnvelopeReader(syntax, call, deltas, stops)
+            case TaggedParameters() as syntax:
+                return ParametersReader(syntax, call, name, call_id, deltas, markers, outer)
+            case NestedElements() as syntax:
+                return ElementsReader(syntax, call, name, call_id, deltas, markers, outer)
+            case RelaxedObject() as syntax:
+                return RelaxedObjectReader(name, call_id, deltas, stops, markers(*syntax.quotes))
+            case PythonCalls():
+                return PythonCallsReader(call, deltas, stops)
+
+    def _outer(self) -> tuple[str, ...]:
+        """List the markers that end the call from outside."""
+        if self._block is None:
+            return self._ends
+        return (*self._block.closes, *(marker for call in self._block.calls for marker in call.opens))
+
+    def _arguments(self) -> Progress:
+        assert self._reader is not None
+        source = self._source
+        end = self._reader.read(source.text, source.at)
+        piece = source.advance(end)
+        if self._reader.status is ReadStatus.REJECTED:
+            self.raw.append(piece)
+            return Progress.REJECTED
+        if self.tentative:
+            self.raw.append(piece)
+        elif self.raw:
+            self.raw.clear()
+            self.begun = True
+            self._block_calls += 1
+        if self._reader.status is ReadStatus.READING:
+            return Progress.WAIT
+        self._deltas.end_call()
+        self._step = self._after_arguments
+        return Progress.ON
+
+    def _after_arguments(self) -> Progress:
+        """Read what stands between the arguments and the end marker of the call."""
+        assert self._call is not None
+        call = self._call
+        source = self._source
+        source.spaces()
+        if source.empty:
+            return Progress.WAIT
+        lexer = source.markers(*call.closes, *call.fillers)
+        marker = lexer.at(source.text, source.at)
+        if marker == UNDECIDED:
+            return Progress.WAIT
+        if marker is None:
+            return self._without_end(call)
+        lexer.take(marker)
+        source.advance(source.at + len(marker))
+        if marker in call.closes:
+            return self._leave()
+        if marker in ("}", "]"):
+            self._deltas.repair("extra_bracket")
+        return Progress.ON
+
+    def _without_end(self, call: CallFormat) -> Progress:
+        """Continue without an end marker: with another object, or with the end of the call."""
+        source = self._source
+        if isinstance(call.arguments, JsonEnvelope):
+            following = _NEXT_OBJECT.match(source.text, source.at)
+            if following is not None:
+                self.raw = [source.advance(following.end() - 1)]
+                self.opener = self.raw[0]
+                self._begin_arguments(call, "", "")
+                return Progress.ON
+            if _NEXT_OBJECT_SO_FAR.fullmatch(source.text, source.at) and not self._deltas.final:
+                return Progress.WAIT
+        # Tagged arguments have read the end of their call themselves.
+        if call.closes and isinstance(call.arguments, JsonArguments | JsonEnvelope):
+            self._deltas.repair("missing_end")
+            self.missing_ends = call.closes
+        return self._leave()
+
+    def _leave(self) -> Progress:
+        """Leave the call: for the next in the block, or for text."""
+        if self._block is None:
+            return Progress.OVER
+        self._step = self._inside_block
+        return Progress.ON

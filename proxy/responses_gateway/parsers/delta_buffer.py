@@ -1,0 +1,142 @@
+"""Deltas that a parser gives out, in the order of the text, and the count of its repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
+
+Repair = Literal[
+    "call_in_reasoning",  # a call ended a reasoning block that had no end marker
+    "cut_markup",  # the output ended inside markup that was no call yet: it came out as text
+    "duplicate_start",  # reasoning opened twice
+    "escaped_control",  # a raw control character or an invalid escape in a JSON string was escaped
+    "extra_bracket",  # a bracket too many after a call
+    "extra_key",  # a key besides name and arguments was left out
+    "malformed_arguments",  # a part of the arguments could not be read as written
+    "malformed_markup",  # an expression of a response template took too long: what followed came out as text
+    "missing_end",  # an end marker did not come
+    "name_after_arguments",  # the arguments had to wait for the name
+    "quoted_marker",  # a marker in quotes or in a code block was text
+    "rejected_call",  # text began like a call and was none: it came out as text
+    "stray_end",  # an end marker without a beginning was left out
+    "stray_text",  # text between the parts of a call came out after it
+    "stringified_arguments",  # the arguments were a string that holds an object
+    "undeclared_tool",  # a tool that was not offered
+    "unclosed_json",  # brackets that were open at the end of a call were closed
+    "wrapped_arguments",  # all arguments were wrapped in one parameter
+]
+REPAIRS: tuple[Repair, ...] = get_args(Repair)
+
+
+class DeltaBuffer:
+    """Collects the deltas of one feed. Neighbouring pieces of one kind become one delta."""
+
+    def __init__(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+        self.repairs: dict[str, int] = {}
+        self.final = False  # no more text will come
+        self._schemas = schemas
+        self.calls = 0  # calls begun so far
+        self._deltas: list[Delta] = []
+        self._kind: type[Text] | type[Reasoning] | type[ToolArguments] = Text
+        self._pieces: list[str] = []
+        self._stray: list[str] = []
+        self._tokens: int | None = None
+
+    def repair(self, slug: Repair) -> None:
+        """Count a repair."""
+        self.repairs[slug] = self.repairs.get(slug, 0) + 1
+
+    def declared(self, name: str) -> bool:
+        """Tell whether the request offers a tool of this name."""
+        return name in self._schemas
+
+    def schema(self, name: str) -> Mapping[str, Any] | None:
+        """Return the JSON schema of the tool's parameters; None for a tool that was not offered."""
+        return self._schemas.get(name)
+
+    def text(self, piece: str) -> None:
+        """Add text of the answer."""
+        self._add(Text, piece)
+
+    def reasoning(self, piece: str) -> None:
+        """Add reasoning."""
+        self._add(Reasoning, piece)
+
+    def begin_call(self, name: str, call_id: str = "") -> None:
+        """Begin a call; its arguments follow."""
+        self._flush()
+        if name not in self._schemas:
+            self.repair("undeclared_tool")
+        self._deltas.append(ToolCall(self.calls, call_id, name))
+        self.calls += 1
+
+    def arguments(self, piece: str) -> None:
+        """Add to the arguments of the call begun last."""
+        self._add(ToolArguments, piece)
+
+    def cut_call(self) -> None:
+        """Tell that the call begun last stops in the middle of its markup."""
+        self._flush()
+        self._deltas.append(ToolCallCut(self.calls - 1))
+
+    def stray(self, piece: str) -> None:
+        """Keep text that stands where no text belongs inside a call: it comes after the call."""
+        self._stray.append(piece)
+
+    def end_call(self) -> None:
+        """End the call, and give out the stray text found in it."""
+        if self._stray:
+            self.repair("stray_text")
+            self.text("".join(self._stray))
+            self._stray.clear()
+
+    def count(self, tokens: int) -> None:
+        """Add tokens of model text that have arrived since the last delta."""
+        self._tokens = (self._tokens or 0) + tokens
+
+    @property
+    def owing(self) -> bool:
+        """Some tokens have arrived that no delta has counted yet."""
+        return bool(self._tokens)
+
+    def take(self) -> list[Delta]:
+        """Return the deltas since the last call of this method."""
+        self._flush()
+        deltas = self._deltas
+        self._deltas = []
+        if self._tokens is not None:
+            self._share_tokens(deltas)
+        return deltas
+
+    def _add(self, kind: type[Text] | type[Reasoning] | type[ToolArguments], piece: str) -> None:
+        if not piece:
+            return
+        if kind is not self._kind:
+            self._flush()
+            self._kind = kind
+        self._pieces.append(piece)
+
+    def _flush(self) -> None:
+        if not self._pieces:
+            return
+        text = self._pieces[0] if len(self._pieces) == 1 else "".join(self._pieces)
+        self._pieces.clear()
+        if self._kind is ToolArguments:
+            self._deltas.append(ToolArguments(self.calls - 1, text))
+        elif self._kind is Text:
+            self._deltas.append(Text(text))
+        else:
+            self._deltas.append(Reasoning(text))
+
+    def _share_tokens(self, deltas: list[Delta]) -> None:
+        """Divide the tokens among the deltas by length; if there are none, they wait for the next."""
+        texts = [delta for delta in deltas if isinstance(delta, Text | Reasoning | ToolArguments)]
+        left = self._tokens or 0
+        length = sum(len(delta.text) for delta in texts)
+        for delta in texts:
+            delta.tokens = round(left * len(delta.text) / length)
+            left -= delta.tokens
+            length -= len(delta.text)
+        self._tokens = left

@@ -1,0 +1,32 @@
+"""Hermes and Qwen 3: a JSON object in `<tool_call>` tags. Also Granite 4 and others that took it over."""
+
+from responses_gateway.parsers.format import (
+    CallFormat,
+    Family,
+    JsonEnvelope,
+    NameSign,
+    ReasoningFormat,
+    TemplateSign,
+    ToolFormat,
+)
+
+THINK = ("<think>",)
+THINK_END = ("</think>",)
+
+REASONING = ReasoningFormat(opens=THINK, closes=THINK_END, implicit=True)
+
+CALL = CallFormat(opens=("<tool_call>",), first=r"\{", arguments=JsonEnvelope(), closes=("</tool_call>",), fillers=("}",))
+TOOLS = ToolFormat(calls=(CALL,))
+
+FAMILY = Family(
+    reasoning={"qwen3": REASONING, "holo2": REASONING},
+    tools={"hermes": TOOLS, "qwen3_json": TOOLS},
+    names=(
+        NameSign("qwen3", "qwen3", "hermes", priority=2),
+        NameSign("qwen2.5", None, "hermes", priority=2),
+        NameSign("qwq", "deepseek_r1", "hermes", priority=2),
+        NameSign("hermes", None, "hermes", priority=1),  # the model it was made from is in the name too
+    ),
+    tool_signs=(TemplateSign("<tool_call>", "hermes", priority=-1),),  # so many other families write this tag
+    original=True,
+)

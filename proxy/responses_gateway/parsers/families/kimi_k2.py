@@ -1,0 +1,36 @@
+"""Kimi K2: a header that is also the call's id, then JSON."""
+
+from responses_gateway.parsers.families.hermes import REASONING
+from responses_gateway.parsers.format import (
+    CallBlock,
+    CallFormat,
+    CallHeader,
+    Family,
+    JsonArguments,
+    NameSign,
+    TemplateSign,
+    ToolFormat,
+)
+
+CALL = CallFormat(
+    opens=("<|tool_call_begin|>",),
+    first=r"\w",
+    header=CallHeader(
+        pattern=r"(?P<id>(?:functions\.)?(?P<name>[\w.\-/]+?)(?::\d+)?)\s*", ends=("<|tool_call_argument_begin|>",)
+    ),
+    arguments=JsonArguments(),
+    closes=("<|tool_call_end|>",),
+    fillers=("}",),
+)
+TOOLS = ToolFormat(
+    calls=(CALL,),
+    blocks=(CallBlock(opens=("<|tool_calls_section_begin|>",), closes=("<|tool_calls_section_end|>",), calls=(CALL,)),),
+)
+
+FAMILY = Family(
+    reasoning={"kimi_k2": REASONING},
+    tools={"kimi_k2": TOOLS},
+    names=(NameSign("kimi-k2", "kimi_k2", "kimi_k2"),),
+    tool_signs=(TemplateSign("<|tool_calls_section_begin|>", "kimi_k2"),),
+    think_tags={"kimi_k2": "kimi_k2"},
+)

@@ -1,0 +1,36 @@
+"""Qwen 3 Coder and Qwen 3.5: parameters as tags. Nemotron 3, MiMo, Step 3.5 and Seed OSS vary it."""
+
+from responses_gateway.parsers.format import (
+    CallBlock,
+    CallFormat,
+    CallHeader,
+    Family,
+    NameSign,
+    TaggedParameters,
+    TemplateSign,
+    ToolFormat,
+)
+
+
+def function_tags(block_opens: str, block_closes: str, trim: bool = True) -> ToolFormat:
+    """Build the format `<function=N><parameter=K>V</parameter></function>` in a block, whose tags may be missing."""
+    call = CallFormat(
+        opens=("<function=",),
+        header=CallHeader(ends=(">",)),
+        arguments=TaggedParameters(opens=("<parameter=",), heads=(">",), closes=("</parameter>",), trim=trim),
+        closes=("</function>",),
+    )
+    return ToolFormat(calls=(call,), blocks=(CallBlock(opens=(block_opens,), closes=(block_closes,), calls=(call,)),))
+
+
+TOOLS = function_tags("<tool_call>", "</tool_call>")
+
+FAMILY = Family(
+    tools={"qwen3_coder": TOOLS, "qwen3_xml": TOOLS},
+    names=(
+        NameSign("qwen3-coder", None, "qwen3_coder", priority=2),
+        NameSign("qwen3.5", "qwen3", "qwen3_coder", priority=2),
+    ),
+    tool_signs=(TemplateSign("<function=", "qwen3_coder"),),
+    original=True,
+)

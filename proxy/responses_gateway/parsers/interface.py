@@ -1,0 +1,48 @@
+"""What a parser of raw markup is to its caller, whichever it is: ours, that of a response template, or vLLM's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from responses_gateway.wire.deltas import Delta, FinishReason
+
+# What the first marker of reasoning in the text has done: it opened reasoning ("late": behind other text; "again": it was open
+# already), or closed it. "none": there was no marker yet, or the parser does not report it.
+FirstMarker: TypeAlias = Literal["none", "open", "again", "late", "close"]
+
+
+class Parser(Protocol):
+    """Parses the raw text of one choice of one response into deltas. A subclass has `feed`, `finish` and `repairs`; what else
+    it knows about its text speeds up the stream or makes reports more precise, and has a default for one that does not know."""
+
+    first_marker: FirstMarker = "none"
+
+    @property
+    def repairs(self) -> dict[str, int]:
+        """How often each kind of repair was made."""
+
+    def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
+        """Return the deltas that a piece of text brings. `token_ids`: the ids of its tokens, if known."""
+
+    def finish(self, reason: FinishReason) -> list[Delta]:
+        """Return the deltas that were held back. Call it once, at the end."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether some of the text waits for what comes next."""
+        return False
+
+    @property
+    def text_kind(self) -> Literal["text", "reasoning"] | None:
+        """The kind of free text at this point; None if `plain` is never true."""
+        return None
+
+    def plain(self, text: str, token_ids: Sequence[int] | None = None) -> bool:
+        """Take a piece (not empty) that merely continues the text or reasoning given out last, without a call of `feed`. True
+        if the piece itself, with its tokens, is all that `feed` would return: it counts as fed then. False if it has to be
+        fed."""
+        return False
+
+    def rewind(self, token_ids: Sequence[int]) -> None:
+        """Forget the last ids, whose text has not come: they will come again."""

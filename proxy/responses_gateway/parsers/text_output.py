@@ -1,0 +1,105 @@
+"""Free text on its way out: as reasoning or as part of the answer, without the line breaks that belong to the markup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from responses_gateway.parsers.delta_buffer import DeltaBuffer
+
+_HEAD = 8  # characters of a line that tell whether it opens or closes a code block
+
+
+class TextKind(Enum):
+    """What free text is part of."""
+
+    ANSWER = auto()
+    REASONING = auto()
+
+
+class TextOutput:
+    """Gives out free text, of one kind after the other. Line breaks next to the markers of reasoning belong to the markup."""
+
+    def __init__(self, deltas: DeltaBuffer, kind: TextKind) -> None:
+        self.anything = False  # some text has been given out
+        self._deltas = deltas
+        self.enter(kind)
+        self.leading = kind is TextKind.REASONING
+
+    def enter(self, kind: TextKind) -> None:
+        """Begin text of this kind."""
+        self.kind = kind
+        self.leading = True  # line breaks that come now belong to the markup
+        self.visible = False  # visible text has come since
+        self._gap = ""  # line breaks that belong to the markup if the reasoning ends here
+        self.code = CodeBlocks()
+
+    @property
+    def last(self) -> str:
+        """The last character of the text since `enter`."""
+        return "\n" if self._gap else self.code.last
+
+    def follow(self, piece: str) -> bool:
+        """Tell whether a piece merely continues the text, so that the caller can give it out unchanged. If so, it counts as
+        written."""
+        if not self.visible or self.leading or self._gap or (self.kind is TextKind.REASONING and piece[-1] == "\n"):
+            return False
+        self.code.follow(piece)
+        return True
+
+    def write(self, piece: str) -> None:
+        """Give out a piece, without line breaks of the markup."""
+        if self.leading:
+            piece = piece.lstrip("\n")
+            self.leading = not piece
+        if not piece:
+            return
+        self.code.follow(piece)
+        self.anything = True
+        if not self.visible and not piece.isspace():
+            self.visible = True
+        if self.kind is TextKind.ANSWER:
+            self._deltas.text(piece)
+            return
+        body = piece.rstrip("\n")
+        if body:
+            self._deltas.reasoning(self._gap + body)
+            self._gap = piece[len(body) :]
+        else:
+            self._gap += piece
+
+
+@dataclass(slots=True)
+class CodeBlocks:
+    """Follows the text and knows whether a Markdown code block is open: markup in it is shown, not meant."""
+
+    open: bool = False
+    last: str = ""  # the last character
+    _head: str = ""  # the beginning of the current line
+    _marked: bool = False  # the current line has opened or closed a block
+
+    def follow(self, piece: str) -> None:
+        """Take the next piece of the text; it must not be empty."""
+        self.last = piece[-1]
+        if "`" not in piece:  # nearly always
+            cut = piece.rfind("\n")
+            if cut >= 0:
+                self._head = ""
+                self._marked = False
+                piece = piece[cut + 1 :]
+            if len(self._head) < _HEAD:
+                self._head += piece[:_HEAD]
+            return
+        first, *others = piece.split("\n")
+        self._line(first)
+        for line in others:
+            self._head = ""
+            self._marked = False
+            self._line(line)
+
+    def _line(self, piece: str) -> None:
+        if len(self._head) < _HEAD:
+            self._head += piece[:_HEAD]
+        if not self._marked and self._head.lstrip().startswith("```"):
+            self._marked = True
+            self.open = not self.open

@@ -1,0 +1,211 @@
+"""Send one chat request to a server, and record what its answer reveals about the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from responses_gateway.backend.transport.client import Backend, ChatStream
+from responses_gateway.wire.chat import Choice, Chunk, MalformedChunk, ToolCallDelta, decode_chunk
+from responses_gateway.wire.errors import ApiError, read_error, read_error_chunk
+from responses_gateway.wire.sse import SSEDecoder, SSETooLong
+
+# The shapes of error bodies: "openai" is OpenAI's, "flat" SGLang's `{"object": "error", "message": …}`, "text" Ollama's
+# `{"error": "text"}`, "detail" FastAPI's.
+ErrorShape = Literal["openai", "flat", "text", "detail", "other"]
+
+# Tokens of which nothing is shown in any answer: markers around a thought, the end token, white space.
+MARKER_TOKENS = 8
+# The fields in which servers send reasoning, the most common first.
+REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
+
+
+@dataclass
+class ReceivedCall:
+    """A tool call in an answer."""
+
+    id: str | None = None
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass
+class Answer:
+    """What a server answered to one request.
+
+    `status` is 0 if there was no HTTP response. `problem` says what is wrong with the body. `reasoning` is keyed by the name of
+    the field it came in. `cut` is set if we closed the connection before the end. `silent_ids` are those of tokens of which
+    nothing was shown."""
+
+    status: int = 0
+    error: ApiError | None = None
+    error_shape: ErrorShape | None = None
+    streamed: bool = False
+    text: str = ""
+    reasoning: dict[str, str] = field(default_factory=dict)
+    calls: dict[int, ReceivedCall] = field(default_factory=dict)
+    legacy_call: bool = False
+    interleaved: bool = False
+    finish_reason: str | None = None
+    done: bool = False
+    usage: dict[str, Any] | None = None
+    chunks: int = 0
+    chunks_with_usage: int = 0
+    token_ids: bool = False
+    silent_ids: list[int] = field(default_factory=list)
+    cut: bool = False
+    problem: str | None = None
+    _last_call: int = -1
+
+    @property
+    def ok(self) -> bool:
+        """Whether the answer is complete and without errors."""
+        return self.status == 200 and self.error is None and self.problem is None
+
+    @property
+    def unseen_tokens(self) -> int:
+        """How many tokens were used of which nothing was shown, at least: by their ids, else by the length of what came."""
+        if self.token_ids:
+            return len(self.silent_ids)
+        used = (self.usage or {}).get("completion_tokens")
+        shown = "".join((self.text, *self.reasoning.values(), *(call.name + call.arguments for call in self.calls.values())))
+        return max(0, used - len(shown.encode("utf-8", "replace"))) if isinstance(used, int) else 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Add one chunk of the stream, or a whole completion."""
+        self.chunks += 1
+        if chunk.error is not None or chunk.object == "error":
+            self.error = read_error_chunk(chunk.error if chunk.error is not None else {"message": chunk.message})
+            self.problem = f"an error in the stream: {self.error.message}"
+        if chunk.usage is not None:
+            self.chunks_with_usage += 1
+            self.usage = msgspec.to_builtins(chunk.usage)
+        for choice in chunk.choices or ():
+            self._add_choice(choice)
+
+    def _add_choice(self, choice: Choice) -> None:
+        self.finish_reason = choice.finish_reason or self.finish_reason
+        delta = choice.delta or choice.message
+        if choice.token_ids:
+            self.token_ids = True
+            if delta is None or not (delta.content or delta.tool_calls or any(map(delta.__getattribute__, REASONING_FIELDS))):
+                self.silent_ids += choice.token_ids
+        if delta is None:
+            return
+        if isinstance(delta.content, str):
+            self.text += delta.content
+        for name in REASONING_FIELDS:
+            piece = getattr(delta, name)
+            if piece:
+                self.reasoning[name] = self.reasoning.get(name, "") + piece
+        for call in delta.tool_calls or ():
+            self._add_call(call)
+        self.legacy_call = self.legacy_call or delta.function_call is not None
+
+    def _add_call(self, delta: ToolCallDelta) -> None:
+        index = delta.index if delta.index is not None else max(self._last_call, 0)
+        if index < self._last_call:
+            self.interleaved = True
+        self._last_call = index
+        call = self.calls.setdefault(index, ReceivedCall())
+        call.id = delta.id or call.id
+        function = delta.function
+        if function is None:
+            return
+        call.name += function.name or ""
+        arguments = function.arguments
+        call.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
+
+
+async def ask(backend: Backend, body: Mapping[str, Any], *, answer_timeout: float, cut_after: int | None = None) -> Answer:
+    """Send a chat request and return what came back within `answer_timeout` seconds. After `cut_after` chunks the connection is
+    closed. Raises nothing: errors are part of the answer."""
+    answer = Answer()
+    try:
+        async with asyncio.timeout(answer_timeout), await backend.open_chat(json.dumps(body).encode(), {}) as chat:
+            answer.status = chat.status
+            if chat.status == 200:
+                await _read(chat, answer, cut_after)
+            else:
+                data = await chat.read_refusal()
+                answer.error = read_error(chat.status, data, chat.retry_after)
+                answer.error_shape = _error_shape(data)
+    except TimeoutError:
+        answer.problem = f"no end within {answer_timeout:g} seconds"
+    except ApiError as error:
+        answer.error = error
+        answer.problem = error.message
+    return answer
+
+
+async def _read(chat: ChatStream, answer: Answer, cut_after: int | None) -> None:
+    answer.streamed = chat.is_event_stream
+    if not chat.is_event_stream:
+        _add_payload(answer, await chat.read(16 * 1024 * 1024))
+        answer.done = True
+    else:
+        await _read_events(chat, answer, cut_after)
+    if answer.problem is None and answer.finish_reason is None and not answer.cut:
+        answer.problem = "the stream ends without a finish_reason"
+
+
+async def _read_events(chat: ChatStream, answer: Answer, cut_after: int | None) -> None:
+    decoder = SSEDecoder()
+    enough = asyncio.Event()
+
+    def receive(data: bytes) -> None:
+        try:
+            for payload in decoder.feed(data):
+                _add_payload(answer, payload)
+        except SSETooLong as error:
+            answer.problem = str(error)
+        if answer.problem is not None or (cut_after is not None and answer.chunks >= cut_after):
+            enough.set()
+
+    chat.attach(receive)
+    tasks = [asyncio.ensure_future(chat.finish()), asyncio.ensure_future(enough.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            await tasks[0]
+            for payload in decoder.finish():
+                _add_payload(answer, payload)
+        else:
+            answer.cut = True
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _add_payload(answer: Answer, payload: bytes) -> None:
+    if payload == b"[DONE]":
+        answer.done = True
+        return
+    try:
+        answer.add(decode_chunk(payload))
+    except MalformedChunk:
+        answer.problem = "a chunk that is not valid JSON of a chat completion"
+
+
+def _error_shape(body: bytes) -> ErrorShape:
+    """Tell how an error body is built."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return "other"
+    if not isinstance(value, dict):
+        return "other"
+    error = value.get("error")
+    if isinstance(error, dict) and isinstance(error.get("message"), str):
+        return "openai"
+    if isinstance(error, str):
+        return "text"
+    if isinstance(value.get("message"), str):
+        return "flat"
+    return "detail" if "detail" in value else "other"

@@ -1,0 +1,281 @@
+"""Interpret the facts about a backend for its user: findings with advice, and a table of abilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from responses_gateway.backend.server_types import SERVER_TYPES
+from responses_gateway.probing.parser_mismatch import reasoning_parser_for, swallowed_parser
+from responses_gateway.probing.profile import Profile
+from responses_gateway.probing.recommend import NeededParsers, markup_leaks, needed_parsers
+
+Level = Literal["error", "warning", "note"]
+
+# The values of `Profile.calls` for a server that parses calls itself.
+_PARSED = ("parsed", "forced", "legacy")
+# Refusals that are temporary.
+_TEMPORARY = ("HTTP 429", "HTTP 503")
+_CONVERSATIONS = {
+    "two_system": "two system messages",
+    "late_system": "late system message",
+    "developer": "developer message",
+    "two_user": "two user messages in a row",
+}
+_PATTERNS = {"json": "enforced, as JSON", "text": "enforced, as text"}
+_SHAPES = {
+    "openai": "OpenAI's",
+    "flat": "flat object",
+    "text": "bare text",
+    "detail": "FastAPI's detail",
+    "other": "unreadable",
+}
+
+
+class Finding(NamedTuple):
+    """One thing to know about a backend.
+
+    `error`: something does not work, whatever the settings; `warning`: it works with the recommended settings, or with a loss;
+    `note`: good to know. `advice` says what to do, and may be empty."""
+
+    level: Level
+    text: str
+    advice: str = ""
+
+
+class Row(NamedTuple):
+    """An ability in the table. `good` is None if the value is neither good nor bad."""
+
+    ability: str
+    value: str
+    good: bool | None
+
+
+def server_name(profile: Profile) -> str:
+    """Return the name and version of the server, such as `vLLM 0.32.0`."""
+    name = SERVER_TYPES[profile.server].title
+    return f"{name} {profile.version}" if profile.version else name
+
+
+def findings(profile: Profile) -> list[Finding]:
+    """List what is wrong or noteworthy, the worst first."""
+    if profile.refusal is not None:
+        return [_refused(profile)]
+    found = [*_streams(profile), *_reasoning(profile), *_calls(profile), *_limits(profile), *_rest(profile)]
+    order: list[Level] = ["error", "warning", "note"]
+    return sorted(found, key=lambda finding: order.index(finding.level))
+
+
+def _refused(profile: Profile) -> Finding:
+    refusal = profile.refusal or ""
+    advice = "Look at the log of the server." if profile.models else "Is this the URL of a Chat Completions server?"
+    if refusal.startswith(_TEMPORARY):
+        advice = "It may be busy or still loading the model: try again in a while."
+    elif "model" in refusal.lower() and profile.models:
+        advice = f"It serves {', '.join(model.id for model in profile.models)}: name one with --model."
+    return Finding("error", f"Chat requests are refused: {refusal}", advice)
+
+
+def _streams(profile: Profile) -> Iterator[Finding]:
+    broken = {name: problem for name, problem in profile.problems.items() if name != "disconnect"}
+    if broken:
+        by_problem = {problem: [name for name in broken if broken[name] == problem] for problem in broken.values()}
+        problems = "; ".join(f"{problem} ({', '.join(names)})" for problem, names in by_problem.items())
+        advice = "Look at the log of the server, and for a proxy in between that cuts or rewrites streams."
+        yield Finding("error", f"Answers break: {problems}", advice)
+    if not profile.streams:
+        yield Finding(
+            "warning", "The server answers in one piece although a stream was requested.", "Clients see nothing before the end."
+        )
+    if profile.streams and profile.finish_reason and profile.done_marker is False:
+        yield Finding("note", "Streams end without [DONE].", "Harmless: the finish_reason shows that they are complete.")
+    if profile.usage == "none":
+        advice = "Clients see no token counts, and Codex cannot tell when to compact."
+        yield Finding("warning", "Streams carry no usage, though stream_options.include_usage asks for it.", advice)
+
+
+def _reasoning(profile: Profile) -> Iterator[Finding]:
+    needed = needed_parsers(profile)
+    if needed.reasoning is not None:
+        text = "Reasoning arrives as markup in the text: the server has no parser for it, or a wrong one."
+        # If tools need a change too, one line of advice covers both.
+        advice = _parser_advice(profile, needed) if profile.calls in _PARSED else ""
+        yield Finding("warning", text, advice)
+    elif profile.reasoning_field is None and not profile.problems:
+        yield Finding("note", "No reasoning was seen.", "This is correct unless the model is a reasoning model.")
+    if profile.thoughts_alone:
+        advice = (
+            "If the model does not think, start the server without a reasoning parser. If it thinks only sometimes, "
+            "let the gateway parse: no parsers on the server, and the settings reasoning_parser and opened_thinking: 'no' here."
+        )
+        yield Finding("warning", "A whole answer arrived as reasoning, without any text.", advice)
+    fitting = reasoning_parser_for(profile)
+    if fitting is not None:
+        server_type = SERVER_TYPES[profile.server]
+        flag = f"--reasoning-parser {_name(profile, fitting)}"
+        text = "The reasoning parser of the server does not fit the model: it leaves markup in the text or in the reasoning."
+        advice = f"Start the server with {flag}." if server_type.parser_flags else server_type.parsing
+        yield Finding("warning", text, advice)
+    if profile.reasoning_field == "reasoning_content":
+        yield Finding(
+            "note", "Reasoning arrives, and is sent back, in reasoning_content.", "See the setting reasoning_field below."
+        )
+    if profile.reasoning_history is False:
+        yield Finding("warning", "Reasoning of earlier turns is refused.", "The setting reasoning_field: none leaves it out.")
+
+
+def _calls(profile: Profile) -> Iterator[Finding]:
+    needed = needed_parsers(profile)
+    if profile.calls == "refused":
+        text = f"Tools are refused: {profile.calls_refusal}"
+        level: Level = "warning" if needed.tools is not None else "error"
+        yield Finding(level, text, _parser_advice(profile, needed))
+    elif profile.calls == "swallowed":
+        yield _swallowed(profile, needed)
+    elif profile.calls == "none" and needed.tools is not None:
+        text = f"Tool calls arrive as markup in the text ({needed.tools}): the server has no parser for them, or a wrong one."
+        yield Finding("warning", text, _parser_advice(profile, needed))
+    elif profile.calls == "none":
+        advice = "Either the model cannot call tools, or the server's parser does not fit the model. Coding agents need tools."
+        yield Finding("warning", "The model made no tool call when asked for one.", advice)
+    elif profile.calls == "forced":
+        advice = "The server supports tools, but the model hardly uses them. Coding agents need a model that does."
+        yield Finding("warning", "The model called a tool only when it was forced to.", advice)
+    elif profile.calls == "legacy":
+        yield Finding(
+            "note", "Calls arrive in the old field function_call.", "The gateway translates them, one call at a time."
+        )
+    if profile.call_arguments_valid is False:
+        advice = "The gateway passes them on as they are; a parser that fits the model may help."
+        yield Finding("warning", "The arguments of a call were not a JSON object.", advice)
+    if profile.interleaved_calls:
+        yield Finding("note", "Parallel calls are interleaved.", "The gateway puts them in order.")
+    if markup_leaks(profile):
+        advice = "Check that the parsers fit the model; the setting rescue: true parses the markup that gets through."
+        yield Finding("warning", "The server parses, but markup gets through to the text.", advice)
+
+
+def _swallowed(profile: Profile, needed: NeededParsers) -> Finding:
+    """Say that the server's tool parser leaves calls out, and which one reads them."""
+    parser = swallowed_parser(profile)
+    text = (
+        "The tool parser of the server does not fit the model: it leaves calls out. The model wrote a call as "
+        f"{parser or 'markup that no known parser reads'}; of that answer, {profile.unseen_tokens} tokens were not shown."
+    )
+    if needed.tools is not None:
+        return Finding("warning", text, _parser_advice(profile, needed))
+    here = f"Or start it without a tool parser, and let the gateway parse: tool_call_parser: {parser or 'auto'}."
+    return Finding("error", text, f"{_flags(profile, needed._replace(tools=parser))} {here}")
+
+
+def _parser_advice(profile: Profile, needed: NeededParsers) -> str:
+    """Say what to change on the server, and that the gateway can parse instead."""
+    flags = _flags(profile, needed)
+    here = "Or let the gateway parse, with the settings below." if needed.reasoning or needed.tools else ""
+    return f"{flags} {here}".strip()
+
+
+def _flags(profile: Profile, needed: NeededParsers) -> str:
+    server_type = SERVER_TYPES[profile.server]
+    if not server_type.parser_flags:
+        return server_type.parsing
+    flags = []
+    if profile.calls not in _PARSED:
+        flags.append(_tool_flag(profile, needed.tools))
+    if needed.reasoning is not None:
+        flags.append(f"--reasoning-parser {_name(profile, needed.reasoning)}")
+    return f"Start the server with {' '.join(flags)}."
+
+
+def _tool_flag(profile: Profile, parser: str | None) -> str:
+    automatic = "--enable-auto-tool-choice " if profile.server == "vllm" else ""
+    return f"{automatic}--tool-call-parser {_name(profile, parser)}"
+
+
+def _name(profile: Profile, parser: str | None) -> str:
+    """Return the server's name for a parser, or a placeholder if the parser is not known."""
+    return (
+        "NAME" if parser in (None, "auto") else dict(SERVER_TYPES[profile.server].parser_names).get(parser or "", parser or "")
+    )
+
+
+def _limits(profile: Profile) -> Iterator[Finding]:
+    if profile.max_tokens_field == "none":
+        yield Finding(
+            "warning", "Neither max_completion_tokens nor max_tokens limits an answer.", "max_output_tokens has no effect."
+        )
+    elif profile.max_tokens_field == "max_tokens":
+        yield Finding("note", "Only max_tokens limits an answer.", "See the setting max_tokens_field below.")
+    if profile.overflow == "accepted":
+        advice = "It seems to cut the prompt silently: Codex will forget instead of compacting. Raise the context length."
+        yield Finding("warning", "A prompt longer than the context is accepted.", advice)
+    elif profile.overflow == "unclear":
+        yield Finding(
+            "warning", "A prompt that is too long gets an error that does not say so.", "Codex will not compact automatically."
+        )
+    if profile.max_length is None:
+        advice = "Set model_context_window in the configuration of Codex."
+        if profile.server == "ollama":
+            advice += " Ollama's default is short: set OLLAMA_CONTEXT_LENGTH."
+        yield Finding("note", "The server does not report the context length of the model.", advice)
+
+
+def _rest(profile: Profile) -> Iterator[Finding]:
+    if profile.refused_fields:
+        advice = "The gateway leaves them out after the first refusal; nothing that a client asked for is lost."
+        yield Finding("note", f"Fields that the gateway adds are refused: {', '.join(profile.refused_fields)}.", advice)
+    if profile.named_tool_choice == "required":
+        advice = "The setting named_tool_choice: required offers that function alone instead."
+        yield Finding("note", "A tool_choice that names a function is not honoured.", advice)
+    remedies = {
+        "two_system": "the default system_messages: merge avoids them",
+        "late_system": "the default late_developer: user avoids it",
+        "developer": "the gateway sends none",
+        "two_user": "user_messages: merge avoids them",
+    }
+    for name in (name for name, accepted in profile.tolerates.items() if not accepted):
+        text = f"The chat template refuses: {_CONVERSATIONS[name]}."
+        yield Finding("warning" if name == "two_user" else "note", text, f"Settings: {remedies[name]}.")
+    if profile.structured_output is False:
+        yield Finding("warning", "Answers do not follow a JSON schema.", "text.format has no effect on this server.")
+    if profile.error_shape == "other":
+        yield Finding("note", "The format of errors is unknown.", "Clients see the HTTP status without a message.")
+    if profile.stops is False:
+        advice = (
+            "The GPU keeps working on an answer that nobody reads. Is there a proxy in between that does not close connections?"
+        )
+        yield Finding("error", "Generation continues after the client has disconnected.", advice)
+
+
+def rows(profile: Profile) -> Iterator[Row]:
+    """List the abilities for a table."""
+    needed = needed_parsers(profile)
+    length = f"{profile.max_length} tokens" if profile.max_length else "unknown"
+    yield Row("model", f"{profile.model}, {length}", None)
+    if profile.refusal is not None:
+        return
+    yield Row("stream", "yes" if profile.streams else "no", profile.streams)
+    field = f"parsed, in {profile.reasoning_field}" if profile.reasoning_field else None
+    yield Row(
+        "reasoning", field or (f"raw ({needed.reasoning})" if needed.reasoning else "none seen"), needed.reasoning is None
+    )
+    calls = f"raw ({needed.tools})" if needed.tools else profile.calls or "unknown"
+    yield Row("tool calls", calls, profile.calls in _PARSED)
+    yield Row("parallel calls", _yes_or_no(profile.parallel_calls, no="one call came"), None)
+    yield Row("interleaved calls", _yes_or_no(profile.interleaved_calls), None)
+    yield Row("usage in the stream", profile.usage or "unknown", profile.usage != "none")
+    yield Row("token ids", _yes_or_no(profile.token_ids), None)
+    yield Row("tokenize", profile.tokenize or "unknown", None)
+    yield Row("structured output", _yes_or_no(profile.structured_output), profile.structured_output is not False)
+    yield Row("argument patterns", _PATTERNS.get(profile.pattern_reading or "", "not enforced"), None)
+    limit = profile.max_tokens_field
+    yield Row("output limit", limit or "unknown", limit not in ("none", None))
+    for name, accepted in profile.tolerates.items():
+        yield Row(_CONVERSATIONS[name], "accepted" if accepted else "refused", accepted or None)
+    yield Row("errors", _SHAPES.get(profile.error_shape or "", "unknown"), profile.error_shape != "other")
+    yield Row("overlong prompt", profile.overflow or "unknown", {"recognised": True, None: None}.get(profile.overflow, False))
+    yield Row("stops when the client leaves", _yes_or_no(profile.stops), profile.stops is not False)
+
+
+def _yes_or_no(value: bool | None, no: str = "no") -> str:
+    return "unknown" if value is None else "yes" if value else no

@@ -1,0 +1,76 @@
+"""What is known of how each model thinks: from its chat template, from probing, and from the streams that pass.
+
+Evidence about a model only adds up: what was seen once is remembered. Whether prompts open the thought is the one thing that
+later evidence may correct."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from responses_gateway.parsers import PromptEnd
+from responses_gateway.telemetry import logs
+
+# The names of models come from clients, so there is a limit; the one learned first is forgotten first.
+_MOST_MODELS = 1000
+
+
+class KnownModel(msgspec.Struct, frozen=True):
+    """How one model thinks. None means unknown.
+
+    `field`: its reasoning came in a field of its own. `marked`: it opened its reasoning itself, in the text. `opens`: the
+    prompt ends inside reasoning, where a request leaves it to the template; `opens_if_asked`: where a request turns thinking
+    on. `prompt_end`: how to see that in the ids of a prompt."""
+
+    field: bool = False
+    marked: bool = False
+    opens: bool | None = None
+    opens_if_asked: bool | None = None
+    prompt_end: PromptEnd | None = None
+
+    def with_more(self, more: KnownModel) -> KnownModel:
+        """Return what is known with more evidence."""
+        return KnownModel(
+            field=self.field or more.field,
+            marked=self.marked or more.marked,
+            opens=self.opens if more.opens is None else more.opens,
+            opens_if_asked=self.opens_if_asked if more.opens_if_asked is None else more.opens_if_asked,
+            prompt_end=more.prompt_end or self.prompt_end,
+        )
+
+
+UNKNOWN = KnownModel()
+
+
+class KnownModels(dict[str, KnownModel]):
+    """What is known of each model, by the backend's name of it. `report` is called with what was learned, for other workers."""
+
+    def __init__(self) -> None:
+        self.report: Callable[[Mapping[str, KnownModel]], None] = lambda learned: None
+
+    def learn(self, model: str, news: KnownModel) -> None:
+        """Add evidence about a model."""
+        before = self.get(model, UNKNOWN)
+        after = before.with_more(news)
+        if after == before:
+            return
+        self.take_over({model: after})
+        _log(model, before, after)
+        self.report({model: after})
+
+    def take_over(self, learned: Mapping[str, KnownModel]) -> None:
+        """Take what another process has learned."""
+        for model, known in learned.items():
+            if model not in self and len(self) >= _MOST_MODELS:
+                del self[next(iter(self))]
+            self[model] = self.get(model, UNKNOWN).with_more(known)
+
+
+def _log(model: str, before: KnownModel, after: KnownModel) -> None:
+    """Say what is new, but not what was only corrected."""
+    info = logs.logger().info
+    if after.marked and not before.marked:
+        info("learned that the model marks its reasoning in the text", extra=logs.fields(model=model))
+    if before.opens is None and after.opens:
+        info("learned that the prompt opens the model's reasoning", extra=logs.fields(model=model))

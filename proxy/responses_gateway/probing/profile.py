@@ -1,0 +1,85 @@
+"""What a backend can do: the facts that `prober.py` finds out, without conclusions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from responses_gateway.backend.server_types import Server
+from responses_gateway.probing.answer import ErrorShape
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that the server lists; `max_length` is its context length in tokens, None if unknown."""
+
+    id: str
+    max_length: int | None
+
+
+@dataclass
+class Profile:
+    """The facts about one server and one of its models. None means unknown.
+
+    `refusal`: why chat requests are refused; then little else is known.
+    `reasoning_field`: the field in which parsed reasoning came; None if none came. `texts`: the content of some answers, by the
+    name of the request, to look for markup in; `thoughts`: the same of the reasoning. `thoughts_alone`: a whole answer came as
+    reasoning, without text or call.
+    `calls`: "parsed", "forced" (parsed, but only with `tool_choice` "required"), "legacy" (the old `function_call` field),
+    "none" (no call was parsed), "refused" (the server takes no tools; `calls_refusal` is its message), "swallowed" (the model
+    made a call, and the server left it out: `swallowed` is what the model wrote). `unseen_tokens`: how many tokens of that
+    answer were used and not shown. `named_tool_choice`: how a call of one function can be enforced.
+    `refused_fields`: fields that the gateway adds to requests, and that the server refuses.
+    `max_tokens_field`: the field that limits an answer; "none" if neither does. `tolerates`: whether the chat template accepts
+    each kind of conversation. `reasoning_history`: whether reasoning of earlier turns is accepted;
+    `history_field`: the field in which it reaches the prompt, if that is another one than `reasoning_field`.
+    `overflow`: the error for a prompt that is too long is "recognised" or "unclear", or the prompt is "accepted".
+    `pattern_reading`: the `pattern` of an argument of a strict function is matched with the argument's JSON or its text; None
+    if it is not enforced.
+    `stops`: generation ends when the client disconnects. `problems`: what went wrong, by the name of the request.
+    `seconds`: how long probing took."""
+
+    url: str
+    model: str = ""
+    server: Server = "unknown"
+    version: str | None = None
+    models: list[Model] = field(default_factory=list)
+    refusal: str | None = None
+    streams: bool = False
+    reasoning_field: str | None = None
+    texts: dict[str, str] = field(default_factory=dict)
+    thoughts: dict[str, str] = field(default_factory=dict)
+    thoughts_alone: bool = False
+    calls: Literal["parsed", "forced", "legacy", "none", "refused", "swallowed"] | None = None
+    calls_refusal: str | None = None
+    swallowed: str = ""
+    unseen_tokens: int = 0
+    named_tool_choice: Literal["object", "required"] | None = None
+    call_arguments_valid: bool | None = None
+    parallel_calls: bool | None = None
+    interleaved_calls: bool | None = None
+    usage: Literal["last", "every", "none"] | None = None
+    reports_reasoning_tokens: bool = False
+    reports_cached_tokens: bool = False
+    token_ids: bool | None = None
+    finish_reason: bool | None = None
+    done_marker: bool | None = None
+    tokenize: Literal["messages", "prompt", "none"] | None = None
+    structured_output: bool | None = None
+    pattern_reading: Literal["json", "text"] | None = None
+    refused_fields: list[str] = field(default_factory=list)
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens", "none"] | None = None
+    tolerates: dict[str, bool] = field(default_factory=dict)
+    reasoning_history: bool | None = None
+    history_field: Literal["reasoning", "reasoning_content"] | None = None
+    error_shape: ErrorShape | None = None
+    unknown_model: Literal["refused", "served"] | None = None
+    overflow: Literal["recognised", "unclear", "accepted"] | None = None
+    stops: bool | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def max_length(self) -> int | None:
+        """The context length of the probed model, in tokens."""
+        return next((known.max_length for known in self.models if known.id == self.model), None)

@@ -1,0 +1,188 @@
+"""The requests that probing sends to a chat server, and what each answer adds to the profile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Literal
+
+import aiohttp
+from yarl import URL
+
+from responses_gateway.backend.server_types import server_of
+from responses_gateway.backend.transport.client import Backend
+from responses_gateway.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
+from responses_gateway.probing.profile import Model, Profile
+from responses_gateway.wire.errors import ApiError, read_error
+
+_BODY_LIMIT = 4 * 1024 * 1024
+# Characters of an answer that are kept to look for markup in.
+_TEXT_LIMIT = 4000
+
+_CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
+WEATHER = {
+    "type": "function",
+    "function": {"name": "get_weather", "description": "The weather in a city.", "parameters": _CITY},
+}
+_PATTERNED_CITY = {**_CITY, "properties": {"city": {"type": "string", "pattern": r"^zq7\\nzq7$"}}}
+PATTERNED_WEATHER = {
+    "type": "function",
+    "function": {"name": "get_weather", "description": "The weather in a city.", "parameters": _PATTERNED_CITY, "strict": True},
+}
+WEATHER_QUESTION = "What is the weather in Paris? Use the tool."
+USER = {"role": "user", "content": "Say hello."}
+ASSISTANT = {"role": "assistant", "content": "Hello."}
+# A turn with a call: chat templates leave out the reasoning of turns that are over.
+CALLING = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}],
+}
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "18 degrees"}
+
+
+class Questions:
+    """Sends requests to one server and notes in `profile` what every answer reveals.
+
+    `answer_timeout`: the longest time for one answer, in seconds. `limit_field`: the field that limits an answer.
+    `wants_token_ids`: whether streams ask for token ids."""
+
+    def __init__(self, backend: Backend, profile: Profile, answer_timeout: float) -> None:
+        self.backend = backend
+        self.profile = profile
+        self.limit_field = "max_completion_tokens"
+        self.wants_token_ids = True
+        self._answer_timeout = answer_timeout
+
+    async def list_models(self, wanted: str | None = None, context: int | None = None) -> None:
+        """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere. Raises
+        `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed."""
+        status, value = await self.get("models")
+        if status in (401, 403):
+            raise read_error(status, json.dumps(value).encode())
+        entries = value.get("data") if status == 200 and isinstance(value, dict) else None
+        profile = self.profile
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str):
+                length = entry.get("max_model_len")
+                profile.models.append(Model(entry["id"], (length if isinstance(length, int) else None) or context))
+                if profile.server == "unknown":
+                    profile.server = server_of(entry.get("owned_by"))
+        if wanted is None and not profile.models:
+            raise ApiError(status if status >= 400 else 404, f"/models lists no model (HTTP {status}).", code="no_model")
+        profile.model = wanted or profile.models[0].id
+        if profile.max_length is None and context is not None:
+            profile.models.append(Model(profile.model, context))
+
+    async def get(self, path: str, *, below: URL | None = None, data: bytes | None = None) -> tuple[int, Any]:
+        """Return status and body (parsed JSON, else text) of an endpoint; with `data` it is a POST. Raises `ApiError` if the
+        server cannot be reached."""
+        method = "GET" if data is None else "POST"
+        headers = () if data is None else (("Content-Type", "application/json"),)
+        try:
+            async with asyncio.timeout(self._answer_timeout):
+                async with await self.backend.request(method, path, below=below, body=data, headers=headers) as answer:
+                    body = b""
+                    while len(body) < _BODY_LIMIT and (piece := await answer.content.readany()):
+                        body += piece
+        except TimeoutError:
+            raise ApiError(504, f"/{path} did not answer within {self._answer_timeout:g} seconds.") from None
+        except aiohttp.ClientError:
+            return 0, None
+        try:
+            return answer.status, json.loads(body)
+        except (ValueError, RecursionError):
+            return answer.status, body.decode("utf-8", "replace")
+
+    async def ask(self, name: str, question: str, *, limit: int, cut_after: int | None = None, **extras: Any) -> Answer:
+        """Ask for a stream, and note in the profile what every stream reveals."""
+        body = {
+            "model": self.profile.model,
+            "messages": [{"role": "user", "content": question}],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            self.limit_field: limit,
+            **extras,
+        }
+        if self.wants_token_ids:
+            body["return_token_ids"] = True
+        answer = await ask(self.backend, body, answer_timeout=self._answer_timeout, cut_after=cut_after)
+        self._note(name, answer)
+        return answer
+
+    def _note(self, name: str, answer: Answer) -> None:
+        profile = self.profile
+        profile.refused_fields = sorted(self.backend.refused_fields)
+        if answer.problem is not None:
+            profile.problems[name] = answer.problem
+        elif answer.status >= 500 and answer.error is not None:
+            profile.problems[name] = f"HTTP {answer.status}: {answer.error.message}"
+        if answer.status != 200:
+            return
+        if answer.text.strip() and name != "disconnect":  # that one ignores the end token
+            profile.texts[name] = answer.text[:_TEXT_LIMIT]
+        found = next((field for field in REASONING_FIELDS if answer.reasoning.get(field, "").strip()), None)
+        profile.reasoning_field = profile.reasoning_field or found
+        if found:
+            profile.thoughts[name] = answer.reasoning[found][:_TEXT_LIMIT]
+        profile.token_ids = bool(profile.token_ids) or answer.token_ids
+        if answer.ok and not answer.cut:
+            self._note_usage(answer)
+            alone = found and answer.finish_reason == "stop" and not answer.text.strip() and not answer.calls
+            if alone and answer.unseen_tokens <= MARKER_TOKENS:
+                profile.thoughts_alone = True
+
+    def _note_usage(self, answer: Answer) -> None:
+        profile = self.profile
+        every = answer.chunks > 2 and answer.chunks_with_usage >= answer.chunks - 1
+        profile.usage = "none" if answer.usage is None else "every" if every else "last"
+        usage = answer.usage or {}
+        details = usage.get("completion_tokens_details") or {}
+        profile.reports_reasoning_tokens |= details.get("reasoning_tokens") is not None
+        profile.reports_cached_tokens |= (usage.get("prompt_tokens_details") or {}).get("cached_tokens") is not None
+
+    async def ask_one_token(self, messages: list[dict[str, Any]], **extras: Any) -> Answer:
+        """Ask for one token, not streamed, to see whether these messages are accepted."""
+        body = {"model": self.profile.model, "messages": messages, self.limit_field: 1, **extras}
+        return await ask(self.backend, body, answer_timeout=self._answer_timeout)
+
+    async def ask_whole(self, question: str, *, limit: int, **extras: Any) -> Answer:
+        """Ask for an answer that is not streamed; nothing of it is noted."""
+        messages = [{"role": "user", "content": question}]
+        body = {"model": self.profile.model, "messages": messages, self.limit_field: limit, **extras}
+        return await ask(self.backend, body, answer_timeout=self._answer_timeout)
+
+    async def text_of(self, token_ids: list[int]) -> str:
+        """Return the text of token ids, as the server's `/detokenize` tells it; empty if it has no such endpoint."""
+        if not token_ids:
+            return ""
+        data = json.dumps({"model": self.profile.model, "tokens": token_ids}).encode()
+        status, value = await self.get("detokenize", below=self.backend.root, data=data)
+        text = value.get("prompt") if status == 200 and isinstance(value, dict) else None
+        return text if isinstance(text, str) else ""
+
+    async def find_limit_field(self) -> Answer:
+        """Find the field that limits an answer, and return the last answer."""
+        fields: list[Literal["max_completion_tokens", "max_tokens"]] = ["max_completion_tokens", "max_tokens"]
+        for name in fields[fields.index("max_tokens") if self.limit_field == "max_tokens" else 0 :]:
+            self.limit_field = name
+            answer = await self.ask("limit", "Count from 1 to 300, with commas.", limit=8, cut_after=100)
+            if answer.ok and answer.finish_reason == "length":
+                self.profile.max_tokens_field = name
+                return answer
+            if answer.status not in (200, 400, 422):
+                break  # refused, but not because of the field's name
+        self.limit_field = "max_completion_tokens"
+        self.profile.max_tokens_field = "none" if answer.ok else None
+        return answer
+
+
+def accepted(answer: Answer) -> bool | None:
+    """Tell whether the chat template accepted the messages (llama.cpp answers 500 if not); None if that is unknown."""
+    return answer.status == 200 if answer.status in (200, 400, 404, 422, 500) else None
+
+
+def refusal_of(answer: Answer) -> str:
+    """Say in words why there was no answer."""
+    message = answer.error.message if answer.error is not None else answer.problem or "no answer"
+    return f"HTTP {answer.status}: {message}" if answer.status else message

@@ -1,0 +1,122 @@
+"""Recommend settings for a backend by what probing has found out."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from responses_gateway import parsers
+from responses_gateway.backend.server_types import SERVER_TYPES
+from responses_gateway.probing.known_models import KnownModel
+from responses_gateway.probing.parser_mismatch import reads_call
+from responses_gateway.probing.profile import Profile
+from responses_gateway.settings import PARSER_SETTINGS, Settings
+
+_NOT_APPLIED = frozenset({"backend", "opened_thinking"})
+
+
+class NeededParsers(NamedTuple):
+    """The parsers that the gateway needs for the markup in a backend's text, None where there is none.
+
+    "auto" stands for markup of an unknown family. `opened`: reasoning ends in the text but never begins, since the chat
+    template has opened it."""
+
+    reasoning: str | None
+    tools: str | None
+    opened: bool = False
+
+
+def needed_parsers(profile: Profile) -> NeededParsers:
+    """Choose parsers by the markup in the answers, and by the model's name where the parser of its family reads that markup."""
+    text = "\n".join(profile.texts.values())
+    seen_reasoning, seen_tools = parsers.detect("", text)
+    if profile.calls in ("parsed", "forced", "legacy"):
+        seen_tools = None
+    elif seen_tools is None and '"name"' in text and "get_weather" in text:
+        seen_tools = "llama3_json"  # a bare JSON object
+    if profile.calls == "refused" and seen_tools is None and "tool-call-parser" in (profile.calls_refusal or ""):
+        seen_tools = parsers.detect(profile.model, None)[1] or "auto"  # there is no markup to tell by
+    if profile.reasoning_field is not None:
+        seen_reasoning = None
+    known_reasoning, known_tools = parsers.detect(profile.model, None)
+    if known_tools is not None and reads_call(known_tools, profile.texts.get("calls", "")):
+        seen_tools = known_tools if seen_tools is not None else None
+    opened = seen_reasoning is not None and "</think>" in text and "<think>" not in text
+    return NeededParsers(
+        reasoning=(known_reasoning or seen_reasoning) if seen_reasoning else None, tools=seen_tools, opened=opened
+    )
+
+
+def known_model(profile: Profile) -> KnownModel:
+    """Return what the answers show of how the model thinks. That none has a thought shows nothing."""
+    if profile.reasoning_field is not None:
+        return KnownModel(field=True)
+    opens, closes = parsers.reasoning_markers("auto")
+    texts = profile.texts.values()
+    if any(text.lstrip().startswith(opens) for text in texts):
+        return KnownModel(marked=True, opens=False)
+    closed = any(marker in text for text in texts for marker in closes)
+    return KnownModel(opens=True if closed and not any(marker in text for text in texts for marker in opens) else None)
+
+
+def markup_leaks(profile: Profile) -> bool:
+    """Tell whether markup gets into the text although the server parses."""
+    reasoning, tools = parsers.detect("", "\n".join(profile.texts.values()))
+    return bool((reasoning and profile.reasoning_field) or (tools and profile.calls in ("parsed", "forced")))
+
+
+def recommended_settings(profile: Profile) -> dict[str, Any]:
+    """Return `backend` and the settings that should differ from their defaults, as they stand in a YAML file."""
+    wanted: dict[str, Any] = {"max_tokens_field": profile.max_tokens_field, "reasoning_field": _reasoning_field(profile)}
+    wanted["named_tool_choice"] = profile.named_tool_choice or SERVER_TYPES[profile.server].named_tool_choice
+    wanted["custom_tool_grammar"] = profile.pattern_reading
+    if profile.tolerates.get("two_user") is False:
+        wanted["user_messages"] = "merge"
+    needed = needed_parsers(profile)
+    if needed.reasoning is not None:
+        wanted["reasoning_parser"] = needed.reasoning
+    elif needed.tools is not None and profile.reasoning_field is None:
+        wanted["reasoning_parser"] = "auto"  # the server parses nothing, and the model may think at other questions
+    if needed.tools is not None:
+        wanted["tool_call_parser"] = needed.tools
+    if markup_leaks(profile):
+        wanted["rescue"] = True
+    if needed.opened and not profile.token_ids:  # else the ids of each prompt tell
+        wanted["opened_thinking"] = "yes"
+    fields = Settings.model_fields
+    differing = {name: value for name, value in wanted.items() if value not in (None, fields[name].default)}
+    if differing.get("max_tokens_field") == "none":
+        del differing["max_tokens_field"]
+    return {"backend": profile.url, **differing}
+
+
+def settings_to_apply(settings: Settings, profile: Profile) -> dict[str, Any]:
+    """Return the recommended settings, without those that were given. Where a prompt ends is learned of each model."""
+    entry = next(
+        (entry for pattern, entry in settings.models.items() if fnmatchcase(profile.model.lower(), pattern.lower())), None
+    )
+    given = settings.model_fields_set | (entry.model_fields_set if entry is not None else set())
+    if given & PARSER_SETTINGS:
+        given |= PARSER_SETTINGS
+    given |= _NOT_APPLIED
+    return {name: value for name, value in recommended_settings(profile).items() if name not in given}
+
+
+def common_settings(needed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings that all of several backends need, and the names of those in which they differ."""
+    names = sorted({name for settings in needed for name in settings})
+    first = needed[0]
+    common = {name: first[name] for name in names if all(settings.get(name) == first.get(name) for settings in needed)}
+    return common, [name for name in names if name not in common]
+
+
+def _reasoning_field(profile: Profile) -> str | None:
+    """Return the field in which reasoning is sent back: the one in which it reaches the prompt, if that was found out; else the
+    one in which it came, or that of this type of server, unless the server refuses it."""
+    if profile.reasoning_history is False:
+        return "none"
+    if profile.history_field is not None:
+        return profile.history_field
+    if profile.reasoning_field in ("reasoning", "reasoning_content"):
+        return profile.reasoning_field
+    return SERVER_TYPES[profile.server].reasoning_field

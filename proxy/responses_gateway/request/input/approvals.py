@@ -1,0 +1,79 @@
+"""Calls of MCP tools that need the client's approval: what it has decided.
+
+A response ends with an `mcp_approval_request`; the client answers with an `mcp_approval_response` in a later request. Clients
+without stored responses send all of that again and again, so a call that has been run is never run once more: its `mcp_call`
+names the request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from responses_gateway.request.fields import filled_text, missing, optional_flag, optional_text, quote, text
+from responses_gateway.request.input.items import Entry
+from responses_gateway.wire.errors import invalid_request
+
+APPROVAL_TYPES = frozenset({"mcp_approval_request", "mcp_approval_response"})
+
+
+class Approval(NamedTuple):
+    """A call that the client has approved, and that was not run yet. `request_id` is the id of the request."""
+
+    request_id: str
+    server_label: str
+    name: str
+    arguments: str
+
+
+class Approvals(NamedTuple):
+    """What the client has decided, by the ids of the requests: the calls to run now, the reasons of those that it refused, and
+    the items of those that were made."""
+
+    approved: Mapping[str, Approval]
+    refused: Mapping[str, str]
+    made: Mapping[str, Entry]
+
+
+NO_APPROVALS = Approvals({}, {}, {})
+
+
+def read_approvals(entries: Iterable[Entry]) -> Approvals:
+    """Read the approvals in the items. Raises `ApiError` 400 for an answer to a request that is not there."""
+    requests: dict[str, Entry] = {}
+    approved: dict[str, Approval] = {}
+    refused: dict[str, str] = {}
+    made: dict[str, Entry] = {}
+    for entry in entries:
+        item = entry.item
+        if entry.kind == "mcp_approval_request":
+            requests[filled_text(item, "id", entry.path)] = entry
+        elif entry.kind == "mcp_call":
+            request_id = str(item.get("approval_request_id"))
+            if request_id in requests:
+                made.setdefault(request_id, entry)
+                approved.pop(request_id, None)
+        elif entry.kind == "mcp_approval_response":
+            request_id = text(item, "approval_request_id", entry.path)
+            request = requests.get(request_id)
+            if request is None:
+                message = f"No approval request with the id {quote(request_id)} was found before its answer."
+                raise invalid_request(message, f"{entry.path}.approval_request_id", "approval_request_not_found")
+            decision = optional_flag(item, "approve", entry.path)
+            if decision is None:
+                raise missing(f"{entry.path}.approve")
+            if request_id in made:  # an answer that comes again changes nothing
+                continue
+            if decision:
+                approved[request_id] = _approval(request, request_id)
+                refused.pop(request_id, None)
+            else:
+                refused[request_id] = optional_text(item, "reason", entry.path) or ""
+                approved.pop(request_id, None)
+    return Approvals(approved, refused, made)
+
+
+def _approval(request: Entry, request_id: str) -> Approval:
+    item = request.item
+    path = request.path
+    label = filled_text(item, "server_label", path)
+    return Approval(request_id, label, filled_text(item, "name", path), text(item, "arguments", path))

@@ -1,0 +1,322 @@
+"""Read the tool calls of the input and their outputs, of any item type, as function calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from responses_gateway.request.fields import (
+    Object,
+    filled_text,
+    objects,
+    optional_object,
+    optional_text,
+    required_object,
+    text,
+    wrong_type,
+)
+from responses_gateway.request.input.approvals import NO_APPROVALS, Approvals
+from responses_gateway.request.input.content import Output, screenshot, tool_output
+from responses_gateway.request.input.items import Entry
+from responses_gateway.request.loss_report import LossReport
+from responses_gateway.request.tools.catalog import Catalog
+from responses_gateway.request.tools.hosted_tools import FILE_SEARCH, FIND_IN_PAGE, OPEN_PAGE, PYTHON, SEARCH
+from responses_gateway.wire.hosted import CitedSource, KeptResult
+from responses_gateway.wire.json_text import json_object, read_object
+from responses_gateway.wire.tools import CUSTOM_INPUT, ToolKind
+
+# The result of a call that was approved, until it is run.
+NOT_RUN_YET = "The user approved this call. It was not run yet."
+
+
+class InputCall(NamedTuple):
+    """A call as the model made it: `arguments` is the text of a JSON object. `output` is set for tools that ran elsewhere and
+    report call and result in one item."""
+
+    call_id: str
+    name: str
+    arguments: str
+    output: Output | None = None
+
+
+@dataclass(slots=True)
+class CallItemReader:
+    """Reads the call and output items of one request. `results`: the results of hosted calls, by the ids of their items,
+    as far as it was kept. `sources`: what it may cite of those that were read."""
+
+    _catalog: Catalog
+    _report: LossReport
+    _approvals: Approvals = NO_APPROVALS
+    _results: Mapping[str, KeptResult] = field(default_factory=dict)
+    sources: list[CitedSource] = field(default_factory=list)
+
+    def call(self, entry: Entry) -> InputCall | None:
+        """Return the call of an item whose type is in `CALL_TYPES`, or None if it cannot be shown to the model."""
+        return _CALLS[entry.kind](self, entry.item, entry.path)
+
+    def output(self, entry: Entry) -> Output:
+        """Return the output of an item whose type is in `OUTPUT_TYPES`."""
+        return _OUTPUTS[entry.kind](self, entry.item, entry.path)
+
+    def _function_call(self, item: Object, path: str) -> InputCall:
+        self._report.preserved("item", "function_call")
+        return InputCall(_call_id(item, path), self._client_name(item, path, "function"), self._arguments(item, path))
+
+    def _custom_tool_call(self, item: Object, path: str) -> InputCall:
+        self._report.adapted("item", "custom_tool_call", "shown as a function call")
+        arguments = _json({CUSTOM_INPUT: text(item, "input", path)})
+        return InputCall(_call_id(item, path), self._client_name(item, path, "custom"), arguments)
+
+    def _action_call(self, item: Object, path: str) -> InputCall:
+        kind, member = _ACTIONS[item["type"]]
+        action = required_object(item, member, path)
+        # The action of a local shell has a type, of which there is only one.
+        arguments = {
+            key: value for key, value in action.items() if value is not None and (kind, key) != ("local_shell", "type")
+        }
+        return self._builtin_call(item, path, kind, arguments)
+
+    def _tool_search_call(self, item: Object, path: str) -> InputCall | None:
+        if item.get("call_id") is None:
+            self._report.ignored("item", "tool_search_call", "the search was run by another server", path)
+            return None
+        arguments = item.get("arguments")
+        if isinstance(arguments, str):
+            arguments = read_object(arguments)
+        return self._builtin_call(item, path, "tool_search", arguments if isinstance(arguments, dict) else {})
+
+    def _builtin_call(self, item: Object, path: str, kind: ToolKind, arguments: Object) -> InputCall:
+        self._report.adapted("item", f"{kind}_call", "shown as a function call")
+        return InputCall(_call_id(item, path), self._catalog.name_of_call(kind, kind, None), _json(arguments))
+
+    def _computer_call(self, item: Object, path: str) -> InputCall:
+        self._report.adapted("item", "computer_call", "shown as a function call")
+        return InputCall(_call_id(item, path), "computer", _json(_chosen(item, "action", "actions")))
+
+    def _mcp_call(self, item: Object, path: str) -> InputCall | None:
+        self._report.adapted("item", "mcp_call", "shown as a function call with its output")
+        shown = self._approvals.made.get(str(item.get("approval_request_id")))
+        if shown is not None and shown.item is item:
+            return None  # where the model made it: there is the request
+        return self._mcp_call_as(filled_text(item, "id", path), item, path)
+
+    def _mcp_call_as(self, call_id: str, item: Object, path: str) -> InputCall:
+        name = text(item, "name", path)
+        server = text(item, "server_label", path)
+        output = optional_text(item, "output", path) or _error_text(item.get("error"))
+        kept = self._kept(item)
+        if kept is not None:
+            output = kept.text
+        arguments = self._arguments(item, path)
+        chat_name = self._catalog.name_of_call("mcp", name, server)
+        return InputCall(call_id, chat_name, arguments, Output(output, []))
+
+    def _approval_request(self, item: Object, path: str) -> InputCall | None:
+        request_id = filled_text(item, "id", path)
+        approvals = self._approvals
+        made = approvals.made.get(request_id)
+        if made is not None:
+            return self._mcp_call_as(request_id, made.item, made.path)
+        refusal = approvals.refused.get(request_id)
+        if refusal is None and request_id not in approvals.approved:
+            self._report.ignored("item", "mcp_approval_request", "the client has not decided", path, matters=False)
+            return None
+        self._report.adapted("item", "mcp_approval_request", "shown as a function call with the result, or the refusal")
+        chat_name = self._catalog.name_of_call("mcp", text(item, "name", path), text(item, "server_label", path))
+        answer = NOT_RUN_YET if refusal is None else f"The user did not approve this call. {refusal}".rstrip()
+        return InputCall(request_id, chat_name, self._arguments(item, path), Output(answer, []))
+
+    def _web_search_call(self, item: Object, path: str) -> InputCall | None:
+        action = optional_object(item, "action", path)
+        if action is None or optional_text(item, "id", path) is None:
+            self._report.ignored("item", "web_search_call", "it has no action", path, matters=False)
+            return None
+        operation = _SEARCHES.get(str(action.get("type")), SEARCH)
+        name = self._catalog.name_of_call(operation.kind, operation.name, None)
+        kept = self._kept(item)
+        if kept is not None:
+            return self._told_again(item, path, name, kept)
+        self._report.adapted("item", "web_search_call", "shown as a function call, without the results it does not have")
+        queries = action.get("queries") or [action.get("query") or ""]
+        arguments = {"queries": queries} if operation is SEARCH else _chosen(action, "url", "pattern")
+        sources = [str(source.get("url")) for source in objects(action, "sources", f"{path}.action")]
+        output = "\n".join(["The results were shown at that time. They are not kept.", *sources])
+        return InputCall(filled_text(item, "id", path), name, _json(arguments), Output(output, []))
+
+    def _code_interpreter_call(self, item: Object, path: str) -> InputCall:
+        arguments = _json({"code": optional_text(item, "code", path) or ""})
+        logs = [_as_text(output["logs"]) for output in objects(item, "outputs", path) if "logs" in output]
+        name = self._catalog.find("code_interpreter", PYTHON.name, None) or "code_interpreter"
+        kept = self._kept(item)
+        if kept is not None:
+            return self._told_again(item, path, name, kept)
+        self._report.adapted("item", "code_interpreter_call", "shown as a function call with its logs")
+        return InputCall(filled_text(item, "id", path), name, arguments, Output("\n".join(logs), []))
+
+    def _file_search_call(self, item: Object, path: str) -> InputCall | None:
+        results = objects(item, "results", path)
+        name = self._catalog.name_of_call("file_search", FILE_SEARCH.name, None)
+        kept = self._kept(item)
+        if kept is not None:
+            return self._told_again(item, path, name, kept)
+        if not results:
+            self._report.ignored("item", "file_search_call", "it has no results", path, matters=False)
+            return None
+        self._report.adapted("item", "file_search_call", "shown as a function call with its results")
+        texts = [_json(_chosen(result, "filename", "text")) for result in results]
+        arguments = _json(_chosen(item, "queries"))
+        return InputCall(filled_text(item, "id", path), name, arguments, Output("\n".join(texts), []))
+
+    def _kept(self, item: Object) -> KeptResult | None:
+        """Return the result of the hosted call that the item is, if it was kept."""
+        kept = self._results.get(item["id"]) if isinstance(item.get("id"), str) else None
+        if kept is not None:
+            self.sources += kept.sources
+        return kept
+
+    def _told_again(self, item: Object, path: str, name: str, kept: KeptResult) -> InputCall:
+        """Return a call with the result that was kept: the model gets the same as when it was made."""
+        self._report.adapted("item", str(item["type"]), "shown as a function call with the result that was kept")
+        return InputCall(filled_text(item, "id", path), name, json_object(kept.arguments) or "{}", Output(kept.text, []))
+
+    def _program(self, item: Object, path: str) -> InputCall:
+        """Read code that the model wrote to be run by OpenAI's servers; the calls it made are items of their own."""
+        self._report.adapted("item", "program", "shown as a function call")
+        return InputCall(_call_id(item, path), "program", _json({"code": text(item, "code", path)}))
+
+    def _client_name(self, item: Object, path: str, kind: ToolKind) -> str:
+        name = filled_text(item, "name", path)
+        return self._catalog.name_of_call(kind, name, optional_text(item, "namespace", path))
+
+    def _arguments(self, item: Object, path: str) -> str:
+        """Return the arguments as sent if they are a JSON object, written again if a model wrote one that is nearly JSON, else
+        `{}`; chat servers refuse anything but an object."""
+        arguments = item.get("arguments")
+        if isinstance(arguments, dict):
+            return _json(arguments)
+        if arguments is not None and not isinstance(arguments, str):
+            raise wrong_type(f"{path}.arguments", "a string")
+        if not arguments:
+            return "{}"
+        found = json_object(arguments)
+        if found is None:
+            self._report.adapted("content", "arguments", "arguments that are not a JSON object were replaced by {}")
+            return "{}"
+        if found != arguments:
+            self._report.adapted("content", "arguments", "control characters in the strings of arguments were escaped")
+        return found
+
+    def _plain_output(self, item: Object, path: str) -> Output:
+        self._report.preserved("item", str(item["type"]))
+        return tool_output(item.get("output"), f"{path}.output", self._report)
+
+    def _shell_output(self, item: Object, path: str) -> Output:
+        self._report.adapted("item", "shell_call_output", "shown as text")
+        runs = objects(item, "output", path)
+        return Output("\n\n".join(_shell_run(run, f"{path}.output[{index}]") for index, run in enumerate(runs)), [])
+
+    def _apply_patch_output(self, item: Object, path: str) -> Output:
+        self._report.adapted("item", "apply_patch_call_output", "shown as text")
+        lines = [optional_text(item, "status", path), optional_text(item, "output", path)]
+        return Output("\n".join(filter(None, lines)), [])
+
+    def _tool_search_output(self, item: Object, path: str) -> Output:
+        self._report.adapted("item", "tool_search_output", "the tools are declared, and named in a tool message")
+        names = self._catalog.names_declared_at(f"{path}.tools")
+        return Output(f"Tools found: {', '.join(names)}" if names else "No tools found.", [])
+
+    def _program_output(self, item: Object, path: str) -> Output:
+        self._report.adapted("item", "program_output", "shown as text")
+        return Output(text(item, "result", path), [])
+
+    def _computer_output(self, item: Object, path: str) -> Output:
+        self._report.adapted("item", "computer_call_output", "the screenshot follows in a user message")
+        return screenshot(required_object(item, "output", path), f"{path}.output", self._report)
+
+
+def output_call_id(entry: Entry) -> str:
+    """Return the id of the call that an output item answers; `local_shell_call_output` calls it `id`."""
+    if entry.kind == "local_shell_call_output" and entry.item.get("call_id") is None:
+        return text(entry.item, "id", entry.path)
+    return _call_id(entry.item, entry.path)
+
+
+def is_foreign_search(entry: Entry) -> bool:
+    """Tell whether this is the output of a tool search run by another server: it has tools, but no call in the input."""
+    return entry.kind == "tool_search_output" and entry.item.get("call_id") is None
+
+
+def _call_id(item: Object, path: str) -> str:
+    return filled_text(item, "call_id", path)
+
+
+def _shell_run(run: Object, path: str) -> str:
+    outcome = required_object(run, "outcome", path)
+    ended = "timed out" if outcome.get("type") == "timeout" else f"exit code: {_as_text(outcome.get('exit_code'))}"
+    lines = [ended, optional_text(run, "stdout", path)]
+    errors = optional_text(run, "stderr", path)
+    if errors:
+        lines.append(f"stderr:\n{errors}")
+    return "\n".join(filter(None, lines))
+
+
+def _chosen(source: Object, *keys: str) -> Object:
+    return {key: source[key] for key in keys if source.get(key) is not None}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _error_text(error: object) -> str:
+    """Return what the model gets of the error of an `mcp_call`; nothing without one."""
+    if error is None:
+        return ""
+    message: object = error
+    if isinstance(error, dict):
+        content = error.get("content")
+        parts = content if isinstance(content, list) else []
+        texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        message = "\n".join(texts) or error.get("message") or error
+    return f"Error: {_as_text(message)}"
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+# The type of an action of `web_search_call` -> the tool.
+_SEARCHES = {"search": SEARCH, "open_page": OPEN_PAGE, "find_in_page": FIND_IN_PAGE}
+# Calls of tools known by their type -> the tool, and the member of the item that has the arguments.
+_ACTIONS: dict[str, tuple[ToolKind, str]] = {
+    "local_shell_call": ("local_shell", "action"),
+    "shell_call": ("shell", "action"),
+    "apply_patch_call": ("apply_patch", "operation"),
+}
+_CALLS: dict[str, Callable[[CallItemReader, Object, str], InputCall | None]] = {
+    "function_call": CallItemReader._function_call,
+    "custom_tool_call": CallItemReader._custom_tool_call,
+    **dict.fromkeys(_ACTIONS, CallItemReader._action_call),
+    "tool_search_call": CallItemReader._tool_search_call,
+    "computer_call": CallItemReader._computer_call,
+    "mcp_call": CallItemReader._mcp_call,
+    "mcp_approval_request": CallItemReader._approval_request,
+    "web_search_call": CallItemReader._web_search_call,
+    "code_interpreter_call": CallItemReader._code_interpreter_call,
+    "file_search_call": CallItemReader._file_search_call,
+    "program": CallItemReader._program,
+}
+_OUTPUTS: dict[str, Callable[[CallItemReader, Object, str], Output]] = {
+    "function_call_output": CallItemReader._plain_output,
+    "custom_tool_call_output": CallItemReader._plain_output,
+    "local_shell_call_output": CallItemReader._plain_output,
+    "shell_call_output": CallItemReader._shell_output,
+    "apply_patch_call_output": CallItemReader._apply_patch_output,
+    "tool_search_output": CallItemReader._tool_search_output,
+    "computer_call_output": CallItemReader._computer_output,
+    "program_output": CallItemReader._program_output,
+}
+CALL_TYPES = frozenset(_CALLS)
+OUTPUT_TYPES = frozenset(_OUTPUTS)

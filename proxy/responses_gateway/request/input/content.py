@@ -1,0 +1,186 @@
+"""Translate the content of messages and tool outputs into the content parts of Chat Completions.
+
+A user message or tool output that consists of text parts alone becomes one string, joined with line feeds, because many
+templates accept only strings; the parts of an assistant message are pieces of one text and are joined directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from responses_gateway.request.fields import (
+    Object,
+    missing,
+    object_list,
+    optional_text,
+    quote,
+    required_object,
+    text,
+    wrong_type,
+)
+from responses_gateway.request.loss_report import LossReport
+from responses_gateway.wire.errors import ApiError, invalid_request
+
+_TEXT_TYPES = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
+_DETAILS = frozenset({"auto", "low", "high"})
+
+
+class Output(NamedTuple):
+    """The output of a tool: text for the tool message, and the parts that only a user message may have."""
+
+    text: str
+    media: list[Object]
+
+
+def user_content(content: object, path: str, report: LossReport) -> str | list[Object]:
+    """Return the content of a user message: a string if it is text alone, else chat parts. Raises `ApiError` 400."""
+    if isinstance(content, str):
+        return content
+    parts = [_chat_part(part, param, report) for part, param in _parts(content, path)]
+    if all(part["type"] == "text" for part in parts):
+        return "\n".join(part["text"] for part in parts)
+    return parts
+
+
+def system_text(content: object, path: str, report: LossReport) -> str:
+    """Return the text of a system or developer message, which can have nothing else in a chat request."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for part, param in _parts(content, path):
+        chat_part = _chat_part(part, param, report)
+        if chat_part["type"] == "text":
+            texts.append(chat_part["text"])
+        else:
+            report.ignored("content", part["type"], "a system message is text only", param)
+    return "\n\n".join(texts)
+
+
+def assistant_text(content: object, path: str, report: LossReport) -> str:
+    """Return the text of an assistant message, refusals included (templates ignore the chat field `refusal`)."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for part, param in _parts(content, path):
+        kind = text(part, "type", param)
+        if kind == "refusal":
+            report.adapted("content", "refusal", "sent back as text")
+            texts.append(text(part, "refusal", param))
+        elif kind in _TEXT_TYPES:
+            texts.append(text(part, "text", param))
+        else:
+            raise _unknown_part(part, param)
+    return "".join(texts)
+
+
+def tool_output(content: object, path: str, report: LossReport) -> Output:
+    """Return the output of a tool, given as a string or a list of parts. Raises `ApiError` 400."""
+    if isinstance(content, str):
+        return Output(content, [])
+    if content is None:
+        raise missing(path)
+    parts = [_chat_part(part, param, report) for part, param in _parts(content, path)]
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    media = [part for part in parts if part["type"] != "text"]
+    return Output("\n".join(texts), media)
+
+
+def reasoning_text(item: Object, path: str) -> str:
+    """Return the text of a reasoning item: its content, or its summary if the content is empty or null."""
+    for key in ("content", "summary"):
+        found = item.get(key)
+        texts = [text(part, "text", param) for part, param in _parts(found, f"{path}.{key}")] if found else []
+        if any(texts):
+            return "\n".join(texts)
+    return ""
+
+
+def screenshot(image: Object, path: str, report: LossReport) -> Output:
+    """Return the output of a computer call: one image."""
+    return Output("", [_image(image, path, report)])
+
+
+def _parts(content: object, path: str) -> list[tuple[Object, str]]:
+    if content is None:
+        raise missing(path)
+    if not isinstance(content, list):
+        raise wrong_type(path, "a string or a list of parts")
+    return [(part, f"{path}[{index}]") for index, part in enumerate(object_list(content, path))]
+
+
+def _chat_part(part: Object, param: str, report: LossReport) -> Object:
+    kind = text(part, "type", param)
+    if part.get("prompt_cache_breakpoint") is not None:
+        reason = "the backend decides what it caches"
+        report.ignored("content", "prompt_cache_breakpoint", reason, f"{param}.prompt_cache_breakpoint", matters=False)
+    if kind in _TEXT_TYPES:
+        return {"type": "text", "text": text(part, "text", param)}
+    read = _MEDIA.get(kind)
+    if read is None:
+        raise _unknown_part(part, param)
+    return read(part, param, report)
+
+
+def _image(part: Object, param: str, report: LossReport) -> Object:
+    url = optional_text(part, "image_url", param)
+    if not url:
+        raise _without_source(part, param, "image_url")
+    report.preserved("content", "input_image")
+    image: Object = {"url": url}
+    detail = optional_text(part, "detail", param)
+    if detail in _DETAILS:
+        image["detail"] = detail
+    elif detail is not None:
+        image["detail"] = "high"
+        report.adapted("content", "input_image", "chat servers do not support the detail level: sent as high")
+    return {"type": "image_url", "image_url": image}
+
+
+def _file(part: Object, param: str, report: LossReport) -> Object:
+    found: Object = {}
+    for key in ("filename", "file_data", "file_url"):
+        value = optional_text(part, key, param)
+        if value:
+            found[key] = value
+    if "file_data" not in found and "file_url" not in found:
+        raise _without_source(part, param, "file_data")
+    if optional_text(part, "detail", param) not in (None, "auto"):
+        report.ignored("content", "file_detail", "chat servers know it of images only", f"{param}.detail", matters=False)
+    if "file_url" in found:
+        report.adapted("content", "input_file", "sent as a file part with file_url, which few chat servers fetch")
+    else:
+        report.preserved("content", "input_file")
+    return {"type": "file", "file": found}
+
+
+def _audio(part: Object, param: str, report: LossReport) -> Object:
+    audio = required_object(part, "input_audio", param)
+    path = f"{param}.input_audio"
+    report.preserved("content", "input_audio")
+    return {"type": "input_audio", "input_audio": {"data": text(audio, "data", path), "format": text(audio, "format", path)}}
+
+
+def _video(part: Object, param: str, report: LossReport) -> Object:
+    report.preserved("content", "input_video")
+    return {"type": "video_url", "video_url": {"url": text(part, "video_url", param)}}
+
+
+def _without_source(part: Object, param: str, key: str) -> ApiError:
+    if part.get("file_id") is not None:
+        message = "File ids cannot be resolved by this gateway: send the content itself."
+        return invalid_request(message, f"{param}.file_id", "unsupported_value")
+    return missing(f"{param}.{key}")
+
+
+def _unknown_part(part: Object, param: str) -> ApiError:
+    message = f"Invalid value: {quote(text(part, 'type', param))} is not a supported content part type."
+    return invalid_request(message, f"{param}.type", "invalid_value")
+
+
+_MEDIA: dict[str, Callable[[Object, str, LossReport], Object]] = {
+    "input_image": _image,
+    "computer_screenshot": _image,
+    "input_file": _file,
+    "input_audio": _audio,
+    "input_video": _video,
+}

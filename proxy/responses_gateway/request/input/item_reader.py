@@ -1,0 +1,362 @@
+"""Read the items of an input in order and turn them into chat messages.
+
+What the model said at once (reasoning, texts, calls, in any order) becomes one assistant message, followed at once by the tool
+messages of its calls. The messages of a history depend on its own items alone and not on what follows, so that a growing
+conversation keeps its beginning byte for byte and the backend's prefix cache hits."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+from responses_gateway.request.fields import Object, optional_text, quote
+from responses_gateway.request.input.call_matching import NO_OUTPUT, MatchedCall, MatchedCalls
+from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
+from responses_gateway.request.input.content import assistant_text, reasoning_text, system_text, user_content
+from responses_gateway.request.input.items import Entry
+from responses_gateway.request.loss_report import LossReport
+from responses_gateway.request.policy import Policy
+from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.item_ids import TurnKey, turn_of
+
+# Items of hosted tools and of other servers that contain nothing a chat model could read.
+SILENT_ITEMS = {
+    "image_generation_call": "a chat history cannot hold generated images",
+    "mcp_list_tools": "no tools of this server are offered now",
+    "mcp_approval_response": "the client's decision is not part of the conversation",
+    "compaction": "its content was encrypted by another server",
+    "compaction_summary": "its content was encrypted by another server",
+    "context_compaction": "its content was encrypted by another server",
+}
+
+# Those of them whose meaning is honoured elsewhere: strict mode lets them pass.
+HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})
+
+# Base64, far longer than any word.
+_CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
+
+
+class ItemReader:
+    """Reads items and passes their content to a `MessageBuilder`. `mcp_labels`: the MCP servers whose tools are offered.
+    `compacting`: the input asked for a compaction."""
+
+    def __init__(
+        self, policy: Policy, calls: MatchedCalls, report: LossReport, mcp_labels: Collection[str | None] = ()
+    ) -> None:
+        self._policy = policy
+        self._calls = calls.by_path
+        self._report = report
+        self._mcp_labels = mcp_labels
+        self._builder = MessageBuilder(policy, report)
+        self._leading: list[str] = []
+        self._begun = False
+        self.compacting = False
+
+    def messages(self, instructions: str | None, entries: Iterable[Entry]) -> list[Object]:
+        """Return the messages of the chat request. Raises `ApiError` 400."""
+        if instructions:
+            self._leading.append(instructions)
+        self.read(entries)
+        messages = self._system_messages() + self._builder.finish()
+        if not messages:
+            raise invalid_request("The input contains nothing that could be sent to a model.", "input", "invalid_value")
+        return messages
+
+    def later_messages(self, entries: Iterable[Entry]) -> list[Object]:
+        """Return the messages for items behind those of a request. Raises `ApiError` 400."""
+        self.read(entries)
+        return self._builder.finish()
+
+    def read(self, entries: Iterable[Entry]) -> None:
+        """Read items. Raises `ApiError` 400."""
+        for entry in entries:
+            self._item(entry)
+
+    def _item(self, entry: Entry) -> None:
+        kind = entry.kind
+        if kind == "message":
+            self._message(entry)
+        elif kind in CALL_TYPES:
+            self._call(entry)
+        elif kind in OUTPUT_TYPES:
+            self._output(entry)
+        elif kind in _READERS:
+            _READERS[kind](self, entry)
+        elif self._is_honoured(entry):
+            self._report.preserved("item", kind)
+        elif kind in SILENT_ITEMS:
+            self._report.ignored("item", kind, SILENT_ITEMS[kind], entry.path, matters=kind not in HONOURED_ITEMS)
+        else:
+            self._report.ignored("item", "unknown", "unknown item type", entry.path)
+
+    def _is_honoured(self, entry: Entry) -> bool:
+        """Tell whether the meaning of an item that the model does not read is honoured elsewhere: the tools of a list are
+        offered, an approval is carried out."""
+        if entry.kind == "mcp_list_tools":
+            label = entry.item.get("server_label")
+            return isinstance(label, str) and label in self._mcp_labels
+        return entry.kind == "mcp_approval_response" and bool(self._mcp_labels)
+
+    def _message(self, entry: Entry) -> None:
+        role = optional_text(entry.item, "role", entry.path) or "user"
+        content = entry.item.get("content")
+        param = f"{entry.path}.content"
+        if role == "user":
+            self._user(user_content(content, param, self._report))
+        elif role == "assistant":
+            self._begun = True
+            if entry.item.get("phase") is not None:
+                self._report.ignored("content", "phase", "chat messages have none", f"{entry.path}.phase", matters=False)
+            self._builder.add_text(assistant_text(content, param, self._report), turn_of(entry.item.get("id")))
+        elif role in ("system", "developer"):
+            self._system(role, system_text(content, param, self._report))
+        else:
+            message = f"Invalid value: {quote(role)}. Supported values are: 'user', 'assistant', 'system', 'developer'."
+            raise invalid_request(message, f"{entry.path}.role", "invalid_value")
+        self._report.preserved("item", "message")
+
+    def _user(self, content: str | list[Object]) -> None:
+        self._begun = True
+        self._builder.add_user(content)
+
+    def _system(self, role: str, text: str) -> None:
+        if not text:
+            return
+        if not self._begun or self._policy.late_developer == "merge":
+            self._leading.append(text)
+        elif self._policy.late_developer == "system":
+            self._builder.add_system(text)
+        else:
+            self._report.adapted("item", "late_system_message", "sent as a user message marked with tags")
+            self._builder.add_user(f"<{role}_message>\n{text}\n</{role}_message>")
+
+    def _system_messages(self) -> list[Object]:
+        if self._policy.system_messages == "merge" and self._leading:
+            return [{"role": "system", "content": "\n\n".join(self._leading)}]
+        return [{"role": "system", "content": text} for text in self._leading]
+
+    def _call(self, entry: Entry) -> None:
+        self._begun = True
+        matched = self._calls.get(entry.path)
+        if matched is not None:
+            self._builder.add_call(matched, turn_of(entry.item.get("id")))
+
+    def _output(self, entry: Entry) -> None:
+        self._begun = True
+        if is_foreign_search(entry):
+            self._report.adapted("item", "tool_search_output", "the tools are declared")
+            return
+        matched = self._calls.get(entry.path)
+        if matched is not None:
+            self._builder.add_output(matched)
+
+    def _reasoning(self, entry: Entry) -> None:
+        self._begun = True
+        text = reasoning_text(entry.item, entry.path)
+        if not text:
+            # Empty, or encrypted by another server: a model here loses nothing by its absence.
+            self._report.ignored("item", "reasoning", "it contains no readable text", entry.path, matters=False)
+        elif self._policy.reasoning_field == "none":
+            self._report.ignored("item", "reasoning", "reasoning is not sent back", entry.path, matters=False)
+        else:
+            self._report.preserved("item", "reasoning")
+            self._builder.add_reasoning(text, turn_of(entry.item.get("id")))
+
+    def _additional_tools(self, _entry: Entry) -> None:
+        """Report the item; its tools are declared with all others."""
+        self._report.adapted("item", "additional_tools", "the tools are declared for the whole request")
+
+    def _configuration_update(self, _entry: Entry) -> None:
+        """Report the item; its values have been merged into the parameters of the request."""
+        self._report.preserved("item", "configuration_update")
+
+    def _agent_message(self, entry: Entry) -> None:
+        """Read a message from another agent of the client."""
+        param = f"{entry.path}.content"
+        content = entry.item.get("content")
+        if isinstance(content, list):
+            content = [part for part in (self._readable(part, param) for part in content) if part is not None]
+        text = system_text(content, param, self._report)
+        people = [(key, optional_text(entry.item, key, entry.path)) for key in ("author", "recipient")]
+        attributes = "".join(f' {key}="{name}"' for key, name in people if name)
+        self._report.adapted("item", "agent_message", "sent as a user message marked with tags")
+        if text:
+            self._user(f"<agent_message{attributes}>\n{text}\n</agent_message>")
+
+    def _readable(self, part: Any, param: str) -> Any:
+        """Return the part as text, or None if its `encrypted_content` looks like ciphertext. In Codex's messages between agents
+        this field carries what the model wrote for the other agent. OpenAI encrypts it, no other server does."""
+        if not isinstance(part, dict) or part.get("type") != "encrypted_content":
+            return part
+        text = part.get("encrypted_content")
+        if not isinstance(text, str) or _CIPHERTEXT.fullmatch(text):
+            self._report.ignored("content", "encrypted_content", "it was encrypted by another server", param)
+            return None
+        self._report.adapted("content", "encrypted_content", "it is plain text")
+        return {"type": "input_text", "text": text}
+
+    def _compaction_trigger(self, entry: Entry) -> None:
+        prompt = self._policy.compaction_trigger_prompt
+        if prompt is None:
+            message = "Compaction is not supported by this gateway configuration."
+            raise invalid_request(message, entry.path, "unsupported_value")
+        self._report.adapted("item", "compaction_trigger", "sent as a user message that asks for a summary")
+        self.compacting = True
+        self._user(prompt)
+
+
+_READERS: dict[str, Callable[[ItemReader, Entry], None]] = {
+    "reasoning": ItemReader._reasoning,
+    "additional_tools": ItemReader._additional_tools,
+    "configuration_update": ItemReader._configuration_update,
+    "agent_message": ItemReader._agent_message,
+    "compaction_trigger": ItemReader._compaction_trigger,
+}
+
+
+# The text of a tool message whose output has no text.
+SEE_BELOW = "(the output follows in the next message)"
+
+_REASONING_FIELDS = {
+    "reasoning": ("reasoning",),
+    "reasoning_content": ("reasoning_content",),
+    "both": ("reasoning", "reasoning_content"),
+    "none": (),
+}
+
+
+@dataclass(slots=True)
+class MessageBuilder:
+    """Accepts the content of a conversation in order and arranges it as the strictest chat backend requires. An assistant
+    message stays open while the model speaks, and until all of its calls that have an output later in the input have been
+    answered; then `finish` or the next speaker closes it."""
+
+    _policy: Policy
+    _report: LossReport
+    _messages: list[Object] = field(default_factory=list)
+    _turn: _Turn | None = None
+
+    def add_user(self, content: str | list[Object]) -> None:
+        """Add a user message."""
+        self._close_turn()
+        self._messages.append({"role": "user", "content": content})
+
+    def add_system(self, content: str) -> None:
+        """Add a system message in the middle of the conversation."""
+        self._close_turn()
+        self._messages.append({"role": "system", "content": content})
+
+    def add_reasoning(self, text: str, key: TurnKey | None) -> None:
+        """Add reasoning to the model's turn; `key` tells which one, if that is known."""
+        self._open_turn(key).reasoning.append(text)
+
+    def add_text(self, text: str, key: TurnKey | None) -> None:
+        """Add text to the model's turn."""
+        if text:
+            self._open_turn(key).texts.append(text)
+
+    def add_call(self, matched: MatchedCall, key: TurnKey | None) -> None:
+        """Add a call to the model's turn."""
+        turn = self._open_turn(key)
+        turn.calls.append(matched)
+        if matched.call.output is not None:
+            turn.answered = True
+        elif matched.output is not NO_OUTPUT:
+            turn.waiting.add(matched.id)
+
+    def add_output(self, matched: MatchedCall) -> None:
+        """Note where the output of a call stands; it is sent directly after its call in any case."""
+        turn = self._turn
+        if turn is not None and matched.id in turn.waiting:
+            turn.waiting.discard(matched.id)
+            turn.answered = True
+        else:
+            self._report.adapted("content", "order", "an output that did not follow its call was moved to it")
+
+    def finish(self) -> list[Object]:
+        """Return all messages."""
+        self._close_turn()
+        return _users_merged(self._messages) if self._policy.user_messages == "merge" else self._messages
+
+    def _open_turn(self, key: TurnKey | None) -> _Turn:
+        turn = self._turn
+        if turn is not None and turn.answered and not turn.waiting and (key is None or key != turn.key):
+            self._close_turn()
+        if self._turn is None:
+            self._turn = _Turn()
+        self._turn.key = key
+        return self._turn
+
+    def _close_turn(self) -> None:
+        turn = self._turn
+        if turn is None:
+            return
+        self._turn = None
+        if not turn.texts and not turn.calls:
+            if turn.reasoning:
+                reason = "no message or call of the same turn follows it"
+                self._report.ignored("item", "reasoning", reason, "input", matters=False)
+            return
+        self._messages.append(self._assistant(turn))
+        media: list[Object] = []
+        for matched in turn.calls:
+            output = matched.output or NO_OUTPUT
+            text = output.text or (SEE_BELOW if output.media else "")
+            self._messages.append({"role": "tool", "tool_call_id": matched.id, "content": text})
+            if output.media:
+                label = f"Output of the call {matched.id} ({matched.call.name}):"
+                media += [{"type": "text", "text": label}, *output.media]
+        if media:
+            self._report.adapted("content", "tool_output_media", "moved into a user message after the tool messages")
+            self._messages.append({"role": "user", "content": media})
+
+    def _assistant(self, turn: _Turn) -> Object:
+        # An empty string, not null: templates print null as "None" or fail on it.
+        message: Object = {"role": "assistant", "content": "\n\n".join(turn.texts)}
+        if turn.reasoning:
+            for name in _REASONING_FIELDS[self._policy.reasoning_field]:
+                message[name] = "\n".join(turn.reasoning)
+        if turn.calls:
+            message["tool_calls"] = [_tool_call(matched) for matched in turn.calls]
+        return message
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What the model said at once. `waiting`: ids of calls whose output is still to come; `answered`: some output came, so that
+    more of the model begins another turn, unless its `key` is the same."""
+
+    reasoning: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    calls: list[MatchedCall] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)
+    answered: bool = False
+    key: TurnKey | None = None
+
+
+def _tool_call(matched: MatchedCall) -> Object:
+    function = {"name": matched.call.name, "arguments": matched.call.arguments}
+    return {"id": matched.id, "type": "function", "function": function}
+
+
+def _users_merged(messages: list[Object]) -> list[Object]:
+    """Merge consecutive user messages into one."""
+    merged: list[Object] = []
+    for role, row in itertools.groupby(messages, key=itemgetter("role")):
+        if role == "user":
+            merged.append({"role": "user", "content": _joined([message["content"] for message in row])})
+        else:
+            merged.extend(row)
+    return merged
+
+
+def _joined(contents: list[str | list[Object]]) -> str | list[Object]:
+    texts = [content for content in contents if isinstance(content, str)]
+    if len(texts) == len(contents):
+        return "\n\n".join(texts)
+    parts = ([{"type": "text", "text": content}] if isinstance(content, str) else content for content in contents)
+    return list(itertools.chain.from_iterable(parts))

@@ -1,0 +1,71 @@
+"""The loss report: the outcome of each parameter, item, tool and content part of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from responses_gateway.wire.errors import invalid_request
+
+Kind = Literal["parameter", "item", "tool", "content"]
+Outcome = Literal["preserved", "adapted", "ignored", "rejected"]
+
+
+class Loss(NamedTuple):
+    """One entry. `name` comes from a bounded vocabulary, since it labels metrics; names we do not know are "unknown".
+    preserved: carried over with its meaning. adapted: carried over in another form. ignored: not carried over. rejected:
+    answered with a 400, so it appears in the documentation and never in the report of a request."""
+
+    kind: Kind
+    name: str
+    outcome: Outcome
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class LossReport:
+    """Collects the losses of one request, each once. In strict mode a loss that matters raises `ApiError` 400 instead."""
+
+    _strict: bool = False
+    _entries: dict[Loss, None] = field(default_factory=dict)
+
+    def preserved(self, kind: Kind, name: str) -> None:
+        self._entries[Loss(kind, name, "preserved")] = None
+
+    def adapted(self, kind: Kind, name: str, reason: str) -> None:
+        self._entries[Loss(kind, name, "adapted", reason)] = None
+
+    def ignored(self, kind: Kind, name: str, reason: str, param: str, *, matters: bool = True) -> None:
+        """Report something as ignored. `param` names the field in the client's request. `matters`: ignoring it could change the
+        answer."""
+        if self._strict and matters:
+            raise invalid_request(f"'{param}' cannot be honoured: {reason}.", param, "unsupported_value")
+        self._entries[Loss(kind, name, "ignored", reason)] = None
+
+    def losses(self) -> list[Loss]:
+        """Return all entries in the order in which they were reported."""
+        return list(self._entries)
+
+
+def header_value(losses: Iterable[Loss], limit: int = 512) -> str:
+    """List what was adapted or ignored, for a response header: `ignored="tool:web_search", adapted="item:reasoning"`. The value
+    is ASCII and has at most `limit` characters (entries that do not fit are left out and counted). It is empty if there is
+    nothing to list."""
+    groups: dict[str, list[str]] = {"ignored": [], "adapted": []}
+    left_out = 0
+    room = limit - len('ignored="", adapted="", more=99999')
+    for loss in losses:
+        names = groups.get(loss.outcome)
+        entry = f"{loss.kind}:{loss.name}"
+        if names is None or entry in names:
+            continue
+        if room < len(entry) + 1:
+            left_out += 1
+            continue
+        room -= len(entry) + 1
+        names.append(entry)
+    fields = [f'{outcome}="{" ".join(names)}"' for outcome, names in groups.items() if names]
+    if left_out:
+        fields.append(f"more={left_out}")
+    return ", ".join(fields)

@@ -1,0 +1,297 @@
+"""The parameters of a request as fields of the chat request, and their values in effect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+
+from responses_gateway.request.fields import (
+    Object,
+    optional_flag,
+    optional_object,
+    optional_text,
+    quote,
+    required_object,
+    text,
+    wrong_type,
+)
+from responses_gateway.request.input.items import Entry
+from responses_gateway.request.loss_report import LossReport
+from responses_gateway.request.parameters.table import COPIED, IGNORED, REASONING, RESERVED, SAMPLING, STATEFUL
+from responses_gateway.request.policy import Policy
+from responses_gateway.request.tools.hosted_tools import INCLUDED
+from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.requests import ReasoningConfig, ResponsesRequest, TextConfig
+
+PATH = "text.format"
+DEFAULT_NAME = "response"
+LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_SAMPLING = frozenset(SAMPLING)
+_EFFORTS = {name: name for name in ("none", "minimal", "low", "medium", "high")} | {"xhigh": "high", "max": "high"}
+_UNSUPPORTED = "'{}' is not supported by this gateway configuration."
+
+
+def refuse_unavailable(request: ResponsesRequest, policy: Policy) -> None:
+    """Raise `ApiError` 400 for parameters that need a store, or that this gateway does not support at all. Ignoring them would
+    answer a different question."""
+    if request.prompt is not None:
+        raise invalid_request(_UNSUPPORTED.format("prompt"), "prompt", "unsupported_parameter")
+    if policy.stores_responses:
+        return
+    if request.previous_response_id is not None:
+        message = f"{_UNSUPPORTED.format('previous_response_id')} Send the whole conversation as 'input'."
+        raise invalid_request(message, "previous_response_id", "previous_response_not_found")
+    if request.conversation is not None:
+        raise invalid_request(_UNSUPPORTED.format("conversation"), "conversation", "unsupported_parameter")
+    if request.background:
+        raise invalid_request(_UNSUPPORTED.format("background"), "background", "unsupported_parameter")
+
+
+def with_updates(request: ResponsesRequest, entries: Iterable[Entry]) -> ResponsesRequest:
+    """Return the request with the effort and the output format of its `configuration_update` items. An update stays in effect
+    until the next one that names the same value, so it takes precedence over the parameters of the request. Raises `ApiError`
+    400."""
+    for entry in entries:
+        if entry.kind == "configuration_update":
+            request = _updated(request, entry)
+    return request
+
+
+def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossReport, hosted: Container[str] = ()) -> Object:
+    """Return the fields of the chat request that are neither messages nor tools. `hosted` are the kinds of hosted tools that
+    can be run. Raises `ApiError` 400."""
+    fields = _extras(request, policy, report)
+    for parameter in COPIED:
+        value = getattr(request, parameter.name)
+        if value is not None:
+            fields[parameter.name] = value
+            report.preserved("parameter", parameter.name)
+    if request.max_output_tokens is not None:
+        fields[policy.max_tokens_field] = request.max_output_tokens
+        report.preserved("parameter", "max_output_tokens")
+    if request.reasoning is not None:
+        _reasoning(request, request.reasoning, policy, report, fields)
+    if request.text is not None:
+        _text(request.text, policy, report, fields)
+    if request.include or request.top_logprobs:
+        _logprobs(request, policy, report, fields, hosted)
+    has_priority = request.service_tier in policy.service_tier_priorities
+    if has_priority:
+        fields.setdefault("priority", policy.service_tier_priorities[request.service_tier or ""])
+        report.adapted("parameter", "service_tier", "sent as a priority")
+    for parameter in IGNORED:
+        value = getattr(request, parameter.name)
+        if value is None or value in parameter.neutral or (parameter.name == "service_tier" and has_priority):
+            continue
+        if parameter.name in policy.forward and parameter.name not in RESERVED:
+            fields[parameter.name] = value
+            report.preserved("parameter", parameter.name)
+        elif parameter.name == "context_management" and compact_threshold(request, policy) is not None:
+            report.preserved("parameter", parameter.name)
+        else:
+            report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+    _gateway_parameters(request, policy, report)
+    return fields
+
+
+def effort_in_effect(request: ResponsesRequest, policy: Policy) -> str | None:
+    """Return the effort to echo: the requested one, unless it was ignored."""
+    effort = request.reasoning.effort if request.reasoning else None
+    ignored = policy.reasoning_effort == "drop" or (policy.reasoning_effort == "map" and effort not in _EFFORTS)
+    return None if ignored else effort
+
+
+def compact_threshold(request: ResponsesRequest, policy: Policy) -> int | None:
+    """Return the lowest `compact_threshold` of `context_management`, in tokens, or None if the gateway is not to compact.
+    Raises `ApiError` 400."""
+    if request.context_management is None or not policy.compacts_context or "context_management" in policy.forward:
+        return None
+    thresholds = []
+    for index, entry in enumerate(request.context_management):
+        path = f"context_management[{index}]"
+        if not isinstance(entry, dict):
+            raise wrong_type(path, "an object")
+        if entry.get("type") != "compaction":
+            message = f"Invalid value for '{path}.type': 'compaction' is expected, not {quote(entry.get('type'))}."
+            raise invalid_request(message, f"{path}.type", "invalid_value")
+        threshold = entry.get("compact_threshold")
+        if threshold is None:
+            continue
+        if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 1:
+            message = f"Invalid value for '{path}.compact_threshold': a number of tokens is expected."
+            raise invalid_request(message, f"{path}.compact_threshold", "invalid_value")
+        thresholds.append(threshold)
+    return min(thresholds, default=None)
+
+
+def wants_summary(request: ResponsesRequest) -> bool:
+    """Tell whether a summary of the reasoning was requested."""
+    reasoning = request.reasoning
+    wanted = (reasoning.summary or reasoning.generate_summary) if reasoning else None
+    return wanted not in (None, "none")
+
+
+def includes(request: ResponsesRequest, extra: str) -> bool:
+    """Tell whether `include` names this extra output."""
+    return request.include is not None and extra in request.include
+
+
+def _updated(request: ResponsesRequest, entry: Entry) -> ResponsesRequest:
+    changes: dict[str, ReasoningConfig | TextConfig] = {}
+    reasoning = optional_object(entry.item, "reasoning", entry.path)
+    if reasoning is not None and "effort" in reasoning:
+        effort = optional_text(reasoning, "effort", f"{entry.path}.reasoning")
+        changes["reasoning"] = (request.reasoning or ReasoningConfig()).model_copy(update={"effort": effort})
+    text = optional_object(entry.item, "text", entry.path)
+    if text is not None:
+        path = f"{entry.path}.text"
+        layout = required_object(text, "format", path)
+        response_format(layout, f"{path}.format")
+        changes["text"] = (request.text or TextConfig()).model_copy(update={"format": layout})
+    return request.model_copy(update=changes) if changes else request
+
+
+def _extras(request: ResponsesRequest, policy: Policy, report: LossReport) -> Object:
+    """Return the parameters outside the Responses API that are sent, and report the others."""
+    fields: Object = {}
+    unknown: list[str] = []
+    for name, value in (request.model_extra or {}).items():
+        if value is None:
+            continue
+        if name in _SAMPLING:
+            fields[name] = value
+            report.preserved("parameter", name)
+        elif name not in RESERVED and (policy.forward_unknown or name in policy.forward):
+            fields[name] = value
+            report.preserved("parameter", "unknown")
+        else:
+            unknown.append(name[:64])
+    for path, config in (("reasoning", request.reasoning), ("text", request.text)):
+        given = (config.model_extra or {}) if config is not None else {}
+        unknown += [f"{path}.{name[:64]}" for name, value in given.items() if value is not None]
+    if unknown:
+        reason = f"not a parameter of the Responses API: {', '.join(unknown)[:200]}"
+        report.ignored("parameter", "unknown", reason, unknown[0])
+    return fields
+
+
+def _reasoning(
+    request: ResponsesRequest, reasoning: ReasoningConfig, policy: Policy, report: LossReport, fields: Object
+) -> None:
+    if reasoning.effort is not None:
+        _effort(reasoning.effort, effort_in_effect(request, policy), policy, report, fields)
+    for parameter in REASONING:
+        value = getattr(reasoning, parameter.name.removeprefix("reasoning."))
+        if value is not None and value not in parameter.neutral:
+            report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+
+
+def _effort(effort: str, in_effect: str | None, policy: Policy, report: LossReport, fields: Object) -> None:
+    if in_effect is None:
+        report.ignored("parameter", "reasoning.effort", "the backend does not support it", "reasoning.effort")
+        return
+    sent = _EFFORTS[effort] if policy.reasoning_effort == "map" else effort
+    fields["reasoning_effort"] = sent
+    if sent != effort:
+        report.adapted("parameter", "reasoning.effort", f"sent as {sent}")
+    elif sent == "none" and policy.reasoning_effort == "map":
+        _turn_off_thinking(fields)
+        report.adapted("parameter", "reasoning.effort", "also sent as the template variable enable_thinking=false")
+    else:
+        report.preserved("parameter", "reasoning.effort")
+
+
+def _turn_off_thinking(fields: Object) -> None:
+    variables = fields.get("chat_template_kwargs", {})
+    if not isinstance(variables, dict):
+        raise wrong_type("chat_template_kwargs", "an object")
+    fields["chat_template_kwargs"] = {"enable_thinking": False, **variables}
+
+
+def _text(text: TextConfig, policy: Policy, report: LossReport, fields: Object) -> None:
+    if text.format is not None:
+        report.preserved("parameter", "text.format")
+        sent = response_format(text.format)
+        if sent is not None:
+            fields["response_format"] = sent
+    if text.verbosity is None:
+        return
+    if "text.verbosity" in policy.forward:
+        fields["verbosity"] = text.verbosity
+        report.preserved("parameter", "text.verbosity")
+    else:
+        report.ignored("parameter", "text.verbosity", "chat servers do not support it", "text.verbosity")
+
+
+def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object, hosted: Container[str]) -> None:
+    for index, wanted in enumerate(request.include or ()):
+        if wanted == LOGPROBS:
+            fields["logprobs"] = True
+            report.preserved("parameter", "include")
+        elif (wanted == ENCRYPTED_REASONING and policy.encrypts_reasoning) or INCLUDED.get(wanted) in hosted:
+            report.preserved("parameter", "include")
+        else:
+            report.ignored("parameter", "include", "nothing to include", f"include[{index}]", matters=False)
+    if not request.top_logprobs:
+        return
+    if "logprobs" in fields:
+        fields["top_logprobs"] = request.top_logprobs
+        report.preserved("parameter", "top_logprobs")
+    else:
+        report.ignored("parameter", "top_logprobs", "include does not ask for log probabilities", "top_logprobs", matters=False)
+
+
+def _gateway_parameters(request: ResponsesRequest, policy: Policy, report: LossReport) -> None:
+    """Report the parameters that the gateway itself implements."""
+    if request.max_tool_calls is not None:
+        report.adapted("parameter", "max_tool_calls", "enforced by the gateway")
+    if wants_summary(request):
+        report.adapted("parameter", "reasoning.summary", "the reasoning itself is repeated as its summary")
+    if request.metadata:
+        report.preserved("parameter", "metadata")
+    for name in STATEFUL:
+        if getattr(request, name):
+            report.preserved("parameter", name)
+    if policy.stores_responses and request.store is not None:
+        report.preserved("parameter", "store")
+    elif request.store:
+        report.ignored("parameter", "store", "this gateway does not store responses", "store")
+
+
+def response_format(layout: Object, path: str = PATH) -> Object | None:
+    """Return the chat request's `response_format` for the format at `path`, or None for plain text. Raises `ApiError` 400."""
+    kind = text(layout, "type", path)
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "json_object"}
+    if kind == "json_schema":
+        return {"type": "json_schema", "json_schema": _json_schema(layout, path)}
+    message = f"Invalid value: {quote(kind)}. Supported values are: 'text', 'json_object', 'json_schema'."
+    raise invalid_request(message, f"{path}.type", "invalid_value")
+
+
+def _json_schema(layout: Object, path: str) -> Object:
+    """Nest the fields, which are flat in Responses, and add the name that Chat requires."""
+    schema: Object = {"name": format_name(layout, path)}
+    description = optional_text(layout, "description", path)
+    if description is not None:
+        schema["description"] = description
+    schema["schema"] = required_object(layout, "schema", path)
+    strict = optional_flag(layout, "strict", path)
+    if strict is not None:
+        schema["strict"] = strict
+    return schema
+
+
+def format_name(layout: Object, path: str = PATH) -> str:
+    """Return the name of a JSON schema format."""
+    name = optional_text(layout, "name", path)
+    if name is None:
+        return DEFAULT_NAME
+    if not _NAME.fullmatch(name):
+        message = "The name of a format must consist of 1 to 64 letters, digits, underscores and dashes."
+        raise invalid_request(message, f"{path}.name", "invalid_value")
+    return name

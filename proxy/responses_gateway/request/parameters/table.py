@@ -1,0 +1,148 @@
+"""The parameters of a request, as data: what becomes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from responses_gateway.request.loss_report import Outcome
+
+
+class Parameter(NamedTuple):
+    """The outcome of a parameter. `matters`: ignoring it could change the answer, so strict mode refuses it. `neutral`: values
+    that request nothing and are not reported."""
+
+    name: str
+    outcome: Outcome
+    note: str
+    matters: bool = False
+    neutral: tuple[Any, ...] = ()
+
+
+# Sent to the backend under the same name.
+COPIED = (
+    Parameter("temperature", "preserved", "sent unchanged"),
+    Parameter("top_p", "preserved", "sent unchanged"),
+    Parameter("presence_penalty", "preserved", "sent unchanged"),
+    Parameter("frequency_penalty", "preserved", "sent unchanged"),
+    Parameter("user", "preserved", "sent unchanged, and echoed"),
+)
+
+# Not sent, unless `Policy.forward` names them.
+IGNORED = (
+    Parameter("context_management", "ignored", "without a compact_threshold nothing is compacted", matters=True),
+    Parameter("moderation", "ignored", "the gateway does not moderate", matters=True),
+    Parameter("truncation", "ignored", "input is never dropped", neutral=("disabled",)),
+    Parameter("service_tier", "ignored", "a hint; there is only one tier", neutral=("auto", "default")),
+    Parameter(
+        "background_options",
+        "ignored",
+        "echoed; a background response begins at once",
+        neutral=({}, {"completion_window": "soonest"}),
+    ),
+    Parameter("prompt_cache_key", "ignored", "echoed; not sent to the backend"),
+    Parameter("prompt_cache_retention", "ignored", "the backend decides what it caches"),
+    Parameter("prompt_cache_options", "ignored", "the backend decides what it caches"),
+    Parameter("safety_identifier", "ignored", "echoed; not sent to the backend"),
+    Parameter("client_metadata", "ignored", "the client's own notes"),
+    Parameter("access_programs", "ignored", "specific to OpenAI"),
+    Parameter("image", "ignored", "images are sent unchanged", neutral=({}, {"context_compression": "disabled"})),
+    Parameter("stream_options", "ignored", "the stream is not obfuscated", neutral=({}, {"include_obfuscation": False})),
+)
+
+# Refused with a 400 unless responses are stored (see `refuse_unavailable`).
+REJECTED = (
+    Parameter("background", "rejected", "needs stored responses", neutral=(False,)),
+    Parameter("previous_response_id", "rejected", "needs stored responses"),
+    Parameter("conversation", "rejected", "needs stored conversations"),
+    Parameter("prompt", "rejected", "prompts cannot be stored"),
+)
+
+# Handled by the store, if there is one.
+STATEFUL = ("background", "previous_response_id", "conversation")
+
+# Fields of `reasoning` that chat servers do not support.
+REASONING = (
+    Parameter(
+        "reasoning.context",
+        "ignored",
+        "all reasoning in the input is sent; the chat template decides how much of it the model sees",
+        matters=True,
+        neutral=("auto", "all_turns"),
+    ),
+    Parameter("reasoning.mode", "ignored", "the model has only one mode", matters=True, neutral=("standard",)),
+)
+
+# Handled individually.
+SPECIAL = (
+    Parameter("model", "preserved", "sent unchanged"),
+    Parameter("input", "preserved", "becomes the messages; see the items"),
+    Parameter("instructions", "preserved", "leads the system message"),
+    Parameter("tools", "preserved", "see the tools"),
+    Parameter("tool_choice", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
+    Parameter("tool_choice", "ignored", "if it asks for a hosted tool, or for any tool and there is none", matters=True),
+    Parameter("parallel_tool_calls", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
+    Parameter("max_tool_calls", "adapted", "enforced by the gateway: further calls are not passed on"),
+    Parameter("max_output_tokens", "preserved", "sent under the name that the backend supports"),
+    Parameter("text.format", "preserved", "sent as response_format"),
+    Parameter("text.verbosity", "preserved", "sent as verbosity, if the settings forward it"),
+    Parameter("text.verbosity", "ignored", "otherwise: few chat servers support it", matters=True),
+    Parameter("reasoning.effort", "preserved", "sent as reasoning_effort: none, minimal, low, medium, high"),
+    Parameter("reasoning.effort", "adapted", "xhigh and max are sent as high; none also turns off thinking in the template"),
+    Parameter("reasoning.effort", "ignored", "other values", matters=True),
+    Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary"),
+    *REASONING,
+    Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
+    Parameter("top_logprobs", "ignored", "if include does not ask for log probabilities"),
+    Parameter("include", "preserved", "message.output_text.logprobs, reasoning.encrypted_content; results of hosted tools"),
+    Parameter("include", "ignored", "anything else"),
+    Parameter("stream", "preserved", "the backend is always asked to stream"),
+    Parameter("metadata", "preserved", "echoed"),
+    Parameter("store", "preserved", "if the gateway stores responses"),
+    Parameter("store", "ignored", "if it does not", matters=True, neutral=(False,)),
+    Parameter("type", "preserved", "marks a WebSocket message"),
+    Parameter("generate", "preserved", "part of a WebSocket message"),
+    Parameter("stream_id", "preserved", "marks a WebSocket message, and the events of its response"),
+    Parameter("unknown", "preserved", "any other parameter, if the settings forward it"),
+    Parameter("unknown", "ignored", "any other parameter", matters=True),
+)
+
+# Fields of a chat request that force its answer into a grammar.
+_GRAMMARS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+
+# Parameters of chat servers that the Responses API does not have: sent unchanged.
+SAMPLING = (
+    "seed", "stop", "stop_token_ids", "include_stop_str_in_output", "top_k", "min_p", "repetition_penalty", "length_penalty",
+    "logit_bias", "bad_words", "min_tokens", "ignore_eos", "thinking_token_budget", "chat_template_kwargs",
+    "mm_processor_kwargs", *_GRAMMARS, "priority", "cache_salt", "vllm_xargs",
+)  # fmt: skip
+
+# Chat fields that the gateway sets itself: a client's parameter of that name is never forwarded.
+RESERVED = frozenset({
+    "messages", "stream_options", "n", "logprobs", "max_tokens", "max_completion_tokens", "response_format", "reasoning_effort",
+    "functions", "function_call", "echo", "add_generation_prompt", "continue_final_message", "return_token_ids",
+    "stream_interval",
+})  # fmt: skip
+
+_FORWARDED = "if the settings forward it"
+_PRIORITY = Parameter("service_tier", "adapted", "sent as the priority configured for this tier, if there is one")
+_CARRIED = {"context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}"}
+
+# The whole table.
+PARAMETERS = (
+    *SPECIAL,
+    *COPIED,
+    *IGNORED,
+    _PRIORITY,
+    *(Parameter(name, "preserved", _CARRIED.get(name, _FORWARDED)) for name, *_ in IGNORED if name not in RESERVED),
+    *REJECTED,
+    *(Parameter(name, "preserved", "if the gateway stores responses") for name in STATEFUL),
+    *(Parameter(name, "preserved", "sent unchanged") for name in SAMPLING),
+)
+
+
+def has_grammar(body: Mapping[str, Any]) -> bool:
+    """Tell whether a chat request forces its answer into a grammar."""
+    layout = body.get("response_format")
+    kind = layout.get("type") if isinstance(layout, dict) else None
+    return kind not in (None, "text") or any(body.get(name) for name in _GRAMMARS)

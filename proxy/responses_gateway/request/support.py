@@ -1,0 +1,126 @@
+"""The possible outcomes of every part of a request, as data.
+
+The table in the documentation is generated from it, and tests compare every loss report with it."""
+
+from __future__ import annotations
+
+from responses_gateway.request.input.item_reader import SILENT_ITEMS
+from responses_gateway.request.loss_report import Loss
+from responses_gateway.request.parameters.table import PARAMETERS
+from responses_gateway.request.tools.declarations import HOSTED_TOOLS, hosted_reason
+from responses_gateway.request.tools.hosted_tools import HOSTED_SETTINGS
+
+_ITEMS = (
+    Loss("item", "message", "preserved", "user, assistant, system and developer messages"),
+    Loss("item", "late_system_message", "adapted", "sent as a user message marked with tags, or as configured"),
+    Loss("item", "reasoning", "preserved", "sent back with the assistant message that follows it"),
+    Loss("item", "reasoning", "ignored", "if it contains no readable text, or no message follows it"),
+    Loss("item", "function_call", "preserved", "a tool call of the assistant message"),
+    Loss("item", "function_call", "adapted", "a call without output is given one"),
+    Loss("item", "function_call_output", "preserved", "a tool message"),
+    Loss("item", "function_call_output", "ignored", "if the call has been answered already"),
+    Loss("item", "custom_tool_call", "adapted", "shown as a function call"),
+    Loss("item", "custom_tool_call_output", "preserved", "a tool message"),
+    Loss("item", "custom_tool_call_output", "ignored", "if the call has been answered already"),
+    Loss("item", "local_shell_call", "adapted", "shown as a function call"),
+    Loss("item", "local_shell_call_output", "preserved", "a tool message"),
+    Loss("item", "local_shell_call_output", "ignored", "if the call has been answered already"),
+    Loss("item", "shell_call", "adapted", "shown as a function call"),
+    Loss("item", "shell_call_output", "adapted", "shown as text"),
+    Loss("item", "shell_call_output", "ignored", "if the call has been answered already"),
+    Loss("item", "apply_patch_call", "adapted", "shown as a function call"),
+    Loss("item", "apply_patch_call_output", "adapted", "shown as text"),
+    Loss("item", "apply_patch_call_output", "ignored", "if the call has been answered already"),
+    Loss("item", "tool_search_call", "adapted", "shown as a function call"),
+    Loss("item", "tool_search_call", "ignored", "if another server ran the search"),
+    Loss("item", "tool_search_output", "adapted", "its tools are declared, and named in a tool message"),
+    Loss("item", "tool_search_output", "ignored", "if the call has been answered already"),
+    Loss("item", "computer_call", "adapted", "shown as a function call"),
+    Loss("item", "computer_call_output", "adapted", "the screenshot follows in a user message"),
+    Loss("item", "computer_call_output", "ignored", "if the call has been answered already"),
+    Loss("item", "mcp_call", "adapted", "shown as a function call with its output"),
+    Loss("item", "mcp_approval_request", "adapted", "shown as a function call with the result, or the refusal"),
+    Loss("item", "mcp_approval_request", "ignored", "if the client has not decided"),
+    Loss("item", "web_search_call", "adapted", "shown as a function call, with the results if those are stored"),
+    Loss("item", "web_search_call", "ignored", "if it has no action"),
+    Loss("item", "code_interpreter_call", "adapted", "shown as a function call with its logs, stored or in the item"),
+    Loss("item", "file_search_call", "adapted", "shown as a function call with its results, stored or in the item"),
+    Loss("item", "file_search_call", "ignored", "if there are no results, stored or in the item"),
+    Loss("item", "program", "adapted", "shown as a function call"),
+    Loss("item", "program_output", "adapted", "shown as text"),
+    Loss("item", "program_output", "ignored", "if the call has been answered already"),
+    Loss("item", "configuration_update", "preserved", "takes precedence over reasoning.effort and text.format of the request"),
+    Loss("item", "additional_tools", "adapted", "its tools are declared for the whole request"),
+    Loss("item", "agent_message", "adapted", "sent as a user message marked with tags"),
+    Loss("item", "compaction_trigger", "adapted", "sent as a user message that asks for a summary, if so configured"),
+    Loss("item", "compaction_trigger", "rejected", "otherwise"),
+    Loss("item", "item_reference", "preserved", "replaced by the stored item; unknown ids are refused"),
+    Loss("item", "mcp_list_tools", "preserved", "if tools of the server are offered"),
+    Loss("item", "mcp_approval_response", "preserved", "if tools of MCP servers are offered"),
+    *(Loss("item", name, "ignored", reason) for name, reason in SILENT_ITEMS.items()),
+    Loss("item", "unknown", "ignored", "any other type"),
+)
+
+_TOOLS = (
+    Loss("tool", "function", "preserved"),
+    Loss("tool", "custom", "adapted", "offered as a function with one string argument"),
+    Loss("tool", "custom_grammar", "preserved", "sent as a pattern, if possible and if the backend is known to enforce it"),
+    Loss("tool", "custom_grammar", "adapted", "otherwise: explained to the model, and checked"),
+    Loss("tool", "custom_grammar", "ignored", "if it is too long, or if grammars are disabled"),
+    Loss("tool", "namespace", "adapted", "offered as functions named namespace__name"),
+    Loss("tool", "local_shell", "adapted", "offered as a function"),
+    Loss("tool", "local_shell", "ignored", "inside a namespace"),
+    Loss("tool", "shell", "adapted", "offered as a function"),
+    Loss("tool", "shell", "ignored", "with a container as its environment"),
+    Loss("tool", "apply_patch", "adapted", "offered as a function"),
+    Loss("tool", "apply_patch", "ignored", "inside a namespace"),
+    Loss("tool", "tool_search", "adapted", "offered as a function, if the client runs it"),
+    Loss("tool", "tool_search", "ignored", "if the server would have to run it: all tools are offered at once"),
+    *(Loss("tool", name, "preserved", "run by the gateway, if so configured") for name in HOSTED_SETTINGS),
+    *(Loss("tool", name, "ignored", hosted_reason(name)) for name in HOSTED_TOOLS),
+    Loss("tool", "encrypted_arguments", "adapted", "the arguments are plain text, and calls say so"),
+    Loss("tool", "declared_again", "ignored", "a later declaration of the same name with other contents"),
+    Loss("tool", "defer_loading", "adapted", "the tool is offered at once"),
+    Loss("tool", "allowed_callers", "ignored", "if only programs may call it: the model may call it itself"),
+    Loss("tool", "async", "ignored", "chat servers do not support it"),
+    Loss("tool", "output_schema", "ignored", "chat servers do not support it"),
+    Loss("tool", "unknown", "ignored", "any other type"),
+)
+
+_CONTENT = (
+    Loss("content", "input_text", "preserved"),
+    Loss("content", "output_text", "preserved", "without annotations and log probabilities"),
+    Loss("content", "phase", "ignored", "of an assistant message"),
+    Loss("content", "prompt_cache_breakpoint", "ignored", "the backend decides what it caches"),
+    Loss("content", "refusal", "adapted", "sent back as text"),
+    Loss("content", "input_image", "preserved", "as a URL or a data URL"),
+    Loss("content", "input_image", "adapted", "detail levels that chat servers do not support are sent as high"),
+    Loss("content", "input_image", "ignored", "in a system or developer message"),
+    Loss("content", "input_file", "preserved", "as a file part with file_data"),
+    Loss(
+        "content",
+        "input_file",
+        "adapted",
+        "file_url is sent, but few servers fetch it; a file for the code interpreter is replaced by its path",
+    ),
+    Loss("content", "input_file", "ignored", "in a system or developer message"),
+    Loss("content", "file_detail", "ignored", "chat servers support it for images only"),
+    Loss("content", "input_audio", "preserved"),
+    Loss("content", "input_audio", "ignored", "in a system or developer message"),
+    Loss("content", "input_video", "preserved", "as a video_url part"),
+    Loss("content", "input_video", "ignored", "in a system or developer message"),
+    Loss("content", "computer_screenshot", "ignored", "in a system or developer message"),
+    Loss("content", "encrypted_content", "ignored", "it was encrypted by another server"),
+    Loss("content", "encrypted_content", "adapted", "in a message between agents, if it is plain text"),
+    Loss("content", "file_id", "rejected", "file ids cannot be resolved"),
+    Loss("content", "tool_output_media", "adapted", "moved into a user message after the tool messages"),
+    Loss("content", "arguments", "adapted", "call arguments that are not a JSON object are replaced by {}"),
+    Loss("content", "call_id", "adapted", "a call id that is used twice is numbered"),
+    Loss("content", "order", "adapted", "an output that does not follow its call is moved to it"),
+)
+
+
+def support() -> list[Loss]:
+    """Return every parameter, item, tool and content part, with each possible outcome and its reason."""
+    parameters = (Loss("parameter", parameter.name, parameter.outcome, parameter.note) for parameter in PARAMETERS)
+    return [*parameters, *_ITEMS, *_TOOLS, *_CONTENT]

@@ -1,0 +1,86 @@
+"""The tools that the Responses API knows by type, as functions a model can call.
+
+The arguments carry the field names of the item they become (`local_shell_call.action`, `shell_call.action`,
+`apply_patch_call.operation`, `tool_search_call.arguments`), so the way back is a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from responses_gateway.wire.tools import ToolTarget
+
+Schema = dict[str, Any]
+
+
+def _object(required: list[str], properties: dict[str, Schema]) -> Schema:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _string(description: str) -> Schema:
+    return {"type": "string", "description": description}
+
+
+def _integer(description: str) -> Schema:
+    return {"type": "integer", "description": description}
+
+
+def _strings(description: str) -> Schema:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
+_LOCAL_SHELL_DESCRIPTION = "Runs one command on the user's machine and returns its output."
+_LOCAL_SHELL = _object(
+    ["command"],
+    {
+        "command": _strings('The program and its arguments, for example ["bash", "-lc", "ls"].'),
+        "env": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "Environment variables to set for the command.",
+        },
+        "timeout_ms": _integer("Stop the command after this many milliseconds."),
+        "user": _string("The user to run the command as."),
+        "working_directory": _string("The directory to run the command in."),
+    },
+)
+
+_SHELL_DESCRIPTION = "Runs shell commands and returns the output and exit code of each."
+_SHELL = _object(
+    ["commands"],
+    {
+        "commands": _strings("The shell commands to run, each a whole command line."),
+        "timeout_ms": _integer("Stop the commands after this many milliseconds."),
+        "max_output_length": _integer("Return at most this many characters of output for each command."),
+    },
+)
+
+_APPLY_PATCH_DESCRIPTION = (
+    "Creates, updates or deletes one file. `diff` is in the V4A format without file headers: for a new file every line "
+    "starts with '+'; for an update, '@@' lines name the place, and lines starting with ' ', '-' and '+' are context, "
+    "removed and added lines."
+)
+_APPLY_PATCH = _object(
+    ["type", "path"],
+    {
+        "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
+        "path": _string("The file, relative to the workspace."),
+        "diff": _string("The change; needed to create or update a file."),
+    },
+)
+
+_TOOL_SEARCH_DESCRIPTION = "Searches for further tools. The tools that are found can be called from then on."
+_TOOL_SEARCH = _object(
+    ["query"],
+    {
+        "query": _string("What the tool should be able to do."),
+        "limit": _integer("The highest number of tools to return."),
+    },
+)
+
+# A tool known by its type -> the description and the parameters of the function.
+BUILTIN_TOOLS: dict[ToolTarget, tuple[str, Schema]] = {
+    ToolTarget("local_shell", "local_shell"): (_LOCAL_SHELL_DESCRIPTION, _LOCAL_SHELL),
+    ToolTarget("shell", "shell"): (_SHELL_DESCRIPTION, _SHELL),
+    ToolTarget("apply_patch", "apply_patch"): (_APPLY_PATCH_DESCRIPTION, _APPLY_PATCH),
+    ToolTarget("tool_search", "tool_search"): (_TOOL_SEARCH_DESCRIPTION, _TOOL_SEARCH),
+}

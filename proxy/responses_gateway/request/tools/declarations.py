@@ -1,0 +1,322 @@
+"""Read the client's tools, each into one declaration; tools that only OpenAI's servers can run are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from responses_gateway.request.fields import (
+    Object,
+    filled_text,
+    object_list,
+    optional_flag,
+    optional_object,
+    optional_text,
+    quote,
+    text,
+)
+from responses_gateway.request.grammar.json_pattern import Reading, pattern_of
+from responses_gateway.request.grammar.lark_reader import UnknownGrammar
+from responses_gateway.request.grammar.regex import LONGEST_DEFINITION, regex_of
+from responses_gateway.request.input.items import Entry, too_long
+from responses_gateway.request.loss_report import LossReport
+from responses_gateway.request.policy import Policy
+from responses_gateway.request.tools.builtin_tools import BUILTIN_TOOLS
+from responses_gateway.request.tools.hosted_tools import FUNCTIONS, HOSTED_SETTINGS, NO_HOSTED_TOOLS, HostedTools
+from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.tools import CUSTOM_INPUT, Grammar, ToolTarget
+
+# Prefixes of the types of hosted tools (some have a date or a suffix); these are their names in the loss report.
+HOSTED_TOOLS = (
+    "web_search",
+    "file_search",
+    "code_interpreter",
+    "image_generation",
+    "computer",
+    "mcp",
+    "programmatic_tool_calling",
+)
+# The most characters of grammars that are converted to patterns for one request, since conversion blocks other requests.
+_PATTERN_BUDGET = 16 * 1024
+# Items that declare tools.
+TOOL_LISTS = frozenset({"additional_tools", "tool_search_output"})
+# `Policy.custom_tool_grammar` -> how the backend interprets patterns, for values that send them.
+_READINGS: dict[str, Reading] = {"auto": "alike", "json": "json", "text": "text"}
+
+
+class Declaration(NamedTuple):
+    """A tool that the model may call: its identity for the client, and its description for the model. `grammar`: the grammar
+    that its input must match, if that is to be checked. `expects_ciphertext`: the client asked for encrypted arguments."""
+
+    target: ToolTarget
+    description: str
+    parameters: Object
+    strict: bool = False
+    grammar: Grammar | None = None
+    expects_ciphertext: bool = False
+    needs_approval: bool = False
+
+
+def check_tool_count(tools: Any, items: Sequence[Entry], limit: int) -> None:
+    """Raise `ApiError` 400 for more than `limit` tools, including those in namespaces and in items."""
+    count = _count(tools)
+    for entry in items:
+        if entry.kind in TOOL_LISTS:
+            count += _count(entry.item.get("tools"))
+    if count > limit:
+        raise too_long("tools", count, limit, "tools")
+
+
+def _count(tools: Any) -> int:
+    """Count the tools of a list and of its namespaces, which are not nested; malformed lists are refused later."""
+    if not isinstance(tools, list):
+        return 0
+    members = (tool.get("tools") for tool in tools if isinstance(tool, Mapping) and tool.get("type") == "namespace")
+    return len(tools) + sum(len(found) for found in members if isinstance(found, list))
+
+
+class DeclaredTools(NamedTuple):
+    """The tools of a request. `first` has the first declaration of each tool, in order. `by_list` has the tools of each list in
+    the request, by its path (`tools`, `input[0].tools`). `hosted` are the types of the tools that cannot be offered."""
+
+    first: dict[ToolTarget, Declaration]
+    by_list: dict[str, list[ToolTarget]]
+    hosted: set[str]
+
+
+def read_tools(
+    tools: object, items: Iterable[Entry], policy: Policy, report: LossReport, hosted: HostedTools = NO_HOSTED_TOOLS
+) -> DeclaredTools:
+    """Read the `tools` of a request, then those that items declare; `hosted` are those that the gateway can run. Raises
+    `ApiError` 400."""
+    reader = _ToolReader(policy, report, hosted)
+    reader.read(tools, "tools")
+    for entry in items:
+        if entry.kind in TOOL_LISTS:
+            reader.read(entry.item.get("tools") or [], f"{entry.path}.tools")
+    return reader.declared
+
+
+@dataclass(slots=True)
+class _ToolReader:
+    """Reads the lists of tools of one request."""
+
+    _policy: Policy
+    _report: LossReport
+    _hosted: HostedTools
+    _patterns_left: int = _PATTERN_BUDGET
+    declared: DeclaredTools = field(default_factory=lambda: DeclaredTools({}, {}, set()))
+
+    def read(self, tools: object, param: str) -> None:
+        found = self.declared.by_list.setdefault(param, [])
+        for index, tool in enumerate(object_list(tools, param)):
+            path = f"{param}[{index}]"
+            kind = text(tool, "type", path)
+            if kind == "namespace":
+                self._namespace(tool, path, found)
+            elif (known := hosted_name(kind)) is not None and (known in self._hosted.kinds or path in self._hosted.mcp):
+                self._run_here(known, tool, path, found)
+            else:
+                self._tool(kind, tool, path, None, "", found)
+
+    def _run_here(self, kind: str, tool: Object, path: str, found: list[ToolTarget]) -> None:
+        """Declare a hosted tool that the gateway can run."""
+        self._report.preserved("tool", kind)
+        if kind == "mcp":
+            label = filled_text(tool, "server_label", path)
+            for listed in self._hosted.mcp[path]:
+                target = ToolTarget("mcp", listed.name, label)
+                declaration = Declaration(target, listed.description, listed.parameters, needs_approval=listed.needs_approval)
+                self._declare(declaration, found)
+            return
+        for target, (description, parameters) in FUNCTIONS[kind].items():
+            self._declare(Declaration(target, description, parameters), found)
+
+    def _declare(self, declaration: Declaration, found: list[ToolTarget]) -> None:
+        self.declared.first.setdefault(declaration.target, declaration)
+        found.append(declaration.target)
+
+    def _namespace(self, tool: Object, path: str, found: list[ToolTarget]) -> None:
+        namespace = filled_text(tool, "name", path)
+        about = optional_text(tool, "description", path) or ""
+        self._report.adapted("tool", "namespace", "offered as functions named namespace__name")
+        for index, member in enumerate(object_list(tool.get("tools"), f"{path}.tools")):
+            member_path = f"{path}.tools[{index}]"
+            self._tool(text(member, "type", member_path), member, member_path, namespace, about, found)
+
+    def _tool(self, kind: str, tool: Object, path: str, namespace: str | None, about: str, found: list[ToolTarget]) -> None:
+        if kind == "function":
+            declaration = self._function(tool, path, namespace, about)
+        elif kind == "custom":
+            declaration = self._custom(tool, path, namespace, about)
+        elif kind in _BUILTIN and namespace is None and _runs_at_client(kind, tool):
+            self._report.adapted("tool", kind, "offered as a function")
+            declaration = _builtin(tool, path, _BUILTIN[kind])
+        else:
+            self._unavailable(kind, path)
+            return
+        self._options(tool, path)
+        first = self.declared.first.setdefault(declaration.target, declaration)
+        if first is not declaration and first != declaration:
+            self._report.ignored("tool", "declared_again", "a tool of this name was declared in another way before", path)
+        found.append(declaration.target)
+
+    def _options(self, tool: Object, path: str) -> None:
+        """Report the options of a tool that chat servers do not support."""
+        # Tools found by a search are no longer deferred.
+        if optional_flag(tool, "defer_loading", path) and path.startswith("tools["):
+            self._report.adapted("tool", "defer_loading", "offered at once")
+        callers = tool.get("allowed_callers")
+        if isinstance(callers, list) and callers and "direct" not in callers:
+            reason = "programs are not run here: the model may call the tool itself"
+            self._report.ignored("tool", "allowed_callers", reason, f"{path}.allowed_callers")
+        if optional_flag(tool, "async", path):
+            self._report.ignored("tool", "async", "chat servers do not support it", f"{path}.async", matters=False)
+        if optional_object(tool, "output_schema", path):
+            reason = "chat servers do not support it"
+            self._report.ignored("tool", "output_schema", reason, f"{path}.output_schema", matters=False)
+
+    def _function(self, tool: Object, path: str, namespace: str | None, about: str) -> Declaration:
+        self._report.preserved("tool", "function")
+        parameters = optional_object(tool, "parameters", path) or {"type": "object", "properties": {}}
+        description = optional_text(tool, "description", path) or about
+        target = ToolTarget("function", filled_text(tool, "name", path), namespace)
+        plain = _without_encryption(parameters)
+        if plain is not parameters:
+            self._report.adapted("tool", "encrypted_arguments", "the arguments are plain text, and calls say so")
+        strict = optional_flag(tool, "strict", path) is True
+        return Declaration(target, description, plain, strict, expects_ciphertext=plain is not parameters)
+
+    def _custom(self, tool: Object, path: str, namespace: str | None, about: str) -> Declaration:
+        self._report.adapted("tool", "custom", f"offered as a function with one string argument, {CUSTOM_INPUT}")
+        target = ToolTarget("custom", filled_text(tool, "name", path), namespace)
+        description = optional_text(tool, "description", path) or about
+        paragraphs = [description, f"Pass the whole text as the string argument `{CUSTOM_INPUT}`."]
+        argument: Object = {"type": "string", "description": "The input of the tool, as plain text."}
+        grammar = self._grammar(tool, path)
+        if grammar is not None:
+            paragraphs.append(_explained(grammar))
+            pattern = self._pattern(grammar)
+            if pattern is not None:
+                argument["pattern"] = pattern
+            self._report_grammar(pattern is not None)
+        parameters = {
+            "type": "object",
+            "properties": {CUSTOM_INPUT: argument},
+            "required": [CUSTOM_INPUT],
+            "additionalProperties": False,
+        }
+        return Declaration(target, "\n\n".join(filter(None, paragraphs)), parameters, "pattern" in argument, grammar)
+
+    def _grammar(self, tool: Object, path: str) -> Grammar | None:
+        """Return the grammar of the tool's input, or None if it has none or the grammar is ignored."""
+        layout = optional_object(tool, "format", path) or {"type": "text"}
+        kind = text(layout, "type", f"{path}.format")
+        if kind == "text":
+            return None
+        if kind != "grammar":
+            raise invalid_request(
+                f"Invalid value: {quote(kind)}. A custom tool's format is 'text' or 'grammar'.",
+                f"{path}.format.type",
+                "invalid_value",
+            )
+        syntax = text(layout, "syntax", f"{path}.format")
+        if syntax not in ("lark", "regex"):
+            raise invalid_request(
+                f"Invalid value: {quote(syntax)}. The syntax of a grammar is 'lark' or 'regex'.",
+                f"{path}.format.syntax",
+                "invalid_value",
+            )
+        grammar = Grammar(syntax, text(layout, "definition", f"{path}.format"))
+        if self._policy.custom_tool_grammar == "off":
+            self._report.ignored("tool", "custom_grammar", "grammars are disabled here", f"{path}.format")
+            return None
+        if len(grammar.definition) > LONGEST_DEFINITION:
+            self._report.ignored("tool", "custom_grammar", "the grammar is too long", f"{path}.format.definition")
+            return None
+        return grammar
+
+    def _report_grammar(self, sent: bool) -> None:
+        if not sent:
+            self._report.adapted("tool", "custom_grammar", "explained to the model and checked, not enforced")
+        elif self._policy.custom_tool_grammar == "auto":
+            self._report.adapted(
+                "tool", "custom_grammar", "sent as the pattern of the argument, which not all backends enforce"
+            )
+        else:
+            self._report.preserved("tool", "custom_grammar")
+
+    def _pattern(self, grammar: Grammar) -> str | None:
+        """Return the grammar as a pattern that backends may enforce, or None if that is not possible."""
+        self._patterns_left -= len(grammar.definition)
+        reading = _READINGS.get(self._policy.custom_tool_grammar)
+        if reading is None or self._patterns_left < 0:
+            return None
+        try:
+            return pattern_of(regex_of(grammar), reading)
+        except UnknownGrammar:
+            return None
+
+    def _unavailable(self, kind: str, path: str) -> None:
+        hosted = hosted_name(kind)
+        if hosted is not None:
+            self.declared.hosted.add(kind)
+            self._report.ignored("tool", hosted, hosted_reason(hosted), path)
+        elif kind in _BUILTIN:
+            self.declared.hosted.add(kind)
+            self._report.ignored("tool", kind, "it would have to be run by the server", path)
+        else:
+            self._report.ignored("tool", "unknown", "unknown tool type", path)
+
+
+def _without_encryption(parameters: Object) -> Object:
+    """Return a schema without the mark `"encrypted": true` of its properties, by which Codex has OpenAI's servers encrypt an
+    argument; the same object if there is none."""
+    properties = parameters.get("properties")
+    if not isinstance(properties, dict):
+        return parameters
+    marked = {name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("encrypted") is True}
+    if not marked:
+        return parameters
+    plain = {
+        name: {key: value for key, value in schema.items() if key != "encrypted"} if name in marked else schema
+        for name, schema in properties.items()
+    }
+    return {**parameters, "properties": plain}
+
+
+def hosted_name(kind: str) -> str | None:
+    """Return the loss report's name of a hosted tool type, or None: `web_search_preview_2025_03_11` is `web_search`."""
+    return next((name for name in HOSTED_TOOLS if kind.startswith(name)), None)
+
+
+def hosted_reason(name: str) -> str:
+    """Say why a hosted tool cannot be run, and what would turn it on."""
+    setting = HOSTED_SETTINGS.get(name)
+    return f"run by the gateway only with the setting {setting}" if setting else "hosted tools of this kind are not run here"
+
+
+def _explained(grammar: Grammar) -> str:
+    how = "From its first character to its last, without a code fence around it,"
+    return f"{how} the text must match this {grammar.syntax} grammar:\n{grammar.definition}"
+
+
+def _runs_at_client(kind: str, tool: Object) -> bool:
+    """Tell whether the client runs this tool; `tool_search` and `shell` can also run in OpenAI's containers."""
+    if kind == "tool_search":
+        return tool.get("execution") == "client"
+    environment = tool.get("environment")
+    return not (isinstance(environment, dict) and str(environment.get("type")).startswith("container"))
+
+
+def _builtin(tool: Object, path: str, builtin: Declaration) -> Declaration:
+    """Return the declaration of a tool known by its type; the client may describe `tool_search` itself."""
+    if builtin.target.kind != "tool_search":
+        return builtin
+    description = optional_text(tool, "description", path) or builtin.description
+    parameters = optional_object(tool, "parameters", path) or builtin.parameters
+    return builtin._replace(description=description, parameters=parameters)
+
+
+_BUILTIN = {target.kind: Declaration(target, *described) for target, described in BUILTIN_TOOLS.items()}

@@ -1,0 +1,118 @@
+"""The tools that the gateway runs itself, as functions a model can call.
+
+Which of them can be run is known outside of this package (the settings, and the tools of MCP servers, which have to be asked);
+here it is a value, `HostedTools`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from responses_gateway.request.input.sandbox_files import SandboxFiles
+from responses_gateway.wire.tools import ToolTarget
+
+Schema = dict[str, Any]
+
+
+class OfferedTool(NamedTuple):
+    """A tool of an MCP server, as a request offers it. `needs_approval`: the client decides about each call."""
+
+    name: str
+    description: str
+    parameters: Schema
+    needs_approval: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostedTools:
+    """The hosted tools that can be run for one request: the kinds, and the tools of MCP servers by the path of the declaration
+    (`tools[0]`). `container_id` is that of the request's code, `files` are those that it can read."""
+
+    kinds: frozenset[str] = frozenset()
+    mcp: Mapping[str, Sequence[OfferedTool]] = field(default_factory=dict)
+    container_id: str | None = None
+    files: SandboxFiles = field(default_factory=dict)
+
+
+NO_HOSTED_TOOLS = HostedTools()
+
+# Prefix of the type of a declaration -> the kind of tool, and the setting without which it cannot be run.
+HOSTED_SETTINGS: dict[str, str] = {
+    "web_search": "web_search_url",
+    "mcp": "mcp_servers",
+    "file_search": "file_search_tools",
+    "code_interpreter": "code_interpreter",
+}
+
+# Value of `include` -> the kind of tool whose items it completes.
+INCLUDED: dict[str, str] = {
+    "web_search_call.action.sources": "web_search",
+    "file_search_call.results": "file_search",
+    "code_interpreter_call.outputs": "code_interpreter",
+}
+
+SEARCH = ToolTarget("web_search", "web_search")
+OPEN_PAGE = ToolTarget("web_search", "open_page")
+FIND_IN_PAGE = ToolTarget("web_search", "find_in_page")
+FILE_SEARCH = ToolTarget("file_search", "file_search")
+PYTHON = ToolTarget("code_interpreter", "python")
+
+
+def _object(required: list[str], properties: dict[str, Schema]) -> Schema:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _string(description: str) -> Schema:
+    return {"type": "string", "description": description}
+
+
+_QUERIES = {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "What to search for."}
+
+# kind -> its tools, each with the description and the parameters of its function
+FUNCTIONS: dict[str, dict[ToolTarget, tuple[str, Schema]]] = {
+    "web_search": {
+        SEARCH: (
+            "Searches the web. Returns titles, addresses and excerpts of pages, each with a number to cite it by.",
+            _object(["queries"], {"queries": _QUERIES}),
+        ),
+        OPEN_PAGE: (
+            "Opens a web page and returns its text.",
+            _object(
+                ["url"],
+                {
+                    "url": _string("The address of the page, as a search or the user gave it."),
+                    "line": {"type": "integer", "description": "The line to begin at, to go on in a long page."},
+                },
+            ),
+        ),
+        FIND_IN_PAGE: (
+            "Finds a text in a web page and returns the passages that contain it.",
+            _object(
+                ["url", "pattern"],
+                {"url": _string("The address of the page."), "pattern": _string("The text to find.")},
+            ),
+        ),
+    },
+    "file_search": {
+        FILE_SEARCH: (
+            "Searches the user's files. Returns passages, each with a number to cite it by.",
+            _object(["queries"], {"queries": _QUERIES}),
+        ),
+    },
+    "code_interpreter": {
+        PYTHON: (
+            "Runs Python code in a sandbox and returns what it prints. There is the standard library alone, and no network. "
+            "Variables and the files in /mnt/data are kept between calls; image files written there are shown to the user.",
+            _object(["code"], {"code": _string("The code to run.")}),
+        ),
+    },
+}
+
+# What gpt-oss calls the tools that it was trained with -> the same tools here.
+MODEL_NAMES: dict[str, ToolTarget] = {
+    "browser.search": SEARCH,
+    "browser.open": OPEN_PAGE,
+    "browser.find": FIND_IN_PAGE,
+    "python": PYTHON,
+}

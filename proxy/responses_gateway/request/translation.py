@@ -1,0 +1,205 @@
+"""Translate one request: everything that the gateway needs in order to ask the backend and to read its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from responses_gateway.request.fields import Object, object_list, quote
+from responses_gateway.request.input.approvals import APPROVAL_TYPES, NO_APPROVALS, Approval, read_approvals
+from responses_gateway.request.input.call_matching import NO_CALLS, match_calls
+from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, is_foreign_search, output_call_id
+from responses_gateway.request.input.item_reader import HONOURED_ITEMS, ItemReader
+from responses_gateway.request.input.items import ResolveItem, entries, entries_at
+from responses_gateway.request.input.sandbox_files import with_paths
+from responses_gateway.request.input.urls import refuse_urls
+from responses_gateway.request.loss_report import Loss, LossReport
+from responses_gateway.request.parameters.echo import echo
+from responses_gateway.request.parameters.parameters import (
+    ENCRYPTED_REASONING,
+    LOGPROBS,
+    chat_parameters,
+    compact_threshold,
+    includes,
+    refuse_unavailable,
+    wants_summary,
+    with_updates,
+)
+from responses_gateway.request.policy import Policy
+from responses_gateway.request.tools.catalog import NO_TOOLS, Catalog
+from responses_gateway.request.tools.declarations import TOOL_LISTS, check_tool_count, read_tools
+from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
+from responses_gateway.request.tools.tool_choice import ANY_TOOL, ToolChoice, ToolChoiceReader
+from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.hosted import CitedSource, KeptResult, citable
+from responses_gateway.wire.requests import ResponsesRequest
+from responses_gateway.wire.tools import Grammar, ToolTable
+
+# Items that refer to another item, or request something: they belong to a request and cannot be stored.
+_NOT_KEPT = frozenset({"item_reference", "compaction_trigger"})
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """What to ask the backend, and how to read its answer.
+
+    `body`: the complete chat request, streaming, with usage.
+    `tools`: chat name → the client's tool, for every tool that was declared.
+    `grammars`: chat name → the grammar that the input of this custom tool must match.
+    `allowed`: chat names that may be called; None means any, declared or not.
+    `allowed_later`: the same for the further turns of a response in which hosted tools are run: nothing is forced there.
+    `max_calls`: how many calls the response may have; None means any number. `parallel_calls`: more than one at a time.
+    `echo`: the fields of the response object that repeat the request.
+    `summary`: a reasoning summary was requested. `logprobs`: log probabilities were. `compacting`: a compaction was.
+    `container_id`: the container of the code that the gateway runs.
+    `sources`: what the results of earlier hosted calls let the model cite.
+    `approved`: calls of MCP tools that the client has approved, to be run now.
+    `compact_threshold`: the number of tokens above which the context is to be compacted first; None for never.
+    `encrypted_reasoning`: the reasoning is to be returned encrypted.
+    `call_ids`: every call id in the input; new ones must differ.
+    `losses`: the outcome of each parameter, item, tool and content part."""
+
+    body: dict[str, Any]
+    tools: ToolTable
+    grammars: dict[str, Grammar]
+    allowed: frozenset[str] | None
+    allowed_later: frozenset[str] | None
+    max_calls: int | None
+    parallel_calls: bool
+    echo: dict[str, Any]
+    summary: bool
+    logprobs: bool
+    container_id: str | None
+    sources: list[CitedSource]
+    approved: list[Approval]
+    compacting: bool
+    compact_threshold: int | None
+    encrypted_reasoning: bool
+    call_ids: frozenset[str]
+    losses: list[Loss]
+
+
+def translate(
+    request: ResponsesRequest,
+    policy: Policy | None = None,
+    resolve_item: ResolveItem | None = None,
+    history: Sequence[Object] = (),
+    replaced: Container[int] = (),
+    hosted: HostedTools = NO_HOSTED_TOOLS,
+    results: Mapping[str, KeptResult] = MappingProxyType({}),
+) -> ChatRequest:
+    """Translate a Responses request into a Chat Completions request. `history` are the items of the stored response or
+    conversation that the request continues; they precede its input. `resolve_item` returns the stored item with an id (for
+    `item_reference`), or None. `replaced` are the positions of those items of the input that a later compaction item replaces.
+    `hosted` are the hosted tools that can be run; `results` are those of earlier calls of them, by the ids of their
+    items, as far as it was kept.
+    Raises `ApiError` 400 naming the field that is wrong, or that cannot be honoured."""
+    policy = policy or Policy()
+    refuse_unavailable(request, policy)
+    report = LossReport(policy.strict)
+    items = entries(request.input, resolve_item, history, replaced, policy.max_input_items)
+    if hosted.files:
+        items = with_paths(items, hosted.files, report)
+    # Each step below costs nothing for a request that does not need it.
+    kinds = {entry.kind for entry in items}
+    if "configuration_update" in kinds:
+        request = with_updates(request, items)
+    declares_tools = request.tools or not TOOL_LISTS.isdisjoint(kinds)
+    if declares_tools:
+        check_tool_count(request.tools, items, policy.max_tools)
+    if policy.url_inputs != "pass":
+        refuse_urls(items, policy.url_inputs)
+    catalog = Catalog(read_tools(request.tools or [], items, policy, report, hosted)) if declares_tools else NO_TOOLS
+    choice = ANY_TOOL if request.tool_choice is None else ToolChoiceReader(catalog, report).read(request.tool_choice)
+    has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
+    approvals = NO_APPROVALS if APPROVAL_TYPES.isdisjoint(kinds) else read_approvals(items)
+    call_reader = CallItemReader(catalog, report, approvals, results)
+    calls = match_calls(items, call_reader, report) if has_calls else NO_CALLS
+    mcp_labels = () if HONOURED_ITEMS.isdisjoint(kinds) else catalog.mcp_labels
+    reader = ItemReader(policy, calls, report, mcp_labels)
+    body: Object = {"model": request.model, "messages": reader.messages(request.instructions, items)}
+    if catalog.functions and not reader.compacting:
+        fields = _tool_fields(request, catalog, _with_strings(choice, policy))
+        body.update(_unforced(fields, report) if policy.raw_tools and fields else fields)
+    body.update(chat_parameters(request, policy, report, hosted.kinds))
+    if policy.special_tokens:
+        body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
+    body["stream"] = True
+    body["stream_options"] = {"include_usage": True}
+    return ChatRequest(
+        body=body,
+        tools=_client_tools(catalog.table) if reader.compacting else catalog.table,
+        grammars=catalog.grammars,
+        allowed=choice.allowed,
+        allowed_later=choice.offered,
+        max_calls=request.max_tool_calls,
+        parallel_calls=request.parallel_tool_calls is not False,
+        echo=echo(request, policy),
+        summary=wants_summary(request),
+        logprobs=includes(request, LOGPROBS),
+        container_id=hosted.container_id,
+        sources=list(citable(call_reader.sources).values()) if call_reader.sources else [],
+        approved=list(approvals.approved.values()),
+        compacting=reader.compacting,
+        compact_threshold=None if reader.compacting else compact_threshold(request, policy),
+        encrypted_reasoning=policy.encrypts_reasoning and includes(request, ENCRYPTED_REASONING),
+        call_ids=calls.ids,
+        losses=report.losses(),
+    )
+
+
+def check_kept_items(items: object, path: str, policy: Policy) -> None:
+    """Check items that are to be added to a conversation, given at `path` of a body, as a later request will read them.
+    Otherwise every later request would be refused. Calls and their outputs may be added at different times. Raises `ApiError`
+    400."""
+    found = entries_at(object_list(items, path), path)
+    report = LossReport()
+    for entry in found:
+        if entry.kind in _NOT_KEPT:
+            message = f"Invalid value: {quote(entry.kind)} is part of a request and cannot be added to a conversation."
+            raise invalid_request(message, f"{entry.path}.type", "invalid_value")
+    refuse_urls(found, policy.url_inputs)
+    calls = CallItemReader(Catalog(read_tools([], found, policy, report)), report)
+    for entry in found:
+        if entry.kind in CALL_TYPES:
+            calls.call(entry)
+        elif entry.kind in OUTPUT_TYPES and not is_foreign_search(entry):
+            output_call_id(entry)
+            calls.output(entry)
+    ItemReader(policy, NO_CALLS, report).read(found)
+
+
+def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: ToolChoice) -> Object:
+    """Return `tools` and related fields; nothing without tools, since chat servers refuse the other fields alone."""
+    offered = choice.offered
+    functions = [tool for name, tool in catalog.functions.items() if offered is None or name in offered]
+    if not functions:
+        return {}
+    fields: Object = {"tools": functions}
+    if choice.value is not None:
+        fields["tool_choice"] = choice.value
+    if request.parallel_tool_calls is not None:
+        fields["parallel_tool_calls"] = request.parallel_tool_calls
+    return fields
+
+
+def _client_tools(tools: ToolTable) -> ToolTable:
+    """Return the tools that the client runs: nothing is run for a summary."""
+    return {name: target for name, target in tools.items() if not target.hosted}
+
+
+def _with_strings(choice: ToolChoice, policy: Policy) -> ToolChoice:
+    """Return the choice in a form that servers know which take no object: a named function is the only one that is offered."""
+    if policy.named_tool_choice == "object" or not isinstance(choice.value, dict):
+        return choice
+    return choice._replace(value="required", offered=choice.allowed)
+
+
+def _unforced(fields: Object, report: LossReport) -> Object:
+    """Return the fields for a backend without a parser for calls, which would refuse any other `tool_choice`."""
+    if fields.get("tool_choice", "auto") not in ("auto", "none"):
+        reason = "the gateway finds calls in the text of this backend and cannot force one"
+        report.ignored("parameter", "tool_choice", reason, "tool_choice")
+    return {"tools": fields["tools"], "tool_choice": "none"}

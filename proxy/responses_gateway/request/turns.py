@@ -1,0 +1,69 @@
+"""The next turn of the model within one response: its own last turn, and the results of the calls that the gateway ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from responses_gateway.request.fields import Object
+from responses_gateway.request.input.call_matching import match_calls
+from responses_gateway.request.input.calls import CallItemReader
+from responses_gateway.request.input.item_reader import ItemReader
+from responses_gateway.request.input.items import entries_at
+from responses_gateway.request.loss_report import LossReport
+from responses_gateway.request.policy import Policy
+from responses_gateway.request.tools.catalog import NO_TOOLS
+
+
+class RunCall(NamedTuple):
+    """A call that was run: its id, the chat name of the tool, the arguments as the model wrote them, and the result for it."""
+
+    call_id: str
+    name: str
+    arguments: str
+    result: str
+
+    @property
+    def items(self) -> tuple[Object, Object]:
+        """The call and its result, as the messages of the next turn are made of."""
+        call = {"type": "function_call", "call_id": self.call_id, "name": self.name, "arguments": self.arguments}
+        return call, {"type": "function_call_output", "call_id": self.call_id, "output": self.result}
+
+
+def with_turn(
+    body: Mapping[str, Any], said: Sequence[Object | RunCall], policy: Policy, *, may_call: bool = True
+) -> dict[str, Any]:
+    """Return the chat request that asks for the next turn: `body`, and messages for what the model said in the last one, in
+    order: items (reasoning, messages) and the calls that were run. All of them are one message of the model, which the results
+    follow. A tool that was forced in the last turn is not forced again; without `may_call` the model has to answer now."""
+    report = LossReport()
+    items = [part.items[0] if isinstance(part, RunCall) else part for part in said]
+    items += [part.items[1] for part in said if isinstance(part, RunCall)]
+    entries = entries_at(items, "output")
+    calls = match_calls(entries, CallItemReader(NO_TOOLS, report), report)
+    reader = ItemReader(policy, calls, report)
+    messages = [*body["messages"], *reader.later_messages(entries)]
+    following = {**body, "messages": messages}
+    if "tools" in body:
+        if not may_call:
+            following["tool_choice"] = "none"
+        elif body.get("tool_choice", "auto") not in ("auto", "none"):
+            following["tool_choice"] = "auto"
+    return following
+
+
+def with_approved(
+    body: Mapping[str, Any], approved: Sequence[RunCall], policy: Policy, *, may_call: bool = True
+) -> dict[str, Any]:
+    """Return the chat request with the results of calls that the client has approved: where the calls stand, or behind all
+    other messages if they were summarised meanwhile. Without `may_call` the model has to answer now."""
+    results = {call.call_id: call.result for call in approved}
+    messages: list[Object] = []
+    for message in body["messages"]:
+        result = results.pop(message.get("tool_call_id", ""), None) if message["role"] == "tool" else None
+        messages.append(message if result is None else {**message, "content": result})
+    rest = [call for call in approved if call.call_id in results]
+    found = {**body, "messages": messages}
+    if "tools" in body and not may_call:
+        found["tool_choice"] = "none"
+    return with_turn(found, rest, policy) if rest else found

@@ -1,0 +1,108 @@
+"""Access control: the API keys of the settings, the admin key, the tenant of a request, and what handlers require.
+
+With keys in the settings every path needs one, except those for health checks. The keys are for the gateway
+alone, and never sent to a backend."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+from enum import Flag, auto
+from typing import TypeVar
+
+from aiohttp import web
+from pydantic import SecretStr
+
+from responses_gateway.settings import ApiKey, Settings
+from responses_gateway.settings.keys import given_key
+from responses_gateway.wire.errors import ApiError
+
+_H = TypeVar("_H", bound=Callable[..., object])
+_NEEDS = "access_needs"
+# The name of the key with which a request came; absent where the settings have no keys.
+KEY_NAME: web.RequestKey[str] = web.RequestKey("key_name", str)
+
+_MISSING = (
+    "You didn't provide an API key. Send the key that you were given for this gateway in the header "
+    "'Authorization: Bearer YOUR_KEY'."
+)
+_WRONG = "Incorrect API key provided. Use the key that you were given for this gateway."
+
+
+class Needs(Flag):
+    """What a request needs before its handler runs. Handlers that declare nothing need a key."""
+
+    NOTHING = 0
+    KEY = auto()
+    KEY_IF_METRICS_DO = auto()  # unless the settings leave metrics open
+    RESERVATION = auto()  # it makes the backend work
+
+
+def needs(what: Needs) -> Callable[[_H], _H]:
+    """Declare what requests for a handler need."""
+
+    def declare(handler: _H) -> _H:
+        setattr(handler, _NEEDS, what)
+        return handler
+
+    return declare
+
+
+def needs_of(handler: object) -> Needs:
+    """Return what a handler has declared."""
+    found: Needs = getattr(handler, _NEEDS, Needs.KEY)
+    return found
+
+
+class Keys:
+    """The keys of the settings, by their hashes.
+
+    The duration of a look-up reveals nothing about any key: it uses a digest under a secret that is made at each start."""
+
+    def __init__(self, keys: Mapping[str, ApiKey]) -> None:
+        self._secret = secrets.token_bytes(32)
+        self._names = {
+            self._digest(bytes.fromhex(hashed.get_secret_value().removeprefix("sha256:"))): name
+            for name, key in keys.items()
+            for hashed in key.hash
+        }
+
+    def name_of(self, key: str) -> str | None:
+        """Return the name of a key; None for an unknown one, in the same time."""
+        return self._names.get(self._digest(hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()))
+
+    def _digest(self, digest: bytes) -> bytes:
+        return hashlib.blake2b(digest, key=self._secret, digest_size=32).digest()
+
+
+def require_key(keys: Keys, headers: Mapping[str, str]) -> str:
+    """Return the name of the key in the headers. Raise `ApiError` 401."""
+    key = given_key(headers)
+    name = keys.name_of(key)
+    if name is None:
+        raise ApiError(401, _WRONG if key else _MISSING, code="invalid_api_key")
+    return name
+
+
+def require_admin_key(settings: Settings, headers: Mapping[str, str]) -> None:
+    """Raise `ApiError` 401 unless the headers have the admin key, with which operators change the gateway and see contents."""
+    scheme, _, given = headers.get("Authorization", "").partition(" ")
+    wanted = (settings.admin_key or SecretStr("")).get_secret_value().encode()
+    right = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), wanted)
+    if not wanted or scheme.lower() != "bearer" or not right:
+        message = "This needs the gateway's admin key: send it as `Authorization: Bearer …`."
+        raise ApiError(401, message, type="authentication_error", code="invalid_api_key")
+
+
+def tenant_of(request: web.Request) -> str:
+    """Return the tenant of a request: what one tenant stored, another cannot see.
+
+    With keys in the settings it is the name of the key, so that a key that replaces another one has access to the same
+    resources. Without, it is a digest of `Authorization`; all requests without that header are one tenant."""
+    name = request.get(KEY_NAME)
+    if name is not None:
+        return f"key:{name}"  # the colon keeps it apart from the digests below
+    authorization = request.headers.get("Authorization", "").strip()
+    return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()[:32] if authorization else ""

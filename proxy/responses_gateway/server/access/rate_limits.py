@@ -1,0 +1,404 @@
+"""Rate limits of clients: requests and tokens per minute, and concurrent requests.
+
+A client is an API key or, if the settings have no keys, an address. Only requests that make the backend work are counted:
+stored resources and lists of models are free. The workers of one gateway count together (`counter_table.py`); a single process
+counts in plain numbers. With Redis all gateways count together (`fleet.py`): the counts here follow those of the fleet, and
+replace them while Redis is unreachable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+
+from aiohttp import web
+
+from responses_gateway.server.access.api_keys import KEY_NAME
+from responses_gateway.server.access.counter_table import SharedRow, Table
+from responses_gateway.server.access.fleet import Fleet
+from responses_gateway.settings import Settings
+from responses_gateway.state import LimitRequest, Refusal, Verdict
+from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.wire.errors import ApiError
+
+# Most addresses with counts of their own: the least recently used ones are forgotten first.
+MAX_ADDRESSES = 10_000
+# `Retry-After` in seconds where too many requests are running: when one of them will end is not known.
+_TRY_AGAIN = 1.0
+# In seconds: limits are per minute.
+MINUTE = 60.0
+# Without it, a client that waited as long as `Retry-After` says might miss a unit by a rounding error.
+_ROUNDING = 1e-6
+Clock = Callable[[], float]
+
+
+class Bucket:
+    """A token bucket: holds the limit of a minute when it is full, and fills at that rate. The time is passed in.
+
+    More may be taken than there is (the tokens of a response are known at its end): then the level is below zero, and nothing
+    is left until it has risen again. Times are in seconds of a monotonic clock."""
+
+    __slots__ = ("_at", "_level", "limit")
+
+    def __init__(self, limit: int, now: float) -> None:
+        """Begin full. `limit` is the maximum per minute, at least 1."""
+        self.limit = limit
+        self._level = float(limit)
+        self._at = now
+
+    @property
+    def state(self) -> tuple[float, float]:
+        """The level and its time, which several processes share."""
+        return self._level, self._at
+
+    @state.setter
+    def state(self, state: tuple[float, float]) -> None:
+        level, at = state
+        self._level = min(level, float(self.limit))
+        self._at = at
+
+    def take(self, amount: float, now: float) -> None:
+        """Take an amount out, even if there is less."""
+        self._fill(now)
+        self._level -= amount
+
+    def level(self, now: float) -> float:
+        """Return the level, which is below 0 if too much was taken."""
+        self._fill(now)
+        return self._level
+
+    def remaining(self, now: float) -> int:
+        """Return the whole units that are left, at least 0."""
+        self._fill(now)
+        return max(0, int(self._level + _ROUNDING))
+
+    def seconds_until(self, amount: float, now: float) -> float:
+        """Return the seconds until an amount is there, 0 if it is; `amount` is at most the limit."""
+        self._fill(now)
+        return max(0.0, (amount - self._level) * MINUTE / self.limit)
+
+    def seconds_until_full(self, now: float) -> float:
+        """Return the seconds until the bucket is full."""
+        return self.seconds_until(self.limit, now)
+
+    def _fill(self, now: float) -> None:
+        if now > self._at:
+            self._level = min(float(self.limit), self._level + (now - self._at) * self.limit / MINUTE)
+            self._at = now
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as in the `x-ratelimit-reset-…` headers: `120ms`, `1s`, `6m0s`, `1h0m0s`; rounded up."""
+    milliseconds = -int(-seconds * 1000 // 1)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms" if milliseconds > 0 else "0s"
+    whole = -(-milliseconds // 1000)
+    minutes_in_all, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes_in_all, 60)
+    if hours:
+        return f"{hours}h{minutes}m{rest}s"
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """The limits of a client; 0 for none."""
+
+    requests: int
+    tokens: int
+    concurrent: int
+
+
+NO_LIMITS = Allowance(0, 0, 0)
+
+
+class ClientLimits:
+    """The counts of one client: requests and tokens of the last minute, and running requests."""
+
+    def __init__(
+        self,
+        key: str | None,
+        name: str,
+        allowance: Allowance,
+        clock: Clock,
+        metrics: Metrics,
+        shared: SharedRow | None = None,
+        fleet: Fleet | None = None,
+    ) -> None:
+        """`key` is the name of the client's key, if it has one; `name` is used in errors; `clock` returns seconds, the same in
+        all processes; `shared` is the row in which all workers count; `fleet` counts for all gateways."""
+        now = clock()
+        self.key = key
+        self.running = 0
+        self.last_synced = 0  # see `FleetClient`
+        self._name = name
+        self._allowance = allowance
+        self._clock = clock
+        self._metrics = metrics
+        self._shared = shared
+        self._fleet = fleet if allowance != NO_LIMITS else None
+        self._unreported = 0  # tokens that the fleet does not count yet
+        self._requests = Bucket(allowance.requests, now) if allowance.requests else None
+        self._tokens = Bucket(allowance.tokens, now) if allowance.tokens else None
+
+    def reserve(self, verdict: Verdict | None = None) -> Reservation:
+        """Admit one more request: as the fleet's verdict says or, without one, by the counts here. Raise `ApiError` 429;
+        requests that are refused are not counted."""
+        if self._shared is None:
+            self._admit(verdict, self.running)
+        else:
+            with self._shared as row:
+                self._read(row)
+                try:
+                    self._admit(verdict, row.running)
+                    row.add(1)
+                finally:
+                    self._write(row)  # after a refusal, too: it reports what is left
+        self.running += 1
+        if self._fleet is not None:
+            self._fleet.changed(self)
+        if self.key is not None:
+            self._metrics.count(self._metrics.key_requests, self.key)
+        return Reservation(self)
+
+    async def reserve_in_fleet(self) -> Reservation:
+        """Do the same with a verdict of the fleet, if its counters can be reached."""
+        if self._fleet is None or not self._fleet.shared:
+            return self.reserve()
+        self.running += 1  # counts for the requests that arrive during the round trip
+        try:
+            verdict = await self._fleet.take(self)
+        except asyncio.CancelledError:
+            self._fleet.changed(self)  # the fleet may have admitted it
+            raise
+        finally:
+            self.running -= 1
+        return self.reserve(verdict)
+
+    def charge(self, tokens: int) -> None:
+        """Count so many more tokens."""
+        self._take(tokens, ended=0)
+
+    def end(self, tokens: int) -> None:
+        """Count the end of a request, which used so many tokens."""
+        self.running -= 1
+        self._take(tokens, ended=1)
+
+    def limit_request(self, *, stale: bool) -> LimitRequest:
+        """Return what the fleet has to know, with the tokens that were not reported yet: they count as reported then."""
+        now = self._clock()
+        if self._shared is not None:
+            with self._shared as row:
+                self._read(row)
+        # Tokens that were used during an outage are in the levels, which replace those of the fleet.
+        tokens = 0 if stale else self._unreported
+        self._unreported = 0
+        return LimitRequest(
+            client=self._name,
+            requests=self._allowance.requests,
+            tokens_per_minute=self._allowance.tokens,
+            concurrent=self._allowance.concurrent,
+            requests_left=self._requests.level(now) if self._requests is not None else 0.0,
+            tokens_left=self._tokens.level(now) + tokens if self._tokens is not None else 0.0,
+            stale=stale,
+            tokens=tokens,
+            running=self.running,
+        )
+
+    @property
+    def _gateways(self) -> int:
+        """The factor of all that is counted: the number of gateways while they cannot count together, else 1."""
+        return 1 if self._fleet is None or self._fleet.shared else self._fleet.gateways
+
+    def _admit(self, verdict: Verdict | None, running: int) -> None:
+        """Apply the fleet's verdict or, without one, the counts here. Raise `ApiError` 429."""
+        now = self._clock()
+        if verdict is None:
+            refused = self._refusal(running, now)
+            if not refused and self._requests is not None:
+                self._requests.take(self._gateways, now)
+        else:
+            refused = verdict.refused
+            for bucket, left in ((self._requests, verdict.requests_left), (self._tokens, verdict.tokens_left)):
+                if bucket is not None:  # verdicts may come in another order than they were given
+                    bucket.state = (min(left, bucket.level(now)), now)
+        if refused:
+            self._count(refused)
+            raise self._limited(refused, now)
+
+    def _refusal(self, running: int, now: float) -> Refusal:
+        most = self._allowance.concurrent
+        if self._requests is not None and not self._requests.remaining(now):
+            return "requests"
+        if self._tokens is not None and not self._tokens.remaining(now):
+            return "tokens"
+        return "concurrency" if most and running >= max(1, most // self._gateways) else ""
+
+    def _limited(self, refused: Refusal, now: float) -> ApiError:
+        if refused == "concurrency":
+            what = f"on requests at the same time: Limit {self._allowance.concurrent}"
+            return _limited(what, self._name, "requests", _TRY_AGAIN)
+        unit, bucket = ("RPM", self._requests) if refused == "requests" else ("TPM", self._tokens)
+        assert bucket is not None
+        what = f"on {refused} per min ({unit}): Limit {bucket.limit}"
+        return _limited(what, self._name, refused, bucket.seconds_until(1, now))
+
+    def _take(self, tokens: int, ended: int) -> None:
+        if self._shared is None:
+            self._take_tokens(tokens)
+        else:
+            with self._shared as row:
+                self._read(row)
+                self._take_tokens(tokens)
+                row.add(-ended)
+                self._write(row)
+        if self._fleet is not None:
+            self._unreported += tokens
+            self._fleet.changed(self)
+        if self.key is not None:
+            self._metrics.count(self._metrics.key_tokens, self.key, amount=tokens)
+
+    def _take_tokens(self, tokens: int) -> None:
+        if self._tokens is not None:
+            self._tokens.take(tokens * self._gateways, self._clock())
+
+    def _read(self, row: SharedRow) -> None:
+        """Read the counts of all workers."""
+        levels = row.levels
+        now = self._clock()
+        for bucket, state in ((self._requests, levels[:2]), (self._tokens, levels[2:])):
+            if bucket is not None:
+                bucket.state = state if state[1] else (bucket.limit, now)
+
+    def _write(self, row: SharedRow) -> None:
+        requests, tokens = ((0.0, 0.0) if bucket is None else bucket.state for bucket in (self._requests, self._tokens))
+        row.levels = (*requests, *tokens)
+
+    def headers(self) -> dict[str, str]:
+        """Return OpenAI's headers `x-ratelimit-…`."""
+        if self._shared is not None:
+            with self._shared as row:
+                self._read(row)
+        now = self._clock()
+        found: dict[str, str] = {}
+        for kind, bucket in (("requests", self._requests), ("tokens", self._tokens)):
+            if bucket is not None:
+                found[f"x-ratelimit-limit-{kind}"] = str(bucket.limit)
+                found[f"x-ratelimit-remaining-{kind}"] = str(-(-bucket.remaining(now) // self._gateways))
+                found[f"x-ratelimit-reset-{kind}"] = duration(bucket.seconds_until_full(now))
+        return found
+
+    def _count(self, reason: str) -> None:
+        self._metrics.count(self._metrics.access_refusals, reason)
+        logs.logger().debug("not admitted", extra=logs.fields(reason=reason, client=self._name))
+
+
+class Reservation:
+    """One admitted request, until it ends (see `request_log.Reservation`)."""
+
+    __slots__ = ("_limits", "kept", "key")
+
+    def __init__(self, limits: ClientLimits) -> None:
+        self._limits: ClientLimits | None = limits
+        self.key = limits.key
+        self.kept = False
+
+    def charge(self, tokens: int) -> None:
+        """Count tokens that the request has used before its end."""
+        if self._limits is not None:
+            self._limits.charge(tokens)
+
+    def end(self, tokens: int = 0) -> None:
+        """End the request, which has used so many tokens. Only the first call counts."""
+        limits = self._limits
+        self._limits = None
+        if limits is not None:
+            limits.end(tokens)
+
+
+class RateLimits:
+    """The limits of all clients."""
+
+    def __init__(
+        self, settings: Settings, clock: Clock, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
+    ) -> None:
+        """`table` has the counts of several workers, `fleet` those of several gateways."""
+        self._table = table
+        self._fleet = fleet
+        self._clock = clock
+        self._metrics = metrics
+        self._default = Allowance(settings.requests_per_minute, settings.tokens_per_minute, settings.concurrent_requests)
+        self.by_key = {
+            name: ClientLimits(
+                name,
+                f"key '{name}'",
+                Allowance(
+                    _first(key.requests_per_minute, settings.requests_per_minute),
+                    _first(key.tokens_per_minute, settings.tokens_per_minute),
+                    _first(key.concurrent_requests, settings.concurrent_requests),
+                ),
+                clock,
+                metrics,
+                self._shared(f"key {name}"),
+                fleet,
+            )
+            for name, key in settings.api_keys.items()
+        }
+        self.by_address: OrderedDict[str, ClientLimits] = OrderedDict()
+
+    def of(self, request: web.Request) -> ClientLimits:
+        """Return the limits of the client of a request."""
+        name = request.get(KEY_NAME)
+        return self.by_key[name] if name is not None else self._of_address(_network(request.remote))
+
+    def _of_address(self, address: str) -> ClientLimits:
+        limits = self.by_address.get(address)
+        if limits is None:
+            name = f"address {address}"
+            limits = ClientLimits(None, name, self._default, self._clock, self._metrics, self._shared(name), self._fleet)
+            self.by_address[address] = limits
+            if len(self.by_address) > MAX_ADDRESSES:
+                self.by_address.popitem(last=False)
+        else:
+            self.by_address.move_to_end(address)
+        return limits
+
+    def _shared(self, name: str) -> SharedRow | None:
+        return None if self._table is None else SharedRow(self._table, name)
+
+
+# The limits that a request counts against, and what it has reserved there; absent without limits.
+LIMITS: web.RequestKey[ClientLimits] = web.RequestKey("limits", ClientLimits)
+RESERVATION: web.RequestKey[Reservation] = web.RequestKey("reservation", Reservation)
+
+
+def has_limits(settings: Settings) -> bool:
+    """Tell whether any client has a limit."""
+    names = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+    return any(getattr(entry, name) for entry in (settings, *settings.api_keys.values()) for name in names)
+
+
+def _first(own: int | None, default: int) -> int:
+    return default if own is None else own
+
+
+def _network(address: str | None) -> str:
+    """Return the address or, for IPv6, the network: each client has 2**64 addresses in it."""
+    try:
+        found = ip_address(address or "")
+    except ValueError:
+        return address or "unknown"
+    if not isinstance(found, IPv6Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return f"{IPv6Address(int(found) >> 64 << 64)}/64"
+
+
+def _limited(what: str, name: str, kind: str, wait: float) -> ApiError:
+    # Clients read the time out of the message too: Codex looks for `try again in 1.5s`.
+    message = f"Rate limit reached for {name} {what}. Please try again in {max(wait, 0.001):.3f}s."
+    return ApiError(429, message, type=kind, code="rate_limit_exceeded", retry_after=wait)

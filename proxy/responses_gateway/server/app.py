@@ -1,0 +1,191 @@
+"""The gateway as an aiohttp application: which path leads where, and what each resource gets."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from responses_gateway.server.access.access_log import access_log
+from responses_gateway.server.access.counter_table import Table
+from responses_gateway.server.access.fleet import Fleet
+from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
+from responses_gateway.server.access.rate_limits import has_limits
+from responses_gateway.server.http.bodies import BODIES, Bodies
+from responses_gateway.server.http.errors import complete_head, errors_as_json
+from responses_gateway.server.http.host_check import HostCheck
+from responses_gateway.server.http.loop_detection import LoopDetection
+from responses_gateway.server.lifespan import Parts
+from responses_gateway.server.resources.admin import Admin, OnChange
+from responses_gateway.server.resources.codex_catalog import load_model_table
+from responses_gateway.server.resources.conversations import Conversations
+from responses_gateway.server.resources.health import Health
+from responses_gateway.server.resources.input_tokens import InputTokens
+from responses_gateway.server.resources.models import Models
+from responses_gateway.server.resources.passthrough import Passthrough
+from responses_gateway.server.resources.responses import ResponsesResource
+from responses_gateway.server.resources.search import Search
+from responses_gateway.server.resources.stored_responses import StoredResponses
+from responses_gateway.server.resources.websocket import WebSockets
+from responses_gateway.server.window.permissions import WindowAccess
+from responses_gateway.server.window.resource import Window
+from responses_gateway.server.window.worker_view import WorkerView
+from responses_gateway.server.window.workers import Workers
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def create_app(
+    parts: Parts, table: Table | None = None, on_backend_change: OnChange | None = None, folder: Path | None = None
+) -> web.Application:
+    """Return the application for clients. Run it with `handler_cancellation=True`, which frees backends when clients leave.
+    `table` is where several workers count what clients had, and `folder` the one that they share; `on_backend_change` is called
+    after changes by an admin."""
+    settings = parts.settings
+    bodies = _bodies(parts)
+    parts.metrics.samplers.append(bodies.report)
+    fleet = _fleet(parts, table)
+    app = _new_app(parts, bodies, table, fleet)
+    if fleet is not None:
+        app.cleanup_ctx.append(lambda app: fleet.taking_part())
+    websockets = WebSockets(parts.responses, bodies)
+    app.on_shutdown.append(websockets.close_all)
+    responses = ResponsesResource(parts.responses, parts.background, websockets)
+    loop_detection = LoopDetection()
+    models = Models(load_model_table(settings.model_table), parts.pool, parts.live, loop_detection, parts.toolbox.kinds)
+    router = app.router
+    _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
+    _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
+    _add(router, "/v1/responses/compact", POST=responses.compact)
+    _add(router, "/v1/alpha/search", POST=Search(parts.web, parts.live, parts.metrics).search)
+    router.add_get("/v1/models", models.list_models)
+    router.add_get("/v1/models/{id:.+}", models.retrieve_model)
+    _add_stored(router, parts)
+    health = _health(parts)
+    _add_probes(router, health)
+    if settings.operations_port is None:
+        _add_operations(app, health, parts, on_backend_change, folder)
+    if settings.relay:
+        passthrough = Passthrough(parts.pool, settings, loop_detection)
+        router.add_route("*", "/v1/{path:.+}", passthrough.relay)
+        for path in ("/tokenize", "/detokenize"):
+            router.add_post(path, passthrough.relay_unversioned)
+    return app
+
+
+def create_operations_app(
+    parts: Parts, on_backend_change: OnChange | None = None, folder: Path | None = None
+) -> web.Application:
+    """Return the application that `operations_port` serves, for the same parts."""
+    app = _new_app(parts, _bodies(parts))
+    health = _health(parts)
+    _add_probes(app.router, health)
+    _add_operations(app, health, parts, on_backend_change, folder)
+    return app
+
+
+def _fleet(parts: Parts, table: Table | None) -> Fleet | None:
+    """Return this process's part in the fleet that counts together; None without Redis or without limits."""
+    if parts.counters is None or not has_limits(parts.settings):
+        return None
+    gateway = secrets.token_hex(8) if table is None else table.identity
+    return Fleet(parts.counters, gateway, parts.metrics)
+
+
+def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fleet | None = None) -> web.Application:
+    settings = parts.settings
+    metrics = parts.metrics
+    access = access_middlewares(settings, metrics, table, fleet)
+    observed = access_log(metrics, logs_lines=settings.access_log)
+    app = web.Application(middlewares=[observed, errors_as_json(_host_check(parts), metrics.defects.inc), *access])
+    app[BODIES] = bodies
+    app.on_response_prepare.append(complete_head(parts.in_flight.ending))
+    add_access_headers(app, settings)
+    return app
+
+
+def _bodies(parts: Parts) -> Bodies:
+    settings = parts.settings
+    metrics = parts.metrics
+    together = max(settings.max_total_body_bytes, settings.max_body_bytes)
+    return Bodies(
+        settings.max_body_bytes, together, lambda: metrics.count(metrics.access_refusals, "bodies"), metrics.body_bytes.set
+    )
+
+
+def _host_check(parts: Parts) -> HostCheck:
+    settings = parts.settings
+    metrics = parts.metrics
+    return HostCheck(
+        settings.allowed_hosts,
+        has_keys=bool(settings.api_keys),
+        count_refusal=lambda: metrics.count(metrics.access_refusals, "host"),
+    )
+
+
+def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:
+    """Add a path with its methods. Other methods are refused here, where the passthrough would relay them."""
+    for method, handler in handlers.items():
+        router.add_route(method, path, handler)
+    if "GET" in handlers:
+        router.add_route("HEAD", path, handlers["GET"])
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        raise web.HTTPMethodNotAllowed(request.method, list(handlers))
+
+    router.add_route("*", path, refuse)
+
+
+def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:
+    """Add what exists only with a store. Without one these paths lead to the backend, like all others."""
+    if parts.store is None or parts.background is None:
+        return
+    stored = StoredResponses(parts.store, parts.background, parts.encryption, parts.live)
+    conversations = Conversations(parts.store, parts.encryption, parts.live)
+    _add(router, "/v1/responses/{id}", GET=stored.read, DELETE=stored.delete)
+    _add(router, "/v1/responses/{id}/input_items", GET=stored.input_items)
+    _add(router, "/v1/responses/{id}/cancel", POST=stored.cancel)
+    _add(router, "/v1/conversations", POST=conversations.create)
+    _add(router, "/v1/conversations/{id}", GET=conversations.read, POST=conversations.update, DELETE=conversations.delete)
+    _add(router, "/v1/conversations/{id}/items", GET=conversations.items, POST=conversations.add)
+    _add(router, "/v1/conversations/{id}/items/{item}", GET=conversations.item, DELETE=conversations.remove)
+
+
+def _health(parts: Parts) -> Health:
+    return Health(parts.pool, parts.in_flight, parts.autoconfiguration, parts.metrics, parts.settings)
+
+
+def _add_probes(router: web.UrlDispatcher, health: Health) -> None:
+    """Add what machines ask that send us requests: on every port."""
+    router.add_get("/health", health.health)
+    router.add_get("/ready", health.ready)
+
+
+def _add_operations(
+    app: web.Application, health: Health, parts: Parts, on_backend_change: OnChange | None, folder: Path | None
+) -> None:
+    """Add what operators alone need."""
+    router = app.router
+    router.add_get("/metrics", health.metrics)
+    _add_window(app, parts, folder)
+    if parts.settings.admin_key is None:
+        return
+    admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
+    router.add_get("/admin/backends", admin.list_backends)
+    router.add_post("/admin/backends", admin.add)
+    router.add_get("/admin/backends/{name}", admin.show)
+    router.add_delete("/admin/backends/{name}", admin.remove)
+    router.add_post("/admin/backends/{name}/drain", admin.drain)
+    router.add_post("/admin/backends/{name}/resume", admin.resume)
+
+
+def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> None:
+    """Add the page that shows every stream, unless the settings say that there is none."""
+    recent = parts.responses.history
+    if recent is None:
+        return
+    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration)
+    access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
+    Window(Workers(view, folder), access, parts.in_flight).add_to(app)

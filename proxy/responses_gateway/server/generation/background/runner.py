@@ -1,0 +1,201 @@
+"""The responses that this process runs without a client, and those that it takes over from processes that died.
+
+A process renews its claim on what it runs every second. Once a claim has expired, any other process (or the same one, after a
+restart) takes the response over, once, if it has a journal, and ends it as failed if it has none. A process that is asked to
+stop gives up its claim on what does not end in time."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from responses_gateway.probing.autoconfiguration import Autoconfiguration
+from responses_gateway.server.generation.background.event_log import EventLog
+from responses_gateway.server.generation.background.lost import end_lost
+from responses_gateway.server.generation.background.response import BackgroundResponse
+from responses_gateway.server.generation.background.takeover import resume
+from responses_gateway.server.generation.generation import Generation
+from responses_gateway.server.generation.in_flight import State
+from responses_gateway.server.generation.responses import Creation, Responses
+from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
+from responses_gateway.state import Orphan, Running, Store, StoreUnavailable
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.errors import invalid_request, server_error
+
+# Seconds between two renewals of the claims, and seconds after which a claim expires.
+BEAT = 1.0
+SILENCE = 15.0
+
+# Responses that are prepared at the same time to be taken over.
+_TAKEN_AT_ONCE = 16
+
+
+class Background:
+    """Runs responses in the background; one for each process."""
+
+    def __init__(self, store: Store, responses: Responses, autoconfiguration: Autoconfiguration) -> None:
+        self.running: dict[str, BackgroundResponse] = {}  # by id
+        self.store = store
+        self.events = EventLog(store, self._report)
+        self._responses = responses
+        self._autoconfiguration = autoconfiguration
+        self._taken: dict[str, asyncio.Task[None]] = {}  # prepares a response that was taken over, by id
+        self._worker = f"worker_{secrets.token_hex(8)}"
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._upkeep = asyncio.create_task(self._keep_up())
+        self._watching = asyncio.create_task(store.watch(self.cancel))
+
+    async def start(self, response: BackgroundResponse, creation: Creation, generation: Generation) -> str:
+        """Start a response, which ends the creation by itself; return it as it stands. Raise `StoreUnavailable`."""
+        creation.detach()
+        try:
+            snapshot = await response.begin(self._claim())
+        except StoreUnavailable:
+            creation.end(server_error("The store failed.", 503))
+            raise
+        self._start(response, generation)
+        return snapshot
+
+    def _start(self, response: BackgroundResponse, generation: Generation) -> None:
+        self.running[response.record.id] = response
+        response.task = asyncio.create_task(self._run(response, generation))
+        self._tasks.add(response.task)
+        response.task.add_done_callback(self._tasks.discard)
+
+    def cancel(self, response_id: str) -> None:
+        """End a response, if this process runs it."""
+        response = self.running.get(response_id)
+        taken = self._taken.get(response_id)
+        if response is not None:
+            response.cancel()
+        elif taken is not None and not taken.cancelling():  # else it is being given up
+            taken.cancel()
+
+    async def close(self) -> None:
+        """Stop. Draining has ended what still ran, so this only waits until it is written."""
+        self._upkeep.cancel()
+        self._watching.cancel()
+        for response in list(self.running.values()):
+            response.stop_waiting()
+            response.cancel()
+        for task in self._taken.values():
+            task.cancel()
+        await asyncio.gather(self._upkeep, self._watching, *self._taken.values(), *self._tasks, return_exceptions=True)
+        await self.events.close()
+
+    async def _run(self, response: BackgroundResponse, generation: Generation) -> None:
+        try:
+            await response.run(generation)
+        finally:
+            self.running.pop(response.record.id, None)
+        if response.handed_over:
+            await self._release(response.record.id)
+
+    async def _release(self, response_id: str) -> None:
+        with suppress(StoreUnavailable):  # the claim expires
+            await self.store.release(response_id, self._worker)
+
+    async def fail_lost(self) -> None:
+        """End the responses as failed whose process died, and that none can take over. Raise `StoreUnavailable`."""
+        lost = await self.store.end_abandoned(end_lost, self._mine)
+        if jump := self.store.take_jump():
+            logs.logger().warning("clock was set", extra=logs.fields(seconds=round(jump)))
+        for response_id in lost:
+            logs.logger().warning("lost", extra=logs.fields(response_id=response_id))
+
+    @property
+    def _mine(self) -> set[str]:
+        return {*self.running, *self._taken}
+
+    async def _keep_up(self) -> None:
+        unavailable = False
+        while True:
+            try:
+                await self.renew_claims()
+                await self.take_over()
+                await self.fail_lost()
+                if unavailable:
+                    unavailable = False
+                    logs.logger().warning("store is back")
+            except StoreUnavailable as error:
+                if not unavailable:
+                    unavailable = True
+                    logs.logger().error("store", extra=logs.fields(error=str(error)))
+            except Exception as defect:  # without heartbeats, others would take over all that runs here
+                self._report(defect)
+            await asyncio.sleep(BEAT)
+
+    def _report(self, defect: Exception, **fields: str) -> None:
+        self._responses.metrics.defects.inc()
+        logs.logger().error("defect", exc_info=defect, extra=logs.fields(**fields))
+
+    async def renew_claims(self) -> None:
+        """Send the heartbeat of all responses that run here, and stop those that were cancelled or run elsewhere by now. Raise
+        `StoreUnavailable`."""
+        mine = self._mine
+        if not mine:
+            return
+        claims = await self.store.still_alive(mine, self._claim())
+        for response_id in mine - claims.alive:
+            response = self.running.get(response_id)
+            if response is not None and response_id in claims.elsewhere:
+                response.give_up()
+            else:
+                self.cancel(response_id)
+
+    def _claim(self) -> Running:
+        return Running(self._worker, time.time() + SILENCE)
+
+    async def take_over(self) -> None:
+        """Take over responses whose process died, unless this one is about to stop, too. Raise `StoreUnavailable`."""
+        room = _TAKEN_AT_ONCE - len(self._taken)
+        if room and self._responses.in_flight.state is State.SERVING:
+            for orphan in await self.store.take_over(self._claim(), room, self._mine):
+                task = asyncio.create_task(self._resume(orphan))
+                self._taken[orphan.id] = task
+                task.add_done_callback(partial(self._settled, orphan.id))
+
+    def _settled(self, response_id: str, _task: asyncio.Task[None]) -> None:
+        self._taken.pop(response_id, None)
+
+    async def _resume(self, orphan: Orphan) -> None:
+        try:
+            creation = await resume(self._responses, self._autoconfiguration, self.store, orphan)
+        except CannotContinue as reason:
+            await self._give_up(orphan, str(reason))
+        except asyncio.CancelledError:  # cancelled, or deleted; or this process stops
+            await self._give_up(orphan, "stopped")
+        except Exception as defect:  # the response has to end whatever went wrong
+            self._report(defect, response_id=orphan.id)
+            await self._give_up(orphan, "defect")
+        else:
+            assert creation.prepared.record is not None
+            creation.detach()
+            record = replace(creation.prepared.record, detached=True, worker=self._worker)
+            stored = creation.translator.writer.next_number - creation.translator.ended
+            response = BackgroundResponse(self.store, self.events, creation, record, stored)
+            generation = creation.start(response)
+            generation.take_over()
+            logs.logger().warning("taken over", extra=logs.fields(response_id=orphan.id, events=stored))
+            self._start(response, generation)
+
+    async def _give_up(self, orphan: Orphan, reason: str) -> None:
+        """Have a response end that cannot be resumed."""
+        metrics = self._responses.metrics
+        metrics.count(metrics.continuations, "failed", reason)
+        logs.logger().warning("not taken over", extra=logs.fields(response_id=orphan.id, reason=reason))
+        self.store.forget(orphan.id)
+        await self._release(orphan.id)
+
+
+def new_response(background: Background | None, creation: Creation) -> BackgroundResponse:
+    """Return the response of a creation, to be started in the background. Raise `ApiError` 400 if it is not to be stored."""
+    record = creation.prepared.record
+    if background is None or record is None:
+        message = "'background' requires stored responses: omit 'store' or set it to true."
+        raise invalid_request(message, "background", "unsupported_parameter")
+    return BackgroundResponse(background.store, background.events, creation, replace(record, detached=True))

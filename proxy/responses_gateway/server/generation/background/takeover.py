@@ -1,0 +1,103 @@
+"""A response whose process died is resumed in this one: the same response, the next sequence number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from responses_gateway.probing.autoconfiguration import Autoconfiguration
+from responses_gateway.server.generation.preparation.context import Caller
+from responses_gateway.server.generation.preparation.journal import ResumedResponse, UnreadableJournal
+from responses_gateway.server.generation.responses import Creation, Responses
+from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
+from responses_gateway.state import EventsUnavailable, Orphan, Store, StoreUnavailable
+from responses_gateway.stream.tape import Call, Unplayable
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.requests import parse_request
+
+# Seconds to wait for what was started together with the gateway: a backend that can continue an answer, and what is to be
+# known of it; and for a log of running responses that cannot be reached.
+TIMEOUT = 60.0
+_POLL_INTERVAL = 0.1
+# Seconds until the store is tried again when it failed.
+RETRY = 0.5
+# Seconds for which calls are repeated before other streams get their turn.
+SLICE = 0.01
+
+
+async def resume(responses: Responses, autoconfiguration: Autoconfiguration, store: Store, orphan: Orphan) -> Creation:
+    """Repeat what happened in another process, however long the store may be unavailable; return the creation, whose translator
+    has the state of the other one. Raise `CannotContinue`."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + TIMEOUT
+    while True:
+        try:
+            return await _repeat(responses, autoconfiguration, await store.adopt(orphan))
+        except EventsUnavailable:
+            if clock() >= deadline:
+                raise CannotContinue("events_lost") from None
+        except StoreUnavailable:
+            pass  # as long as it is unavailable, the response could not be ended either
+        await asyncio.sleep(RETRY)
+
+
+async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, orphan: Orphan) -> Creation:
+    """Do as `resume` with an orphan that has all of its events. Raise `StoreUnavailable`, too."""
+    if not orphan.rows:
+        raise CannotContinue("events_lost")
+    try:
+        journal = [row.journal for row in orphan.rows]
+        resumed = await asyncio.to_thread(ResumedResponse, orphan.id, orphan.beginning, journal)
+        beginning = resumed.beginning
+        request = parse_request(beginning.request)
+    except (UnreadableJournal, ApiError):
+        raise CannotContinue("unreadable") from None
+    await _becomes_true(lambda: autoconfiguration.settled)
+    if not await _becomes_true(lambda: responses.pool.continuations(request.model, alone=True) > 0):
+        raise CannotContinue("no_backend")
+    creation = responses.open(Caller(orphan.tenant, beginning.request_id, beginning.headers), lambda: None)
+    creation.recording.received(beginning.request)
+    creation.recording.parsed()
+    try:
+        try:
+            await creation.prepare(request, resumed=resumed)
+        except ApiError:
+            raise CannotContinue("request_differs") from None
+        if not creation.prepared.begins_like(beginning):
+            raise CannotContinue("request_differs")
+        events = await _repeated(creation, resumed.calls)
+        if events != b"".join(row.data for row in orphan.rows):
+            raise CannotContinue("events_differ")
+        creation.log.sent(events)
+    except BaseException as error:
+        creation.end(error)
+        raise
+    return creation
+
+
+async def _repeated(creation: Creation, calls: Sequence[Call]) -> bytes:
+    """Make the calls of the first gateway again; return their events. Other streams get their turn meanwhile."""
+    clock = asyncio.get_running_loop().time
+    events = bytearray()
+    pause_at = clock() + SLICE
+    try:
+        for made in creation.play(calls):
+            events += made
+            if clock() >= pause_at:
+                await asyncio.sleep(0)
+                pause_at = clock() + SLICE
+    except Unplayable:
+        raise CannotContinue("events_differ") from None
+    return bytes(events)
+
+
+async def _becomes_true(condition: Callable[[], bool]) -> bool:
+    """Wait a while for a condition; tell whether it holds."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + TIMEOUT
+    while True:
+        if condition():
+            return True
+        if clock() >= deadline:
+            return False
+        await asyncio.sleep(_POLL_INTERVAL)

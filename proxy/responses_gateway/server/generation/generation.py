@@ -1,0 +1,333 @@
+"""One response, from the request to a backend to a sink that takes its events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from responses_gateway.server.generation.client_timer import ClientTimer
+from responses_gateway.server.generation.hosted_tools.turns import HostedTurns
+from responses_gateway.server.generation.preparation.prelude import Prelude
+from responses_gateway.server.generation.upstream.continuation import Cause
+from responses_gateway.server.generation.upstream.upstream import Upstream
+from responses_gateway.stream.lifecycle.needs import AnotherTurn, BrokenOff, Continue, Ended, RunCalls, Verdict
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import ApiError, server_error
+
+# The error message of a response that no other gateway could continue.
+LOST = "The gateway that ran this response stopped before it ended."
+# The error message of an answer that broke off without an error, and that no other backend continues.
+_ENDS: dict[BrokenOff, str] = {
+    "eof": "The backend closed the stream before the model finished.",
+    "engine": "The backend reported an internal error.",
+    "abort": "The backend aborted the generation.",
+}
+
+# What a stream needs when nothing more of the backend's body is wanted; before hosted calls, it is read to its end.
+_NO_MORE_BODY = frozenset({Ended, Verdict, Continue})
+# Decides on the inputs of custom tools that wait for a verdict, and passes on the events that were held for it.
+Judge: TypeAlias = Callable[[Callable[[bytes], None]], Awaitable[None]]
+
+
+class Generation:
+    """`open` it, `run` it, `close` it: one loop over what the translator needs.
+
+    The sink gets whole events as they come, except for the terminal event: `translator.terminal` has it, so that the response
+    can be stored first."""
+
+    __slots__ = (
+        "_clock", "_failure", "_feed", "_judge", "_opening", "_pass_on", "_prelude", "_taken_over", "_tools",
+        "_upstream", "_waiting", "client", "translator",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        translator: Translator,
+        upstream: Upstream,
+        client: ClientTimer,
+        prelude: Prelude | None,
+        tools: HostedTurns | None,
+        judge: Judge,
+    ) -> None:
+        """`prelude` comes before the first request to a backend. `tools` are those that the gateway runs itself."""
+        self.translator = translator
+        self._upstream = upstream
+        self.client = client
+        self._prelude = prelude
+        self._tools = tools
+        self._judge = judge
+        self._opening: asyncio.Task[None] | None = None  # waits for a backend, where nobody else does
+        self._waiting: asyncio.Timeout | None = None  # ends the wait for it
+        self._failure: ApiError | None = None  # ended the response from outside
+        self._taken_over = False
+        # Bound once, for each read.
+        self._feed = translator.feed
+        self._pass_on = client.pass_on
+        self._clock = asyncio.get_running_loop().time
+
+    # ---- opening -----------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Wait for the backend's answer to begin. Raise `ApiError` if the backend refuses the request or cannot be reached."""
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
+            self._opening.result()
+            return
+        try:
+            async with asyncio.timeout(None) as self._waiting:
+                if self._failure is None:
+                    await self._ask()
+        except (ApiError, TimeoutError):
+            if self._failure is None:
+                raise
+        finally:
+            self._waiting = None
+        if self._failure is not None:
+            raise self._failure.copy()
+
+    async def open_within(self, seconds: float) -> None:
+        """Do as `open`, but leave what takes longer to `run`. Raise what fails within the time."""
+        opening = asyncio.create_task(self.open())
+        try:
+            await asyncio.wait({opening}, timeout=seconds)
+            if opening.done():
+                opening.result()
+            self._opening = opening
+        except BaseException:
+            opening.cancel()
+            raise
+
+    async def _ask(self) -> None:
+        upstream = self._upstream
+        prelude = self._prelude
+        if prelude is not None and prelude.pending:
+            call = await prelude.compact(upstream.call)
+            self._send_prelude()
+            upstream.ask(await prelude.run_approved(call))
+        await upstream.open()
+
+    def begin(self) -> None:
+        """Emit the first events, and those of what the backend has sent already."""
+        if self.translator.status == "queued":
+            self.emit(self.translator.start())
+        self._send_prelude()
+        if self._failure is None:
+            self._upstream.attach(self._receive, paused=self.slow)
+
+    def _send_prelude(self) -> None:
+        if self._prelude is not None and self.translator.status != "queued":
+            for events in self._prelude.take():
+                self.emit(events())
+
+    # ---- running -----------------------------------------------------------------------------------------------------
+
+    def take_over(self) -> None:
+        """Have `run` continue where another gateway has stopped: the translator has repeated what happened there."""
+        self._taken_over = True
+
+    async def run(self) -> None:
+        """Take the response to its end, whatever that is: afterwards the translator has ended."""
+        translator = self.translator
+        try:
+            await self._start()
+            while True:
+                if translator.needs is not None:
+                    await self._upstream.settle()
+                match translator.needs:
+                    case Ended():
+                        break
+                    case None:
+                        await self._read_answer()
+                    case Verdict():
+                        await self._judge(self.emit)
+                    case RunCalls():
+                        await self._run_calls()
+                    case AnotherTurn():
+                        await self._begin_turn()
+                    case Continue(cause, error):
+                        await self._continue(cause, error or server_error(_ENDS[cause]))
+        except ApiError as error:
+            self.fail(error)
+        except Exception as defect:  # whatever went wrong, there is a terminal event; the log reports the defect
+            translator.defect = defect
+            self.fail(server_error("The gateway failed. This is a defect: please report it.", 500))
+
+    async def _start(self) -> None:
+        translator = self.translator
+        if translator.ended:
+            return
+        if not self._taken_over or translator.nothing_received:  # the client has seen nothing that depends on the answer
+            self.begin()
+            if not self._upstream.opened or self._failure is not None:
+                await self._open_and_begin()
+        elif translator.needs is None and translator.lifecycle.turn.finish_reason is not None and not translator.continuable:
+            self.emit(translator.finish())
+        elif translator.needs is None:
+            await self._continue("restart", server_error(LOST))
+
+    async def _open_and_begin(self) -> None:
+        await self.open()
+        self.begin()
+
+    async def _read_answer(self) -> None:
+        translator = self.translator
+        try:
+            completion = await self._upstream.finish()
+            if completion is None and translator.needs is None and translator.nothing_received:
+                # A body without a length ends like this when its server dies.
+                raise server_error("The backend closed the stream before the model finished.")
+        except ApiError as broken:
+            await self._recover(self._upstream.silence or broken)
+        else:
+            self.emit(translator.finish() if completion is None else translator.feed_completion(completion))
+
+    async def _recover(self, error: ApiError) -> None:
+        """Do what can be done about an answer that broke off, or was dropped. Raise the error if that is nothing."""
+        translator = self.translator
+        if self._failure is None and translator.nothing_received and self._upstream.redirect():
+            self._opening = None
+            await self._open_and_begin()  # what the client has seen by now holds for any answer
+        elif self._calls_are_whole:
+            self._upstream.disconnect()
+            self._upstream.forget()
+            self.emit(translator.finish())
+        else:
+            await self._continue("broke" if self._upstream.silence is None else "silent", error)
+
+    @property
+    def _calls_are_whole(self) -> bool:
+        """Whether hosted calls can be run though the answer broke off: the model has ended it, so that only usage was lost."""
+        translator = self.translator
+        ended = translator.answer.ended_by_model and not translator.ended
+        return self._tools is not None and ended and self._failure is None
+
+    async def _continue(self, cause: Cause, error: ApiError) -> None:
+        """Have another backend continue the answer. Raise the error if that cannot be done."""
+        translator = self.translator
+        events = None
+        self._opening = None
+        if self._failure is None and not translator.ended and not translator.answer.ended_by_model:  # else nothing is missing
+            try:
+                async with asyncio.timeout(None) as self._waiting:
+                    events = await self._upstream.continue_elsewhere(translator, cause)
+            except TimeoutError:  # `fail` has ended the wait
+                pass
+            finally:
+                self._waiting = None
+        if events is None or self._failure is not None:
+            raise error.copy() from None
+        self.emit(events)
+        self._upstream.attach(self._receive, paused=self.slow)
+
+    async def _run_calls(self) -> None:
+        assert self._tools is not None
+        self._upstream.end_turn(self.translator.lifecycle.turn.used)
+        await self._tools.run_calls(self.translator, self.emit)
+
+    async def _begin_turn(self) -> None:
+        """Ask the backend again, which now has the results of the calls."""
+        assert self._tools is not None
+        call = self._upstream.call
+        call = call.with_body(await self._tools.next_turn(call.body, self.translator))
+        every_backend = replace(call.route, avoid=frozenset())  # one that failed may be well again
+        self._opening = None
+        self._upstream.ask_again(call._replace(route=every_backend))
+        await self._open_and_begin()
+
+    # ---- events ------------------------------------------------------------------------------------------------------
+
+    def _receive(self, data: bytes) -> None:
+        """Translate what one read brought, and pass it on in one go."""
+        now = self._clock()
+        self._upstream.last_read = now
+        events = self._feed(data)
+        if type(self.translator.needs) in _NO_MORE_BODY:
+            self._leave_backend()
+        if events:
+            self._pass_on(events, now)
+
+    def emit(self, events: bytes) -> None:
+        """Pass on events of the translator."""
+        if self.translator.ended:
+            self._leave_backend()
+        if events:
+            self.client.write(events, self._clock())
+
+    def _leave_backend(self) -> None:
+        if self.translator.status == "failed":
+            self._upstream.disconnect()
+        else:
+            self._upstream.leave()
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def fail(self, error: ApiError) -> None:
+        """End the response as failed, and leave the backend. A caller of `open` gets the error."""
+        self._failure = error.copy()
+        if self.translator.status != "queued":
+            self.emit(self.translator.fail(self._failure))
+        if self._waiting is not None:
+            self._waiting.reschedule(self._clock())
+            self._waiting = None
+        self._upstream.disconnect()
+        if self._tools is not None:
+            self._tools.close()
+
+    def close(self) -> None:
+        """Leave the backend: it stops generating, unless it has finished."""
+        if self._opening is not None and not self._opening.cancel() and not self._opening.cancelled():
+            self._opening.exception()  # fetched, since nobody may be waiting for it any more
+        if self._tools is not None:
+            self._tools.close()
+        self._upstream.close(self.translator)
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Apply the time limits, and keep the client's connection alive. The wait for a backend is limited by the pool."""
+        if self.client.is_slow(now) or self.translator.ended:
+            return
+        if self._upstream.is_silent(now):
+            self._drop_silent_backend()
+        if not self.translator.ended:
+            self._keep_alive(now)
+
+    def _drop_silent_backend(self) -> None:
+        translator = self.translator
+        upstream = self._upstream
+        error = upstream.drop()
+        recovers = translator.nothing_received or self._calls_are_whole
+        recovers = recovers or (translator.continuable and upstream.may_continue)
+        if self._waiting is None and recovers and upstream.silence is None:
+            upstream.silence = error  # the read ends with that, and another backend may be asked
+        else:
+            self.fail(error)
+
+    def _keep_alive(self, now: float) -> None:
+        due = self.client.due(now)
+        if due == "event":
+            self.client.keep_alive(self.translator.keep_alive(), now)
+        elif due == "comment":
+            self.client.comment(now)
+
+    @property
+    def slow(self) -> bool:
+        """Whether the client has more to read than is to be kept for it."""
+        return self.client.sink.slow
+
+    def pause(self) -> None:
+        """Read no more from the backend: the client is slower than the model."""
+        self._upstream.pause()
+
+    def resume(self) -> None:
+        """Read on from the backend."""
+        self._upstream.resume()
+
+
+def shutting_down() -> ApiError:
+    """Return the error for what cannot be finished, or begun, because the gateway is stopping."""
+    error = server_error("The gateway is shutting down. Please try again.", 503)
+    error.retry_after = 1
+    return error

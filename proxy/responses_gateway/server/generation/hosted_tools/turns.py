@@ -1,0 +1,187 @@
+"""The turns of one response in which the gateway runs tools: run what the model called, and ask it again with the results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from responses_gateway.hosted.interface import HostedLoss, HostedResult, MadeCall, Source, ToolFailure
+from responses_gateway.hosted.tool_runner import ToolRunner, read_arguments
+from responses_gateway.request import Loss, Policy
+from responses_gateway.request.input.approvals import Approval
+from responses_gateway.request.tools.hosted_tools import HostedTools
+from responses_gateway.request.turns import RunCall, with_approved, with_turn
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.stream.items.hosted import HOSTED_ITEMS, ApprovedCall, CallOutcome, ToolListing
+from responses_gateway.stream.lifecycle.needs import CallToRun, RunCalls
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.hosted import CitedSource, KeptResult
+from responses_gateway.wire.tools import ToolTable, ToolTarget
+
+Item = dict[str, Any]
+Emit = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTools:
+    """The hosted tools that were opened for one request. `listings` are the tools of its MCP servers, as items show them;
+    `losses` tell what of their declarations cannot be honoured."""
+
+    tools: HostedTools
+    run: ToolRunner
+    listings: Sequence[ToolListing] = ()
+    losses: Sequence[HostedLoss] = ()
+
+    def reported_losses(self, *, strict: bool) -> list[Loss]:
+        """Return the losses as the response reports them. `strict`: raise `ApiError` 400 for the first one."""
+        for tool, reason in self.losses:
+            if strict:
+                raise invalid_request(f"'{tool}' cannot be honoured: {reason}.", "tools", "unsupported_value")
+        return [Loss("tool", tool, "ignored", reason) for tool, reason in self.losses]
+
+    def new_listings(self, items: Sequence[Item]) -> list[ToolListing]:
+        """Return those that the items of the conversation do not show yet."""
+        if not self.listings:
+            return []
+        shown = [item.get("server_label") for item in items if item.get("type") == "mcp_list_tools"]
+        return [listing for listing in self.listings if listing.label not in shown]
+
+
+class HostedTurns:
+    """The hosted tools of one response, and what the backend has to know of their calls.
+
+    `listings` are the tools of MCP servers, to be shown before the first turn; `approved` the calls that the client has
+    approved, to be run before it."""
+
+    def __init__(
+        self,
+        run: ToolRunner,
+        parsers: ParserChoice,
+        policy: Policy,
+        listings: Sequence[ToolListing],
+        approved: Sequence[Approval],
+        most_calls: int | None,
+    ) -> None:
+        """`parsers` choose how the answers of further turns are read. `most_calls` is the client's limit."""
+        self.listings = listings
+        self.approved = approved
+        self._run = run
+        self._parsers = parsers
+        self._policy = policy
+        self._most_calls = most_calls
+        self._finished_calls = 0
+        self._made: dict[str, tuple[CallToRun, HostedResult]] = {}  # in this turn, by the ids of their items
+        self.results: dict[str, bytes] = {}  # to be kept, by the ids of their items
+        self._started: deque[asyncio.Task[HostedResult]] = deque()  # calls whose outcome the stream has not got
+        self._running: set[asyncio.Task[HostedResult]] = set()
+
+    @property
+    def losses(self) -> Sequence[HostedLoss]:
+        """What of the calls so far could not be honoured."""
+        return self._run.losses
+
+    @property
+    def calls(self) -> Sequence[MadeCall]:
+        """The calls made so far, in order."""
+        return self._run.calls
+
+    @property
+    def _out_of_calls(self) -> bool:
+        return self._most_calls is not None and self._finished_calls >= self._most_calls
+
+    def close(self) -> None:
+        """Stop what runs."""
+        for task in self._running:
+            task.cancel()
+
+    async def run_approved(self, body: Mapping[str, Any], tools: ToolTable) -> tuple[list[ApprovedCall], Item]:
+        """Run the calls that the client has approved. Return them with their outcomes, and the chat request with their
+        results."""
+        names = {target._replace(needs_approval=False): name for name, target in tools.items()}
+        tasks = [self._start(ToolTarget("mcp", call.name, call.server_label), call.arguments) for call in self.approved]
+        done: list[ApprovedCall] = []
+        said: list[RunCall] = []
+        for call, task in zip(self.approved, tasks, strict=True):
+            result = await task
+            done.append(ApprovedCall(call.request_id, call.server_label, call.name, call.arguments, self._outcome(result)))
+            name = names.get(ToolTarget("mcp", call.name, call.server_label), call.name)
+            said.append(RunCall(call.request_id, name, call.arguments or "{}", result.text))
+        self._finished_calls = len(done)
+        return done, with_approved(body, said, self._policy, may_call=not self._out_of_calls)
+
+    async def run_calls(self, translator: Translator, emit: Emit) -> None:
+        """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""
+        while isinstance(needs := translator.needs, RunCalls):
+            calls = needs.calls
+            for call in calls[len(self._started) :]:
+                self._started.append(self._start(call.target, call.arguments))
+            task = self._started.popleft()
+            await asyncio.wait({task})
+            if translator.ended:  # a time limit, a cancel or the end of the gateway
+                return
+            result = task.result()
+            done = translator.writer.done
+            began = len(done)
+            events = translator.finish_call(self._outcome(result))
+            if len(done) > began:  # the item of this call; others may have been closed behind it
+                self._keep(msgspec.json.decode(done[began]), calls[0], result)
+            emit(events)
+
+    def _keep(self, item: Item, call: CallToRun, result: HostedResult) -> None:
+        self._made[item["id"]] = (call, result)
+        if item.get("output") != result.text:  # else the item of an MCP call has it all
+            sources = tuple(self._cited(source) for source in result.sources)
+            self.results[item["id"]] = KeptResult(_arguments(call), result.text, sources).encode()
+
+    async def next_turn(self, body: Mapping[str, Any], translator: Translator) -> Item:
+        """Begin the next turn of a translator that wants one. Return its chat request, given that of the last one."""
+        said: list[Item | RunCall] = []
+        for text in translator.writer.done[translator.lifecycle.turn.first_item :]:
+            item: Item = msgspec.json.decode(text)
+            if item["type"] in HOSTED_ITEMS:
+                call, result = self._made[item["id"]]
+                said.append(RunCall(item["id"], self._chat_name(call, translator), _arguments(call), result.text))
+            else:
+                said.append(item)
+        self._finished_calls += len(self._made)
+        self._made = {}
+        may_call = not self._out_of_calls and len(translator.lifecycle.turns) + 1 < self._run.limits.turns
+        following = with_turn(body, said, self._policy, may_call=may_call)
+        start = await self._parsers.start(following)
+        markup = self._parsers.markup(following, start)
+        translator.next_turn(markup, may_call=may_call, start=start)
+        return following
+
+    def _chat_name(self, call: CallToRun, translator: Translator) -> str:
+        """Return the name under which the tool was offered: the model may have used one of its own."""
+        return next((name for name, target in translator.options.tools.items() if target == call.target), call.name)
+
+    def _start(self, target: ToolTarget, arguments: str) -> asyncio.Task[HostedResult]:
+        task = asyncio.create_task(self._run.run(target, arguments))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    def _outcome(self, result: HostedResult) -> CallOutcome:
+        sources = tuple(self._cited(source) for source in result.sources)
+        return CallOutcome(dict(result.item), result.failed, sources)
+
+    def _cited(self, source: Source) -> CitedSource:
+        return CitedSource(self._run.numbers.number(source), source.title, source.url, source.file_id)
+
+
+def _arguments(call: CallToRun) -> str:
+    """Return the arguments as a chat server takes them: gpt-oss writes code as it is."""
+    if call.target.kind != "code_interpreter":
+        return call.arguments or "{}"
+    try:
+        return json.dumps(read_arguments(call.target, call.arguments), ensure_ascii=False)
+    except ToolFailure:  # code whose end is missing
+        return "{}"

@@ -1,0 +1,88 @@
+"""The responses that run in this process, one timer for all of them, and the state of the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Protocol
+
+from responses_gateway.server.generation.request_log.recent_requests import RequestSummary
+
+# How long clients may take to read that their response has failed, in seconds.
+_CUT_TIMEOUT = 2
+
+
+class State(IntEnum):
+    """The states of a process, in the order in which they follow each other."""
+
+    SERVING = 0
+    RETIRING = 1  # connections end with their next answer; still ready
+    LEAVING = 2  # not ready any more, though requests are still answered
+    DRAINING = 3  # new responses are refused
+    STOPPED = 4
+
+
+class Activity(Protocol):
+    """Something under way that is timed, and ended when the process stops."""
+
+    @property
+    def ended(self) -> asyncio.Future[None]: ...
+
+    @property
+    def chunks(self) -> int: ...
+
+    def snapshot(self) -> RequestSummary: ...
+
+    def tick(self, now: float) -> None: ...
+
+    def shut_down(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+class InFlight:
+    """The activities under way, one timer for all of them, and the state of the process."""
+
+    def __init__(self) -> None:
+        self.activities: set[Activity] = set()
+        self.state = State.SERVING
+        self.ending = asyncio.Event()  # set with the first later state
+
+    def enter(self, state: State) -> None:
+        """Enter a later state; an earlier one changes nothing."""
+        self.state = max(self.state, state)
+        if self.state is not State.SERVING:
+            self.ending.set()
+
+    async def drain(self, stop_now: asyncio.Event, seconds: float) -> None:
+        """Let the activities under way end within so many seconds, or until `stop_now` is set; fail what is left then."""
+        self.enter(State.DRAINING)
+        waits = [asyncio.create_task(self._all_ended(seconds)), asyncio.create_task(stop_now.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        for activity in list(self.activities):
+            activity.shut_down()
+        await self._all_ended(_CUT_TIMEOUT)
+        for activity in list(self.activities):
+            activity.abandon()
+        await self._all_ended(_CUT_TIMEOUT)
+
+    async def run_timer(self, interval: float, *housekeeping: Callable[[], None]) -> None:
+        """Tick all activities every `interval` seconds, so that keep-alives and time limits cost nothing per chunk."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(interval)
+            for work in housekeeping:
+                work()
+            self._tick(loop.time())
+
+    def _tick(self, now: float) -> None:
+        # Not in the loop of the timer, whose frame would keep the last activity until the next tick.
+        for activity in list(self.activities):
+            activity.tick(now)
+
+    async def _all_ended(self, within: float) -> None:
+        if self.activities:
+            await asyncio.wait([activity.ended for activity in self.activities], timeout=within)

@@ -1,0 +1,282 @@
+"""Which parser reads the markup in a model's text, and where it begins.
+
+The settings decide first, then the prompt of the very request (its template, or the ids of its last tokens), then what streams
+and probes have shown of the model, and last its name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import lru_cache, partial
+from itertools import product
+from typing import Any, Literal
+
+import msgspec
+
+from responses_gateway import parsers
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
+from responses_gateway.parsers import PromptEnd, template, vllm
+from responses_gateway.probing.known_models import UNKNOWN, KnownModel, KnownModels
+from responses_gateway.request import Policy
+from responses_gateway.request.parameters.table import has_grammar
+from responses_gateway.server.generation.parser_choice.learning import opens_thought, shown_by, thinking_wish
+from responses_gateway.server.generation.parser_choice.settings import (
+    NO_TEMPLATE,
+    OFF,
+    ParserSettings,
+    VllmParsers,
+    parser_settings,
+    response_template,
+)
+from responses_gateway.settings import Settings
+from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector, MarkupOf
+from responses_gateway.stream.reading.markup import Evidence, Markup
+from responses_gateway.wire.errors import ApiError
+
+# A tokenizer leaves special tokens out of its output unless asked. They look like this.
+_SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK", "<ifm|", "<tool_calls:", "<think:")
+_NOTHING_SEEN = Evidence()
+
+
+class AnswerStart(msgspec.Struct, frozen=True):
+    """How the answer to one request is read, decided before it begins.
+
+    `reading`: the backend parses ("parsed"); it is not known to, so that a thought at the beginning is watched for ("watched");
+    its text is raw; or it parses and leaks ("rescued"). `opened`: the text begins inside reasoning; None for the default of the
+    family. `decided_by`: what says so; what is known of the "model" is the weakest. `prompt_end` reads it in the ids of the
+    prompt. `reopens`: a thought may begin behind text."""
+
+    reading: Literal["parsed", "watched", "raw", "rescued"] = "parsed"
+    reasoning: str = "none"
+    tools: str = "none"
+    opened: bool | None = None
+    decided_by: Literal["setting", "grammar", "prompt", "model"] = "model"
+    prompt_end: PromptEnd | None = None
+    reopens: bool = True
+
+
+class ParserChoice:
+    """The parsers for each model. Its settings never change; what is known of the models grows."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: Policy,
+        *,
+        tokenizer: ModelTokenizer | None = None,
+        own_name: Callable[[str], str] = str,
+        vllm_parsers: VllmParsers | None = None,
+        given: frozenset[str] | None = None,
+        known: KnownModels | None = None,
+    ) -> None:
+        """Take the settings. `policy` is that of the translation, to which is added what the parsers need. `tokenizer` tells
+        markers from text that looks like them, where token ids come. `own_name` maps a client's name of a model to the
+        backend's, which may tell its family. `given` are the names of the settings that somebody gave, as opposed to those
+        that were found out. `known` is what is known of each model. Raise `ValueError` for the name of a parser that does not
+        exist."""
+        self._settings = settings
+        self._given = frozenset(settings.model_fields_set) if given is None else given
+        self._known = KnownModels() if known is None else known
+        self._policy = policy
+        self._tokenizer = tokenizer
+        self._own_name = own_name
+        self._vllm = vllm_parsers or {}
+        self._all, self._some = parser_settings(settings, self._given)
+        self._template = response_template([self._all, *(found for _, found in self._some)], tokenizer)
+        self._own_prompt_end = _prompt_end(tokenizer)
+
+    def changed(self, settings: Settings, policy: Policy) -> ParserChoice:
+        """Return the choice for settings that were found out, with what was loaded for these. Raise `ValueError` as the
+        constructor does."""
+        return self._with(settings, policy, self._own_name)
+
+    def with_names(self, own_name: Callable[[str], str]) -> ParserChoice:
+        """Return the same choice, which knows the backends' names of models."""
+        return self._with(self._settings, self._policy, own_name)
+
+    def _with(self, settings: Settings, policy: Policy, own_name: Callable[[str], str]) -> ParserChoice:
+        return ParserChoice(
+            settings,
+            policy,
+            tokenizer=self._tokenizer,
+            own_name=own_name,
+            vllm_parsers=self._vllm,
+            given=self._given,
+            known=self._known,
+        )
+
+    @property
+    def any_raw(self) -> bool:
+        """The backend sends raw markup for some model."""
+        return self._all.raw or any(found.raw for _, found in self._some)
+
+    def raw(self, model: str) -> bool:
+        """Tell whether the backend sends raw markup for this model."""
+        return self._settings_for(model).raw
+
+    def policy(self, model: str) -> Policy:
+        """Return how requests for a model are translated."""
+        found = self._settings_for(model)
+        if not found.raw:
+            return self._policy
+        special = found.uses_vllm or found.uses_template or _has_special_tokens(*found.names(self._own_name(model)))
+        return replace(self._policy, raw_tools=found.tools not in OFF, special_tokens=special)
+
+    async def start(self, body: Mapping[str, Any]) -> AnswerStart:
+        """Decide how the answer to a chat request is read."""
+        start = self.start_without_template(body)
+        chat = self._tokenizer.template if self._tokenizer else None
+        if chat is None or start.reading != "raw" or start.decided_by != "model" or start.reasoning in OFF:
+            return start
+        response = self._template
+        try:
+            if start.reasoning in template.NAMES and response is not None:
+                opened = await asyncio.to_thread(lambda: template.opens_reasoning(response, chat.render(body)))
+            else:
+                opens, closes = parsers.reasoning_markers(_family(start.reasoning))
+                opened = await asyncio.to_thread(chat.thinking_open, body, opens, closes)
+        except ApiError:
+            return start  # with pictures, say, which the template of the backend knows more about
+        return msgspec.structs.replace(start, opened=opened, decided_by="prompt")
+
+    def start_without_template(self, body: Mapping[str, Any]) -> AnswerStart:
+        """Decide the same by what is known already."""
+        model = body["model"]
+        found = self._settings_for(model)
+        known = self._known.get(self._own_name(model), UNKNOWN)
+        if found.raw:
+            return self._raw_start(body, found, known)
+        if found.rescue:
+            return AnswerStart("rescued", "auto", "auto", opened=False, decided_by="setting")
+        if not found.watches or (known.field and not known.marked):
+            return AnswerStart()
+        opened = not has_grammar(body) and opens_thought(body, known, None)
+        return AnswerStart("raw" if opened else "watched", "auto", opened=opened)
+
+    def _raw_start(self, body: Mapping[str, Any], found: ParserSettings, known: KnownModel) -> AnswerStart:
+        reasoning, tools = (found.reasoning, found.tools) if found.uses_vllm else found.names(self._own_name(body["model"]))
+        if found.watches and known.field and not known.marked:
+            reasoning = "none"
+        start = AnswerStart("raw", reasoning, tools)
+        if has_grammar(body):  # which a server that does not parse applies from the first token on
+            return msgspec.structs.replace(start, opened=False, decided_by="grammar")
+        if found.thinking_open is not None:
+            opened = found.thinking_open and thinking_wish(body) is not False
+            return msgspec.structs.replace(start, opened=opened, decided_by="setting")
+        default = False if found.watches else None
+        prompt_end = self._own_prompt_end or known.prompt_end
+        return msgspec.structs.replace(start, opened=opens_thought(body, known, default), prompt_end=prompt_end)
+
+    def markup(self, body: Mapping[str, Any], start: AnswerStart) -> Markup | LeadingThoughtDetector | None:
+        """Return what reads the answer to a chat request; None where the backend parses it.
+
+        Without tools in the request there is nothing to call: what looks like a call is text then, as it is for vLLM's
+        parsers."""
+        if start.reading == "parsed":
+            return None
+        reasoning = start.reasoning
+        tools = start.tools
+        schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in body.get("tools", ())}
+        new_parser: Any
+        if vllm.is_vllm(reasoning) or vllm.is_vllm(tools):
+            kwargs = body.get("chat_template_kwargs")
+            new_parser = partial(self._vllm[reasoning, tools].parser, schemas=schemas, template_kwargs=kwargs)
+        elif reasoning in template.NAMES or tools in template.NAMES:
+            new_parser = self._template_parser(reasoning, tools, schemas)
+        else:
+            if self._tokenizer is not None:
+                tokens = self._tokenizer.special_tokens
+                reasoning = parsers.fitted(reasoning, tokens)
+                tools = parsers.fitted(tools, tokens)
+            new_parser = partial(
+                parsers.parser,
+                reasoning,
+                tools if schemas else "none",
+                schemas=schemas,
+                marker_ids=self._tokenizer.marker_ids(parsers.markers(reasoning, tools)) if self._tokenizer else None,
+                reopens=start.reopens,
+            )
+        if start.reading == "watched":
+            return LeadingThoughtDetector(
+                parsers.reasoning_markers(reasoning)[0], partial(Markup, new_parser, thinking_open=False)
+            )
+        prompt_opens = None
+        if start.prompt_end is not None and start.decided_by == "model" and reasoning not in OFF:
+            openings = parsers.reasoning_markers(_family(reasoning))[0]
+            prompt_opens = partial(start.prompt_end.opens, openings=openings)
+        return Markup(
+            new_parser,
+            prompt_known=start.decided_by == "prompt",
+            thinking_open=start.opened,
+            prompt_opens=prompt_opens,
+            rescue=start.reading == "rescued",
+        )
+
+    def markup_of(self, body: Mapping[str, Any]) -> MarkupOf:
+        """Return what makes the same of an `AnswerStart` as plain data."""
+        return lambda start: self.markup(body, msgspec.convert(start, AnswerStart))
+
+    def second_readings(self, body: Mapping[str, Any]) -> list[AnswerStart]:
+        """Return how the raw text of a backend that parses by itself may be read as that does, the likely ways first: which
+        one is right, and whether the prompt opens a thought, shows by what the backend has said."""
+        reasoning, tools = parsers.detect(self._own_name(body["model"]), None)
+        families = dict.fromkeys([(reasoning or "auto", tools or "auto"), ("auto", "auto")])
+        found: list[AnswerStart] = []
+        for names in families:
+            for reopens, opened in product((False, True), (True, False)):  # vLLM's parsers know one thought, before the text
+                found.append(AnswerStart("raw", *names, opened=opened, decided_by="setting", reopens=reopens))
+        return found
+
+    def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
+        """Remember what the answer to a chat request has shown of its model. `completed`: the model stopped by itself."""
+        if start.reading == "rescued" or seen == _NOTHING_SEEN:
+            return
+        name = self._own_name(body["model"])
+        known = self._known.get(name, UNKNOWN)
+        news = shown_by(body, known, seen, completed=completed, decided=start.decided_by != "model")
+        if news != UNKNOWN:
+            self._known.learn(name, news)
+
+    def _template_parser(self, reasoning: str, tools: str, schemas: Mapping[str, Any]) -> Any:
+        """Return what makes the parser of the checkpoint's own template. Raise `ValueError` without a tokenizer."""
+        if self._template is None:
+            raise ValueError(NO_TEMPLATE)
+        assert self._tokenizer is not None
+        return partial(
+            template.TemplateParser,
+            self._template,
+            schemas=schemas,
+            reasoning=reasoning not in OFF,
+            tools=bool(schemas) and tools not in OFF,
+            marker_ids=self._tokenizer.marker_ids(self._template.literals),
+        )
+
+    def _settings_for(self, model: str) -> ParserSettings:
+        if not self._some:
+            return self._all
+        for name in dict.fromkeys((model.lower(), self._own_name(model).lower())):
+            for pattern, found in self._some:
+                if fnmatchcase(name, pattern):
+                    return found
+        return self._all
+
+
+def _prompt_end(tokenizer: ModelTokenizer | None) -> PromptEnd | None:
+    """Return how the end of a prompt is read by the gateway's own tokenizer."""
+    if tokenizer is None:
+        return None
+    found = tokenizer.marker_ids(parsers.reasoning_markers("auto")[0])
+    blank = (tokenizer.encode(space).ids for space in ("\n", "\n\n", " "))
+    return PromptEnd(found, frozenset(ids[0] for ids in blank if len(ids) == 1)) if found else None
+
+
+def _family(reasoning: str) -> str:
+    """Return the format whose markers show in prompts; any for a parser of vLLM's, or the template of a checkpoint."""
+    return "auto" if vllm.is_vllm(reasoning) or reasoning in template.NAMES else reasoning
+
+
+@lru_cache(maxsize=64)
+def _has_special_tokens(reasoning: str, tools: str) -> bool:
+    return any(marker.startswith(_SPECIAL) for marker in parsers.markers(reasoning, tools))

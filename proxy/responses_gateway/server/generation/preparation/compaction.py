@@ -1,0 +1,139 @@
+"""Compaction: a history becomes one encrypted item that stands for it.
+
+A request whose input ends with a `compaction_trigger` is answered with such an item. With `context_management` and a
+`compact_threshold` a context of more tokens than that is replaced by a summary before it is answered: the response has the
+`compaction` item first and the answer after it, and what continues the response begins at that item."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
+from responses_gateway.request import ChatRequest
+from responses_gateway.server.generation.preparation.context import Caller, Context, Item
+from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, is_instruction
+from responses_gateway.server.generation.request_log.request_log import RequestLog
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.requests import ResponsesRequest
+
+# Bytes of a token where they cannot be counted: a high estimate for code, so rather late than early.
+_BYTES_PER_TOKEN = 4
+# A question up to this length is kept word for word, in characters.
+_LONGEST_QUESTION = 16_000
+_LAST_WORDS = "\n\nThe last message of the user, word for word:\n\n"
+
+# What a request says about its answer, and not about the summary.
+_ABOUT_THE_ANSWER: dict[str, None] = dict.fromkeys(
+    (
+        "background",
+        "context_management",
+        "conversation",
+        "include",
+        "max_output_tokens",
+        "max_tool_calls",
+        "previous_response_id",
+        "text",
+        "tool_choice",
+        "top_logprobs",
+    )
+)
+
+# Has the backend answer a request that ends with a `compaction_trigger`. Raises `ApiError`.
+Summarise = Callable[[ResponsesRequest, Caller, Context], Awaitable[Translator]]
+# Translates a request; raises `ApiError`.
+Translate = Callable[[ResponsesRequest, Context], ChatRequest]
+
+
+def with_trigger(request: ResponsesRequest) -> ResponsesRequest:
+    """Return the request that asks for a summary of what this one contains."""
+    given = request.input or []
+    items = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
+    return request.model_copy(update={"input": [*items, {"type": "compaction_trigger"}]})
+
+
+async def is_due(
+    threshold: int, context: Context, chat: Mapping[str, Any], encryption: Encryption, tokenizer: ModelTokenizer | None
+) -> bool:
+    """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer. `chat` is the
+    body of the chat request."""
+    if context.request.generate is False or len(context.items) < 2:
+        return False
+    if await _context_tokens(context, chat, tokenizer) <= threshold:
+        return False
+    items = encryption.since_compaction(context.items)
+    said = [item for item in items if not is_instruction(item) and not is_compaction(item)]
+    return len(said) >= 2  # a single message would not get shorter
+
+
+@dataclass(frozen=True, slots=True)
+class AutomaticCompaction:
+    """A compaction that is due. `run` it before the answer is asked for."""
+
+    context: Context
+    caller: Caller
+    encryption: Encryption
+    summarise: Summarise
+    translate: Translate
+
+    async def run(self, log: RequestLog) -> tuple[str, dict[str, Any]]:
+        """Return the JSON of the compaction item, and the body of the chat request that continues from it. `log` is that of
+        the answer, whose client is charged. Raise `ApiError`."""
+        request = self.context.request
+        items = self.context.items
+        results = self.context.results
+        # Without the reservation of the answer, which is charged below, and without a trace of its own.
+        caller = Caller(self.caller.tenant, self.caller.request_id, self.caller.headers)
+        question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
+        try:
+            summary = await self.summarise(question, caller, Context(question, items, results=results))
+        except ApiError as error:
+            error.message = f"The context could not be compacted: {error.message}"
+            raise
+        log.charge(summary)
+        item: Item = msgspec.json.decode(summary.response.output[0])
+        item["encrypted_content"] = self._with_question(item["encrypted_content"], items)
+        answer = request.model_copy(update={"input": []})
+        chat_request = self.translate(answer, Context(answer, [*items, item], results=results))
+        return msgspec.json.encode(item).decode(), chat_request.body
+
+    def _with_question(self, content: str, items: Sequence[Item]) -> str:
+        """Add to the summary what the user said last, since the answer is to that and not to a retelling of it."""
+        found = self.encryption.decrypt("compaction", self.caller.tenant, content, "input")
+        question = _last_question(items)
+        if found is None or not 0 < len(question) <= _LONGEST_QUESTION:
+            return content
+        text = found[1] + _LAST_WORDS + question
+        return self.encryption.encrypt("compaction", self.caller.tenant, self.context.request.model, text)
+
+
+async def _context_tokens(context: Context, chat: Mapping[str, Any], tokenizer: ModelTokenizer | None) -> int:
+    """Return the length of the context: as the tokenizer counts; else as the previous response counted, plus an estimate of the
+    input; else an estimate of all."""
+    if tokenizer is not None:
+        try:
+            return await asyncio.to_thread(tokenizer.count_input, chat)
+        except ApiError:  # pictures, or no template
+            pass
+    if context.history_tokens is not None and context.history and not is_compaction(context.history[-1]):
+        return context.history_tokens + _estimated_tokens(context.input)
+    return _estimated_tokens([chat["messages"], chat.get("tools", [])])
+
+
+def _estimated_tokens(value: Any) -> int:
+    return len(msgspec.json.encode(value)) // _BYTES_PER_TOKEN
+
+
+def _last_question(items: Sequence[Item]) -> str:
+    """Return the text of the last user message."""
+    for item in reversed(items):
+        if item.get("type", "message") == "message" and item.get("role") == "user":
+            content = item.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
+            return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+    return ""

@@ -1,0 +1,238 @@
+"""A request and the store: who asks, what the request builds on (a previous response, a conversation, items), and the record of
+its response."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from responses_gateway.server.generation.request_log.request_log import LimitReservation
+from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable, recent
+from responses_gateway.stream.items.hosted import HOSTED_ITEMS
+from responses_gateway.stream.translator import Translator
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.requests import ResponsesRequest
+
+Item = dict[str, Any]
+
+# The type of an item that asks for something and is no part of the history.
+_COMPACTION_TRIGGER = "compaction_trigger"
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks for a response, without HTTP.
+
+    `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
+    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message."""
+
+    tenant: str
+    request_id: str
+    headers: Mapping[str, str]
+    operation: str | None = None
+    reservation: LimitReservation | None = None
+    over_websocket: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousResponse:
+    """A response that was not stored, and that the next one on the same connection may continue: its id, all items up to it,
+    and what the model got as results of the hosted calls among them."""
+
+    response_id: str
+    items: Sequence[Item]
+    results: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Context:
+    """The history of one request, and its own input as items.
+
+    `history` are the items before the input and `place` is where they end in the store; `references` are stored items by id.
+    `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
+    `results` are the results of hosted calls in all of this as the model got them, by the ids of their items, as far as they
+    were kept.
+    """
+
+    request: ResponsesRequest
+    history: Sequence[Item] = ()
+    _: KW_ONLY
+    place: int = 0
+    conversation: str | None = None
+    references: Mapping[str, Item] = field(default_factory=dict)
+    history_tokens: int | None = None
+    results: Mapping[str, bytes] = field(default_factory=dict)
+    _input: list[Item] | None = None
+
+    @property
+    def input(self) -> list[Item]:
+        """The input as items to be stored, with references replaced by what they refer to. Computed once."""
+        if self._input is None:
+            self._input = _input_items(self.request, self.references)
+        return self._input
+
+    @property
+    def items(self) -> list[Item]:
+        """The history and the input."""
+        return [*self.history, *self.input]
+
+
+async def find_context(store: Store | None, tenant: str, request: ResponsesRequest, most_result_bytes: int) -> Context:
+    """Look up what the request names, and at most so many bytes of the results of earlier hosted calls. Raise `ApiError` for
+    what does not exist, or belongs to another tenant."""
+    if store is None:
+        return Context(request)
+    place = 0
+    conversation = None
+    tokens = None
+    if request.previous_response_id is not None:
+        if request.conversation is not None:
+            message = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'."
+            raise invalid_request(message, "previous_response_id", "mutually_exclusive_parameters")
+        previous = await _previous_response(store, tenant, request.previous_response_id)
+        place = previous.end
+        if request.context_management:
+            tokens = (msgspec.json.decode(previous.json).get("usage") or {}).get("total_tokens")
+    elif request.conversation is not None:
+        conversation = conversation_id(request)
+        found = await store.conversation(tenant, conversation)
+        if found is None:
+            message = f"Conversation with id '{conversation[:100]}' not found."
+            raise ApiError(404, message, param="conversation", code="conversation_not_found")
+        place = found.end
+    items = request.input if isinstance(request.input, list) else []
+    wanted = [item["id"] for item in items if _is_reference(item)]
+    history = await store.history(place) if place else ()
+    references = await store.items(tenant, wanted) if wanted else {}
+    context = Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
+    with_results = [item["id"] for item in (*history, *context.input) if _has_result(item)]
+    if with_results and most_result_bytes:
+        context.results = await store.results(tenant, with_results, most_result_bytes)
+    return context
+
+
+def continue_previous(request: ResponsesRequest, previous: PreviousResponse, most_result_bytes: int) -> Context:
+    """Return what a request builds on that continues the last response of its connection."""
+    results = previous.results
+    kept = recent({item_id: len(result) for item_id, result in results.items()}, most_result_bytes)
+    return Context(request, previous.items, results={item_id: results[item_id] for item_id in kept})
+
+
+def _has_result(item: object) -> bool:
+    """Tell whether something is the item of a hosted call, which may have a result that is kept beside it."""
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+        return False
+    kind = item.get("type")
+    return isinstance(kind, str) and kind in HOSTED_ITEMS
+
+
+def conversation_id(request: ResponsesRequest) -> str:
+    """Return the id in `conversation`, which is a string or an object. Raise `ApiError` 400."""
+    given = request.conversation
+    found = given.get("id") if isinstance(given, dict) else given
+    if not isinstance(found, str) or not found:
+        raise invalid_request("Invalid type for 'conversation.id': a string is expected.", "conversation.id", "invalid_type")
+    return found
+
+
+async def _previous_response(store: Store, tenant: str, response_id: str) -> Stored:
+    found = await store.response(tenant, response_id)
+    if found is None:
+        message = f"Previous response with id '{response_id[:100]}' not found."
+        raise invalid_request(message, "previous_response_id", "previous_response_not_found")
+    if found.active:
+        message = f"Previous response with id '{response_id[:100]}' has not ended yet."
+        raise invalid_request(message, "previous_response_id", "previous_response_not_ready")
+    return found
+
+
+def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> list[Item]:
+    given = request.input
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+    objects = [item for item in given if isinstance(item, dict)]  # others are refused by the translation
+    present = {item["id"] for item in objects if isinstance(item.get("id"), str) and not _is_reference(item)}
+    items: list[Item] = []
+    for entry in objects:
+        item: Item | None = entry
+        if _is_reference(entry):
+            if entry["id"] in present:
+                continue
+            item = references.get(entry["id"])
+        if item is not None and item.get("type") != _COMPACTION_TRIGGER:
+            items.append(item)
+    return items
+
+
+def _is_reference(item: object) -> bool:
+    """Tell a reference as the translation does: it may come without a type."""
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+        return False
+    kind = item.get("type")
+    return kind == "item_reference" or (kind is None and "role" not in item and "content" not in item)
+
+
+def new_record(response_id: str, context: Context, tenant: str) -> ResponseRecord:
+    """Return what is known before the response begins; `started_record` and `final_record` add the rest."""
+    # A history that is not in the store came over this connection.
+    came_along = context.history and not context.place
+    background = bool(context.request.background)
+    return ResponseRecord(
+        id=response_id,
+        tenant=tenant,
+        created_at=time.time(),
+        status="queued",
+        head="",
+        tail="",
+        context=context.place,
+        history=context.history,
+        input=context.items if came_along else context.input,
+        conversation=context.conversation,
+        background=background,
+        detached=background,
+    )
+
+
+def started_record(record: ResponseRecord, translator: Translator) -> ResponseRecord:
+    """Return the record of a response that has only begun, from its first snapshot."""
+    response = translator.response
+    head, tail = response.first_text_around_output()
+    return replace(record, status=translator.status, head=head, tail=tail, repeated=response.long_texts)
+
+
+def final_record(
+    record: ResponseRecord, translator: Translator, results: Mapping[str, bytes], *, cancelled: bool = False
+) -> ResponseRecord:
+    """Return the record of the response as it was streamed: the very text of its items, and what stands around them; `results`
+    are kept with the items. No event has the status `cancelled`, so a cancelled response is stored with a status that differs
+    from its stream's."""
+    status = "cancelled" if cancelled else translator.status
+    response = translator.response
+    head, tail = response.text_around_output(status=status)
+    return replace(
+        record,
+        status=status,
+        head=head,
+        tail=tail,
+        repeated=response.long_texts,
+        output=response.output,
+        results=results,
+    )
+
+
+async def save(store: Store, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> bool:
+    """Store the response that was streamed, before the client learns that it is stored. Return False if that failed: the log
+    says why, and the client gets its terminal event all the same."""
+    try:
+        await store.save(final_record(record, translator, results))
+    except Exception as error:  # nothing may keep the terminal event from the client
+        defect = None if isinstance(error, StoreUnavailable) else error
+        logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))
+        return False
+    return True

@@ -1,0 +1,143 @@
+"""Encrypted content: compacted histories and reasoning, which a client keeps for us and cannot read.
+
+Encrypted with AES-256-GCM, bound to the kind of content and to the tenant it was made for. An encrypted text names the key it
+was made with: one of another server is passed over like any foreign content, one of ours that was changed is refused."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import zlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from responses_gateway.wire.errors import ApiError, invalid_request
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+Kind = Literal["compaction", "reasoning"]
+Item = dict[str, Any]
+
+_MARK = "rp1."
+_NONCE = 12
+# Largest text that is decrypted, in bytes: what was encrypted was an answer of a model.
+_LIMIT = 64 * 1024 * 1024
+
+_COMPACTED = (
+    "The conversation up to here was replaced by this summary of it. Build on the work that was done and do not repeat it.\n\n"
+)
+# A tuple, since a client may give anything as a type, even something that has no hash.
+_COMPACTIONS = ("compaction", "compaction_summary", "context_compaction")
+_ENCRYPTED = (*_COMPACTIONS, "reasoning")
+
+# The user message that takes the place of a `compaction_trigger`.
+COMPACTION_PROMPT = (
+    "The conversation is about to be replaced by a summary, which is all that will be left of it. Write this handoff summary "
+    "now, for a model that takes over the work: what the user wants, in their own words where they matter; what was done and "
+    "found so far, with file names, commands, identifiers and numbers; decisions and the reasons for them; what is left to do "
+    "and what comes next. Write the summary alone, and call no tools."
+)
+
+
+class Encryption:
+    """Encrypts and decrypts for one gateway, and for all that share its key."""
+
+    def __init__(self, key: bytes) -> None:
+        """`key`: any secret; 32 random bytes are best."""
+        self._key = hashlib.sha256(b"responses-gateway seal\0" + key).digest()
+        self._mark = f"{_MARK}{hashlib.sha256(self._key).hexdigest()[:12]}."
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        """The cipher: its library takes 7 MB, and many gateways never encrypt anything."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+        return AESGCM(self._key)
+
+    def encrypt(self, kind: Kind, tenant: str, model: str, text: str) -> str:
+        """Return the encrypted text, which remembers the model that wrote it."""
+        payload = zlib.compress(msgspec.json.encode([model, text.encode("utf-8", "replace").decode()]))
+        nonce = secrets.token_bytes(_NONCE)
+        encrypted = nonce + self._cipher.encrypt(nonce, payload, _bound_to(kind, tenant))
+        return self._mark + base64.urlsafe_b64encode(encrypted).decode()
+
+    def decrypt(self, kind: Kind, tenant: str, content: str, param: str) -> tuple[str, str] | None:
+        """Return model and text; None if it was not encrypted with this key. Raise `ApiError` 400 if it was changed since, or
+        belongs to another tenant."""
+        if not content.startswith(self._mark):
+            return None
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415  (as above)
+
+        try:
+            data = base64.b64decode(content[len(self._mark) :], altchars=b"-_", validate=True)
+            if self._mark + base64.urlsafe_b64encode(data).decode() != content:  # spare bits of the last character were changed
+                raise _changed_since(param)
+            payload = self._cipher.decrypt(data[:_NONCE], data[_NONCE:], _bound_to(kind, tenant))
+            model, text = msgspec.json.decode(zlib.decompressobj().decompress(payload, _LIMIT), type=tuple[str, str])
+        except (InvalidTag, ValueError, zlib.error):
+            raise _changed_since(param) from None
+        return model, text
+
+    def decrypt_items(self, items: list[Any], tenant: str, model: str, path: str) -> list[Any]:
+        """Return the items as the model is to read them: summaries as messages, encrypted reasoning as text if this model
+        wrote it. Others stay as they are. Raise `ApiError` 400."""
+        return [self._decrypted(item, tenant, model, f"{path}[{index}]") for index, item in enumerate(items)]
+
+    def since_compaction(self, items: list[Any]) -> list[Any]:
+        """Return a history without what its last compaction has replaced."""
+        replaced = self.replaced(items)
+        return [item for index, item in enumerate(items) if index not in replaced]
+
+    def replaced(self, items: Sequence[Any]) -> frozenset[int]:
+        """Return the positions of what the last compaction replaces: all items before it, except system and developer messages.
+        One that was encrypted elsewhere cannot be read here, and replaces nothing."""
+        last = max((index for index, item in enumerate(items) if self._is_ours(item)), default=0)
+        return frozenset(index for index in range(last) if not is_instruction(items[index]))
+
+    def _is_ours(self, item: Any) -> bool:
+        content = item.get("encrypted_content") if is_compaction(item) else None
+        return isinstance(content, str) and content.startswith(self._mark)
+
+    def _decrypted(self, item: Any, tenant: str, model: str, path: str) -> Any:
+        content = item.get("encrypted_content") if isinstance(item, dict) else None
+        if content is None or item.get("type") not in _ENCRYPTED:
+            return item
+        kind = item["type"]
+        param = f"{path}.encrypted_content"
+        if not isinstance(content, str):
+            raise invalid_request(f"Invalid type for '{param}': a string is expected.", param, "invalid_type")
+        if kind in _COMPACTIONS:
+            found = self.decrypt("compaction", tenant, content, param)
+            return item if found is None else _message(_COMPACTED + found[1])
+        found = self.decrypt("reasoning", tenant, content, param)  # verified even where the text is given too
+        if found is not None and found[0] == model and not item.get("content"):
+            return {**item, "content": [{"type": "reasoning_text", "text": found[1]}]}
+        return item
+
+
+def is_compaction(item: Any) -> bool:
+    """Tell whether something is an item that replaces all that came before it."""
+    return isinstance(item, dict) and item.get("type") in _COMPACTIONS
+
+
+def is_instruction(item: Any) -> bool:
+    """Tell whether something is a system or developer message."""
+    return isinstance(item, dict) and item.get("type", "message") == "message" and item.get("role") in ("system", "developer")
+
+
+def _bound_to(kind: Kind, tenant: str) -> bytes:
+    return f"{kind}\0{tenant}".encode()
+
+
+def _message(text: str) -> Item:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
+def _changed_since(param: str) -> ApiError:
+    message = "The encrypted content could not be verified: it was changed, or made for another API key."
+    return invalid_request(message, param, "invalid_encrypted_content")

@@ -1,0 +1,65 @@
+"""The settings in force, which may change while the gateway runs. A request takes one value of them at its first line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from responses_gateway.request import Policy
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.server.generation.preparation.encrypted_content import COMPACTION_PROMPT
+from responses_gateway.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The settings, and what was made of them for translating requests and answers."""
+
+    settings: Settings
+    parsers: ParserChoice
+
+    @property
+    def identifies_backends(self) -> bool:
+        """It matters whether a backend can send the ids of its tokens."""
+        return self.settings.token_ids == "auto" and self.parsers.any_raw
+
+
+class LiveSettings:
+    """Holds the current value. Only settings of translation and parsers take effect; the rest stays as at the start."""
+
+    def __init__(self, settings: Settings, parsers: ParserChoice, identify_backends: Callable[[], None]) -> None:
+        """`identify_backends` is called when it begins to matter what a backend is."""
+        self.current = InForce(settings, parsers)
+        self._identify_backends = identify_backends
+
+    def use(self, settings: Settings) -> None:
+        """Take other settings for the requests that come from now on."""
+        parsers = self.current.parsers.changed(settings, translation_policy(settings))
+        self.current = InForce(settings, parsers)
+        if self.current.identifies_backends:
+            self._identify_backends()
+
+
+def translation_policy(settings: Settings) -> Policy:
+    """Return how requests are translated under these settings."""
+    return Policy(
+        system_messages=settings.system_messages,
+        late_developer=settings.late_developer,
+        user_messages=settings.user_messages,
+        reasoning_field=settings.reasoning_field,
+        reasoning_effort=settings.reasoning_effort,
+        max_tokens_field=settings.max_tokens_field,
+        named_tool_choice=settings.named_tool_choice,
+        forward=frozenset(settings.forward),
+        service_tier_priorities=settings.service_tier_priorities,
+        forward_unknown=settings.forward_unknown,
+        url_inputs=settings.url_inputs,
+        max_input_items=settings.max_input_items,
+        max_tools=settings.max_tools,
+        custom_tool_grammar=settings.custom_tool_grammar,
+        strict=settings.strict,
+        compaction_trigger_prompt=COMPACTION_PROMPT,
+        compacts_context=True,
+        encrypts_reasoning=True,
+        stores_responses=settings.store != "none",
+    )

@@ -1,0 +1,73 @@
+"""What comes before the model's first turn: a summary of a context that is too long, the tools of MCP servers, and calls that
+the client has approved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from responses_gateway.server.generation.hosted_tools.turns import HostedTurns
+from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction
+from responses_gateway.server.generation.request_log.request_log import RequestLog
+from responses_gateway.server.generation.upstream.chat_call import ChatCall
+from responses_gateway.server.recording.recording import Recording
+from responses_gateway.stream.translator import Translator
+
+
+class Prelude:
+    """`run` it before a backend is asked, and `take` its events once the response is started."""
+
+    __slots__ = ("_compaction", "_events", "_hosted", "_log", "_recording", "_translator")
+
+    def __init__(
+        self,
+        translator: Translator,
+        compaction: AutomaticCompaction | None,
+        hosted: HostedTurns | None,
+        log: RequestLog,
+        recording: Recording,
+    ) -> None:
+        self._translator = translator
+        self._compaction = compaction
+        self._hosted = hosted
+        self._log = log
+        self._recording = recording
+        # Make the events that are due.
+        self._events: list[Callable[[], bytes]] = []
+        if hosted is not None:
+            self._events += [partial(translator.list_tools, listing) for listing in hosted.listings]
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has to be done that changes the chat request."""
+        return self._compaction is not None or (self._hosted is not None and bool(self._hosted.approved))
+
+    async def compact(self, call: ChatCall) -> ChatCall:
+        """Summarise a context that is too long; return the chat request that continues from the summary."""
+        compaction = self._compaction
+        if compaction is None:
+            return call
+        self._log.facts.phase = "backend"
+        item, body = await compaction.run(self._log)
+        self._compaction = None
+        self._events.insert(0, partial(self._translator.insert, "compaction", item))
+        call = call.with_body(body)
+        self._recording.compacted(call.data)
+        return call
+
+    async def run_approved(self, call: ChatCall) -> ChatCall:
+        """Run the calls that the client has approved; return the chat request with their results."""
+        hosted = self._hosted
+        if hosted is None or not hosted.approved:
+            return call
+        calls, body = await hosted.run_approved(call.body, self._translator.options.tools)
+        self._events += [partial(self._translator.approved_call, done) for done in calls]
+        hosted.approved = ()
+        return call.with_body(body)
+
+    def take(self) -> list[Callable[[], bytes]]:
+        """Return what makes the events that are due, in order."""
+        events = self._events
+        if events:
+            self._events = []
+        return events

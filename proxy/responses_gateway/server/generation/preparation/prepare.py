@@ -1,0 +1,412 @@
+"""From a Responses request to all that is needed to ask a backend and to read its answer: `Preparation.prepare`."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.served_models import Route
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
+from responses_gateway.request import ChatRequest, Loss, Policy, translate
+from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
+from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
+from responses_gateway.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
+from responses_gateway.server.generation.parser_choice.choice import AnswerStart
+from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
+from responses_gateway.server.generation.preparation.context import (
+    Caller,
+    Context,
+    PreviousResponse,
+    continue_previous,
+    find_context,
+    new_record,
+)
+from responses_gateway.server.generation.preparation.encrypted_content import Encryption
+from responses_gateway.server.generation.preparation.journal import Journal, ResponseStart, ResumedResponse, digest
+from responses_gateway.server.generation.preparation.live_settings import InForce
+from responses_gateway.server.generation.upstream.chat_call import ChatCall
+from responses_gateway.server.generation.upstream.continuation_request import Obstacle, longest_stop, why_not_continuable
+from responses_gateway.server.recording.recording import NO_RECORDING, Recording
+from responses_gateway.settings import Settings
+from responses_gateway.state import ResponseRecord, Store
+from responses_gateway.stream.items.hosted import HostedOptions
+from responses_gateway.stream.options import Client, SealText, StreamOptions, recognise
+from responses_gateway.stream.tape import Tape
+from responses_gateway.telemetry.tracing import trace_headers
+from responses_gateway.wire.hosted import decode_result
+from responses_gateway.wire.requests import ResponsesRequest
+
+# Headers of a client's request that a gateway needs which takes the response over.
+_KEPT_HEADERS = ("originator", "User-Agent")
+
+
+class RequestScope(NamedTuple):
+    """What holds for one request: who asks, the settings in force, and its recording. `resumed`: the response has begun in
+    another gateway."""
+
+    caller: Caller
+    in_force: InForce
+    recording: Recording
+    resumed: ResumedResponse | None = None
+
+
+class Continuable(NamedTuple):
+    """Whether another backend may continue the answer: `attempts` times, unless there is an `obstacle`. `journal`: another
+    gateway may take it over, too."""
+
+    attempts: int = 0
+    obstacle: Obstacle | None = None
+    journal: Journal | None = None
+
+    @property
+    def now(self) -> bool:
+        """Nothing is in the way."""
+        return self.attempts > 0 and self.obstacle is None
+
+
+NOT_CONTINUABLE = Continuable()
+
+
+class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
+    """A request that is ready to be sent.
+
+    `call` asks the backend. `options` are those of the translator of its answer, which begins as `start` tells. `record` is to
+    be stored; None: nothing is. `hosted` runs the tools that the gateway runs itself. `compaction` comes before the answer."""
+
+    caller: Caller
+    context: Context
+    call: ChatCall
+    options: StreamOptions
+    start: AnswerStart
+    losses: Sequence[Loss]
+    record: ResponseRecord | None
+    hosted: HostedTurns | None
+    compaction: AutomaticCompaction | None
+    continuable: Continuable
+    tape: Tape | None  # of a response that is recorded, or that another gateway may take over
+
+    def beginning(self, created: float) -> bytes | None:
+        """Return what another gateway needs to begin the response again; None if none may take it over. `created` is the Unix
+        time of the response in seconds."""
+        if self.continuable.journal is None:
+            return None
+        caller = self.caller
+        headers = {name: caller.headers[name] for name in _KEPT_HEADERS if name in caller.headers}
+        try:
+            request = self.context.request.model_dump_json(exclude_unset=True).encode()
+        except ValueError:  # half a surrogate pair
+            return None
+        chat = digest(self.call.data)
+        return msgspec.msgpack.encode(ResponseStart(request, caller.request_id, headers, created, self.start, chat))
+
+    def begins_like(self, beginning: ResponseStart) -> bool:
+        """Tell whether the backend is asked what it was asked before."""
+        return digest(self.call.data) == beginning.chat
+
+
+class Translation(msgspec.Struct, frozen=True, eq=False):
+    """How a request becomes a chat request. `served_as` is the backend's name of the model, `hosted` are the tools that the
+    gateway runs itself, and `token_ids` asks the backend for the ids of its tokens."""
+
+    policy: Policy
+    encryption: Encryption
+    tenant: str
+    served_as: str
+    hosted: HostedTools
+    token_ids: bool
+
+    def translate(self, request: ResponsesRequest, context: Context, recording: Recording = NO_RECORDING) -> ChatRequest:
+        """Return the chat request for a request and what it builds on, with our own encrypted content decrypted. Raise
+        `ApiError` 400."""
+        encryption = self.encryption
+        given = request.input
+        replaced: frozenset[int] = frozenset()
+        history = list(context.history)
+        if history:
+            history = encryption.decrypt_items(encryption.since_compaction(history), self.tenant, request.model, "history")
+        if isinstance(given, list):
+            items = encryption.decrypt_items(given, self.tenant, request.model, "input")
+            request = request.model_copy(update={"input": items})
+            if request.context_management:  # clients need not leave out what was compacted
+                replaced = encryption.replaced(given)
+        references = context.references
+        recording.found(
+            request,
+            self.policy,
+            self.served_as,
+            given=given,
+            history=history,
+            references=references,
+            replaced=replaced,
+            hosted=self.hosted,
+            results=context.results,
+        )
+        results = {item_id: decode_result(result) for item_id, result in context.results.items()}
+        chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
+        if self.token_ids:
+            chat_request.body["return_token_ids"] = True
+        return chat_request
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Prepares requests, with the parts that all of them share."""
+
+    pool: Pool
+    store: Store | None
+    encryption: Encryption
+    tokenizer: ModelTokenizer | None
+    toolbox: Toolbox | None = None
+
+    async def prepare(
+        self,
+        request: ResponsesRequest,
+        scope: RequestScope,
+        summarise: Summarise,
+        previous: PreviousResponse | None = None,
+        context: Context | None = None,
+    ) -> PreparedRequest:
+        """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
+        same connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
+        `StoreUnavailable`."""
+        caller, in_force, recording, resumed = scope
+        settings = in_force.settings
+        parsers = in_force.parsers
+        policy = parsers.policy(request.model)
+        if previous is not None and previous.response_id == request.previous_response_id:
+            policy = replace(policy, stores_responses=True)  # what is continued is here
+            if self.store is None:
+                request = request.model_copy(update={"store": False})
+            context = continue_previous(request, previous, settings.hosted_history_bytes)
+        elif context is None:
+            context = await find_context(self.store, caller.tenant, request, settings.hosted_history_bytes)
+        opened = await self._open_tools(request, context, caller.tenant)
+        translation = self._translation(request.model, policy, in_force, caller.tenant, opened)
+        chat_request = translation.translate(request, context, recording)
+        continuable = self._continuable(request, chat_request, scope)
+        if continuable.now:
+            chat_request.body["return_token_ids"] = True
+        start = resumed.beginning.start if resumed is not None else await parsers.start(chat_request.body)
+        stored = self.store is not None and request.store is not False
+        # The next turn of a response with hosted tools has the same beginning, and so has the answer behind a summary.
+        followed = stored or caller.over_websocket or chat_request.compacting or opened is not None
+        route = self._route(request, context, followed=followed)
+        headers = backend_headers(settings, caller.headers, caller.request_id)
+        call = ChatCall(chat_request.body, msgspec.json.encode(chat_request.body), headers, route)
+        tape = None
+        if recording.note is not None or continuable.journal is not None or resumed is not None:
+            tape = Tape(time.time, resumed.beginning.created if resumed is not None else None)
+        options = self._options(context, chat_request, scope, start, continuable, tape)
+        losses = chat_request.losses
+        if opened is not None:
+            losses = [*losses, *opened.reported_losses(strict=policy.strict)]
+        hosted = None
+        if opened is not None and not chat_request.compacting:
+            listings = opened.new_listings(context.items)
+            hosted = HostedTurns(opened.run, parsers, policy, listings, chat_request.approved, chat_request.max_calls)
+        record = new_record(options.response_id, context, caller.tenant) if stored else None
+        compaction = None
+        if chat_request.compact_threshold is not None and await is_due(
+            chat_request.compact_threshold, context, chat_request.body, self.encryption, self.tokenizer
+        ):
+            translation = msgspec.structs.replace(translation, token_ids=translation.token_ids or continuable.now)
+            compaction = AutomaticCompaction(context, caller, self.encryption, summarise, translation.translate)
+            continuable = continuable._replace(journal=None)
+        return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable, tape)
+
+    async def translate(self, request: ResponsesRequest, tenant: str, in_force: InForce) -> ChatRequest:
+        """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
+        context = await find_context(self.store, tenant, request, in_force.settings.hosted_history_bytes)
+        opened = await self._open_tools(request, context, tenant)
+        policy = in_force.parsers.policy(request.model)
+        return self._translation(request.model, policy, in_force, tenant, opened).translate(request, context)
+
+    async def _open_tools(self, request: ResponsesRequest, context: Context, tenant: str) -> OpenedTools | None:
+        """Return the hosted tools of a request; None if it declares none that are turned on. Raise `ApiError` 400."""
+        if not request.tools or self.toolbox is None:
+            return None
+        return await self.toolbox.open(request, context.items, context.results, tenant)
+
+    def asks_for_token_ids(self, model: str, in_force: InForce) -> bool:
+        """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
+        wanted = in_force.settings.token_ids
+        if wanted == "auto":
+            return in_force.parsers.raw(model) and self.pool.members.all_vllm(model)
+        return wanted == "on"
+
+    def _translation(
+        self, model: str, policy: Policy, in_force: InForce, tenant: str, opened: OpenedTools | None
+    ) -> Translation:
+        hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
+        served_as = self.pool.members.own_name(model)
+        return Translation(policy, self.encryption, tenant, served_as, hosted, self.asks_for_token_ids(model, in_force))
+
+    def _continuable(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> Continuable:
+        """Find out whether the answer may be continued; then the ids of its tokens are needed."""
+        outlives = self._outlives_its_gateway(request, chat_request, scope)
+        attempts = self.pool.continuations(request.model, alone=outlives)
+        if not attempts:
+            return NOT_CONTINUABLE
+        if scope.in_force.settings.token_ids == "off":
+            return Continuable(attempts, "no_ids")
+        obstacle = why_not_continuable(chat_request.body)
+        return Continuable(attempts, obstacle, Journal() if outlives and obstacle is None else None)
+
+    def _outlives_its_gateway(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> bool:
+        """Tell whether another gateway could read what this one stores of the response while it runs. A client's own key for
+        the backend is not stored."""
+        caller = scope.caller
+        settings = scope.in_force.settings
+        if not request.background and not (request.stream and settings.on_disconnect == "continue"):
+            return False
+        if self.store is None or settings.store == "memory" or request.store is False or caller.over_websocket:
+            return False
+        if forwards_client_key(settings) and "Authorization" in caller.headers:
+            return False
+        return not chat_request.compacting and not any(target.hosted for target in chat_request.tools.values())
+
+    def _options(
+        self,
+        context: Context,
+        chat_request: ChatRequest,
+        scope: RequestScope,
+        start: AnswerStart,
+        continuable: Continuable,
+        tape: Tape | None,
+    ) -> StreamOptions:
+        """Return the options of the translator of the answer; its tape has the texts that it seals."""
+        caller, in_force, _, resumed = scope
+        request = context.request
+        encrypt = self.encryption.encrypt
+        sealing: Callable[[SealText], SealText] = (lambda seal: seal) if tape is None else tape.sealing
+        more: dict[str, Any] = {}
+        if self.tokenizer is not None:
+            more["encode"] = self.tokenizer.encode
+            more["decode"] = self.tokenizer.decode
+        if continuable.attempts:
+            more["continuable"] = continuable.now
+            more["holds_text"] = longest_stop(chat_request.body) > 0
+        if caller.over_websocket:
+            more["stream_id"] = request.stream_id
+        client = client_of(in_force.settings, caller.headers)
+        response_id = resumed.response_id if resumed is not None else _new_response_id()
+        options = stream_options(in_force, request, chat_request, client, response_id, start, **more)
+        if chat_request.encrypted_reasoning:
+            seal = sealing(partial(encrypt, "reasoning", caller.tenant, request.model))
+            options = msgspec.structs.replace(options, seal=seal)
+        if chat_request.compacting:
+            compaction = sealing(partial(encrypt, "compaction", caller.tenant, request.model))
+            options = msgspec.structs.replace(options, compaction=compaction)
+        return options
+
+    def _route(self, request: ResponsesRequest, context: Context, *, followed: bool) -> Route:
+        if not self.pool.chooses:  # then nothing needs to be looked at
+            return Route(request.model)
+        return Route(request.model, affinity_key(request, context, continuable=followed))
+
+
+def _new_response_id() -> str:
+    """Return an id that begins with the time, as those of `state.records.new_id` do, for the same reason."""
+    return f"resp_{int(time.time()):08x}{secrets.token_hex(12)}"
+
+
+def stream_options(
+    in_force: InForce,
+    request: ResponsesRequest,
+    chat_request: ChatRequest,
+    client: Client,
+    response_id: str,
+    start: AnswerStart,
+    **more: Any,
+) -> StreamOptions:
+    """Return the options of the translator of the answer; `more` are further ones. `start` tells how the answer is
+    read."""
+    settings = in_force.settings
+    return StreamOptions(
+        response_id=response_id,
+        model=request.model,
+        echo=chat_request.echo,
+        tools=chat_request.tools,
+        grammars=chat_request.grammars,
+        judged=settings.repair_custom_tools == "once",
+        allowed=chat_request.allowed,
+        allowed_later=chat_request.allowed_later,
+        max_calls=chat_request.max_calls,
+        parallel_calls=chat_request.parallel_calls,
+        call_ids=chat_request.call_ids,
+        summary=settings.reasoning_summary == "always" or (chat_request.summary and settings.reasoning_summary == "mirror"),
+        logprobs=chat_request.logprobs,
+        reasoning_event=reasoning_event(settings),
+        client=client,
+        hosted=hosted_options(request, chat_request),
+        markup=in_force.parsers.markup(chat_request.body, start),
+        **more,
+    )
+
+
+def hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> HostedOptions | None:
+    """Return what the items of hosted tools depend on; None for a request without such tools, and without results of earlier
+    ones that may be cited."""
+    if not chat_request.sources and not any(target.hosted for target in chat_request.tools.values()):
+        return None
+    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", tuple(chat_request.sources))
+
+
+def reasoning_event(settings: Settings) -> str:
+    """Return the name of the reasoning events, without `.delta` and `.done`."""
+    return "response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text"
+
+
+def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:
+    """Recognise the client behind a request; the settings take precedence over the table of clients."""
+    client = recognise(headers)
+    if settings.cut_calls != "auto":
+        client = client._replace(runs_cut_calls=settings.cut_calls == "omit")
+    if settings.refusal != "auto":
+        client = client._replace(drops_refusals=settings.refusal == "text")
+    return client
+
+
+def forwards_client_key(settings: Settings) -> bool:
+    """Tell whether a client's own `Authorization` is sent to the backend: never if it is a key for the gateway."""
+    return settings.forward_authorization and not settings.api_keys
+
+
+def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:
+    """Return the headers for the backend: the id of the request, and of the client's its key and its trace."""
+    sent = {"X-Request-Id": request_id}
+    if "traceparent" in headers:
+        sent.update(trace_headers(headers))
+    authorization = headers.get("Authorization")
+    if authorization is not None and forwards_client_key(settings):
+        sent["Authorization"] = authorization
+    return sent
+
+
+def affinity_key(request: ResponsesRequest, context: Context, *, continuable: bool) -> str:
+    """Return what requests with the same beginning share: the client's own key, or the conversation, or how the chain of
+    responses begins. Empty where no other request will build on this one (not `continuable`).
+
+    All responses of a chain share its first item, and so does the first one, which does not know yet that others will come."""
+    if request.prompt_cache_key:
+        return f"key:{request.prompt_cache_key}"
+    if context.conversation is not None:
+        return f"conversation:{context.conversation}"
+    if not continuable and request.previous_response_id is None:
+        return ""
+    items = context.history or context.input
+    return f"chain:{_digest(items[0])}" if items else ""
+
+
+def _digest(item: Mapping[str, Any]) -> str:
+    """Hash what was said, without what is added on the way into the store (an id, a status)."""
+    said = item.get("content") or item.get("output") or item.get("id")
+    return blake2b(msgspec.json.encode(said), digest_size=16).hexdigest()

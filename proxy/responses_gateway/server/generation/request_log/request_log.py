@@ -1,0 +1,474 @@
+"""What the metrics, the log line and the trace of one request will say."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Literal, Protocol
+
+from yarl import URL
+
+from responses_gateway.hosted.interface import HostedLoss, MadeCall
+from responses_gateway.request import Loss
+from responses_gateway.server.generation.request_log.facts import RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
+from responses_gateway.server.generation.request_log.sampling import StreamSample
+from responses_gateway.settings import Settings
+from responses_gateway.stream.translator import Translator
+from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
+from responses_gateway.telemetry.tracing import Trace
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.errors import ApiError
+
+# Characters of what a client calls itself.
+_LONGEST_NAME = 80
+# Logged in place of a backend's own words.
+_UNQUOTED = "The backend reported an error; log_backend_errors shows its message here."
+# Of the requests of this process.
+_NUMBERS = count(1)
+
+
+class LimitReservation(Protocol):
+    """What a request holds of its client's limits, until it ends."""
+
+    # The name of the client's key, if it came with one.
+    key: str | None
+    # Set by whoever ends the reservation with the response, which may outlive its HTTP exchange.
+    kept: bool
+
+    def charge(self, tokens: int) -> None:
+        """Count tokens that the request has used before its end."""
+
+    def end(self, tokens: int = 0) -> None:
+        """End the request, which has used so many tokens. Only the first call counts."""
+
+
+class RequestLog:
+    """Notes what is known of a request while it runs, and reports to metrics, log, trace and window when it ends."""
+
+    __slots__ = (
+        "_for_compaction", "_history", "_logs_line", "_metrics", "_reservation", "_sample", "_trace", "facts", "times",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        facts: RequestFacts,
+        metrics: Metrics,
+        settings: Settings,
+        *,
+        reservation: LimitReservation | None,
+        trace: Trace | None,
+        history: RecentRequests | None,
+        for_compaction: bool,
+    ) -> None:
+        """`reservation` and `trace` end with the log. `history` gets a summary at the end. `for_compaction`: the response is
+        needed to make another one, which reports the losses; it is never checked against the rules of a Responses stream."""
+        self.facts = facts
+        self.times = facts.times
+        self._metrics = metrics
+        self._logs_line = settings.access_log
+        self._reservation = reservation
+        self._trace = trace
+        self._history = history
+        self._for_compaction = for_compaction
+        self._sample: StreamSample | None = None
+        if not for_compaction and random.random() < settings.invariant_sampling:
+            self._sample = StreamSample()
+        if reservation is not None:
+            reservation.kept = True
+        metrics.count(metrics.in_flight)
+
+    def understood(self, model: str, *, streamed: bool) -> None:
+        """Note what was asked for."""
+        self.facts.model = model
+        self.facts.streamed = streamed
+
+    def calling(self, backend: str, url: URL, headers: Mapping[str, str], now: float) -> Mapping[str, str]:
+        """Note that a backend is about to be asked; the last one counts. Return the headers to send."""
+        self.facts.backend = backend
+        self.facts.backend_called = now
+        return headers if self._trace is None else {**headers, **self._trace.call(url.authority.rpartition("@")[2], now)}
+
+    def continued(self, cause: str, failed: str, backend: str, kept: int, now: float) -> None:
+        """Note that another backend continues an answer that broke off, of which it got so many tokens."""
+        self.facts.continued += 1
+        self._metrics.count(self._metrics.continuations, "continued", cause)
+        fields: dict[str, str | int] = {"cause": cause, "failed": failed, "backend": backend, "tokens": kept}
+        if self._trace is not None:
+            self._trace.event("continued", fields, now)
+        fields["request_id"] = self.facts.request_id
+        logs.logger().info("answer continued at another backend", extra=logs.fields(**fields))
+
+    def continuation_failed(self, backend: str, reason: str) -> None:
+        """Note that a backend did not continue an answer that broke off; the name is empty if none could be asked."""
+        fields = logs.fields(request_id=self.facts.request_id, backend=backend or None, reason=reason)
+        logs.logger().warning("continuation failed", extra=fields)
+
+    def not_continued(self, cause: str, reason: str, *, possible: bool) -> None:
+        """Note that an answer broke off, and why no other backend continued it."""
+        self.facts.not_continued = reason
+        self._metrics.count(self._metrics.continuations, "failed" if possible else "impossible", reason)
+        logs.logger().debug("not continued", extra=logs.fields(request_id=self.facts.request_id, cause=cause, reason=reason))
+
+    def losses(self, losses: Iterable[Loss]) -> None:
+        """Count what of the request could not be carried over as it was."""
+        if self._for_compaction:
+            return
+        for loss in losses:
+            if loss.outcome != "preserved":
+                self.facts.losses.append(loss)
+                self._metrics.count(self._metrics.losses, loss.kind, loss.name, loss.outcome)
+                said = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
+                logs.logger().debug("loss", extra=logs.fields(request_id=self.facts.request_id, **said))
+
+    def ran_tools(self, calls: Sequence[MadeCall], losses: Iterable[HostedLoss]) -> None:
+        """Note the calls that the gateway made itself, some of which may still be ending, and count what they could not
+        honour."""
+        self.facts.calls = calls
+        self.losses(Loss("tool", loss.tool, "adapted", loss.reason) for loss in losses)
+
+    def turn_ended(self, usage: Usage | None, now: float) -> None:
+        """Note that the model waits for the results of calls: the next read begins another answer."""
+        self.count_gaps()
+        times = self.times
+        if self._trace is not None:
+            turn = logs.present({"model": self.facts.model, **_usage_fields(usage)})
+            self._trace.end_call(turn, now, times.turn_first, times.visible_at)
+        times.between_turns = True
+        times.turn_first = None
+
+    def charge(self, translator: Translator) -> None:
+        """Charge the client for another answer that this one needed, such as a summary of the context."""
+        if self._reservation is not None:
+            self._reservation.charge(_tokens_of(translator))
+
+    @property
+    def sampling(self) -> bool:
+        """The stream will be checked, so `sent` must get all of it."""
+        return self._sample is not None
+
+    def count_gaps(self) -> None:
+        """Count the gaps between the reads so far. Counting them together is cheaper than one by one."""
+        times = self.times
+        reads = times.reads
+        if not reads:
+            return
+        if times.first is None:
+            times.first = reads.pop(0)
+            times.turn_first = times.first
+            times.last = times.first
+        elif times.between_turns:
+            times.turn_first = reads.pop(0)
+            times.last = times.turn_first
+            times.between_turns = False
+        last = times.last
+        for now in reads:
+            times.gaps[bisect_left(INTER_TOKEN_BUCKETS, now - last)] += 1
+            last = now
+        times.gap_sum += last - times.last
+        times.last = last
+        del reads[:]
+
+    def sent(self, events: bytes) -> None:
+        """Take a copy of events for the client, if this stream is sampled."""
+        if self._sample is not None and not self._sample.add(events):
+            self._sample = None
+
+    def kept_alive(self, kind: Literal["comment", "event"]) -> None:
+        """Count a keep-alive."""
+        self._metrics.count(self._metrics.keep_alives, kind)
+
+    def refused(self, error: ApiError) -> None:
+        """Note the HTTP error that is the answer."""
+        self.facts.error = error.copy()
+
+    def client_left(self) -> None:
+        """Note that the client closed the connection before the end."""
+        self.facts.client_left = True
+        self._metrics.count(self._metrics.disconnects, self.facts.phase)
+
+    def close(self, translator: Translator | None, now: float, record: str | None = None) -> str:
+        """End the log; return the outcome as a label of the metrics, which are updated a little later. `record` is the name of
+        the file with the recorded exchange."""
+        if self._reservation is not None:
+            self._reservation.end(_tokens_of(translator))
+        self._metrics.count(self._metrics.in_flight, amount=-1)
+        error = self.facts.error or (translator.error if translator is not None else None)
+        outcome = _outcome(self.facts, translator)
+        self._metrics.defer(partial(self._report, translator, error, outcome, now, record))
+        return outcome
+
+    def _report(
+        self, translator: Translator | None, error: ApiError | None, outcome: str, now: float, record: str | None
+    ) -> None:
+        """Report a response that ended at `now`."""
+        self.count_gaps()
+        facts = self.facts
+        if translator is not None:
+            facts.tokens_by_kind = translator.tokens.by_kind()
+            facts.unseen_tokens = translator.unseen_tokens
+            facts.not_continued = translator.answer.diverged or facts.not_continued
+        _count_request(self._metrics, facts, translator, error, outcome, now)
+        if translator is not None and translator.defect is not None:
+            self._report_defect(translator.defect)
+        if self._sample is not None and translator is not None and translator.ended:
+            self._sample.check(translator.terminal(), self._metrics, facts.request_id)
+        if not (self._logs_line or self._trace is not None or self._history is not None):
+            return
+        line = _line(facts, translator, error, now)
+        if self._logs_line:
+            logs.routine(logging.INFO if error is None else logging.WARNING, "response", line)
+        if self._trace is not None:
+            for call in facts.calls:
+                self._trace.tool_called(call, now)
+            self._trace.end(line, now, self.times.turn_first, self.times.visible_at)
+        if self._history is not None:
+            summary = _summary(facts, translator, line, record)
+            summary.ended = time.time()
+            self._history.add(summary)
+
+    def _report_defect(self, defect: BaseException) -> None:
+        self._metrics.defects.inc()
+        logs.logger().error("defect", exc_info=defect, extra=logs.fields(request_id=self.facts.request_id))
+        defect.__traceback__ = None  # its frames hold the request and this log
+
+    def running(self, translator: Translator | None, now: float, record: str | None) -> RequestSummary:
+        """Return how a request stands that has not ended, without any of its content."""
+        self.count_gaps()
+        summary = _summary(self.facts, translator, _line(self.facts, translator, None, now), record)
+        summary.phase = self.facts.phase
+        return summary
+
+
+def new_facts(
+    request_id: str, headers: Mapping[str, str], settings: Settings, history: RecentRequests | None, key: str | None, now: float
+) -> RequestFacts:
+    """Return what is known of a request with these headers that came `now`."""
+    return RequestFacts(
+        request_id=request_id,
+        id="" if history is None else f"{history.process}-{next(_NUMBERS)}",
+        # Codex names itself in `originator`, others in `User-Agent`.
+        client=(headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME],
+        key=key,
+        quotes_backends=settings.log_backend_errors,
+        began=now,
+        started=time.time(),
+        times=StreamTimes(now, gaps=[0] * (len(INTER_TOKEN_BUCKETS) + 1)),
+    )
+
+
+# ---- the outcome ------------------------------------------------------------------------------------------------------
+
+
+def _outcome(facts: RequestFacts, translator: Translator | None) -> str:
+    """Return the outcome as the client has seen it: a label of the metrics."""
+    if facts.handed_over:
+        return "handed_over"
+    if facts.client_left:
+        return "client_disconnected"
+    if facts.error is not None:
+        return "rejected" if facts.error.status < 500 else "failed"
+    return translator.status if translator is not None else "failed"
+
+
+def _execution(facts: RequestFacts, translator: Translator | None, error: ApiError | None) -> str:
+    """Return the outcome whether or not the response was delivered."""
+    if facts.error is not None:
+        return "rejected" if facts.error.status < 500 else "failed"
+    if translator is None:
+        return "cancelled" if facts.client_left else "failed"
+    if facts.handed_over:
+        return "handed_over"
+    if not translator.ended or (error is not None and error.status == 499):
+        return "cancelled"
+    return translator.status
+
+
+def _tokens_of(translator: Translator | None) -> int:
+    """Return the tokens of a response, input and output; an estimate if it was cut off before the backend reported usage."""
+    if translator is None:
+        return 0
+    usage = translator.usage
+    if usage is None or usage.output is None:
+        return _seen_tokens(translator)
+    unreported = _seen_tokens(translator) if any(turn.used is None for turn in translator.lifecycle.turns) else 0
+    return max(usage.output, unreported) + (usage.input or 0)
+
+
+def _seen_tokens(translator: Translator) -> int:
+    """Return about how many tokens the backends generated, by what was seen of them."""
+    return max(translator.chunks, sum(translator.tokens.by_kind().values()))
+
+
+# ---- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def _count_request(
+    metrics: Metrics, facts: RequestFacts, translator: Translator | None, error: ApiError | None, outcome: str, now: float
+) -> None:
+    """Count a request that ended at `now`."""
+    if error is not None and facts.phase != "request":
+        metrics.count(metrics.backend_errors, error.code or error.type)
+    # Clients make names up: one that no backend answered for gets no time series of its own.
+    answered = translator is not None and translator.chunks > 0
+    model = metrics.model(facts.model) if answered else "unknown"
+    metrics.count(metrics.requests, model, outcome, "true" if facts.streamed else "false")
+    metrics.observe(metrics.duration, now - facts.began, model)
+    if facts.key is not None:
+        metrics.observe(metrics.key_duration, now - facts.began, facts.key)
+        if facts.times.first is not None:
+            metrics.observe(metrics.key_first_token, facts.times.first - facts.began, facts.key)
+    if translator is not None:
+        _count_stream(metrics, facts, translator, model)
+
+
+def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
+    times = facts.times
+    if times.first is not None:
+        metrics.observe(metrics.first_token, times.first - facts.began, model)
+        metrics.observe_many(metrics.inter_token, times.gaps, times.gap_sum, model)
+    if times.visible_at is not None:
+        metrics.observe(metrics.first_visible, times.visible_at - facts.began, model)
+    if translator.ended:
+        reason = translator.incomplete_reason or (translator.error.code if translator.error else None) or "none"
+        metrics.count(metrics.terminals, translator.status, reason)
+    usage = translator.usage
+    if usage is not None:
+        for kind, tokens in (("input", usage.input), ("cached", usage.cached), ("output", usage.output)):
+            metrics.count(metrics.tokens, model, kind, amount=tokens or 0)
+    for kind, tokens in facts.tokens_by_kind.items():
+        metrics.count(metrics.tokens, model, kind, amount=tokens)
+    if facts.unseen_tokens:
+        metrics.count(metrics.unseen_tokens, model, amount=facts.unseen_tokens)
+        _warn_of_unseen_tokens(metrics, facts, model)
+    if translator.tokens.disagrees:
+        metrics.count(metrics.disagreements, model)
+    metrics.count_all(metrics.items, translator.writer.items)
+    metrics.count_all(metrics.events, translator.writer.deltas)
+    metrics.count_all(metrics.repairs, translator.repairs)
+    if translator.answer.diverged:
+        metrics.count(metrics.continuations, "failed", translator.answer.diverged)
+    if translator.malformed:
+        metrics.count(metrics.malformed, amount=translator.malformed)
+
+
+def _warn_of_unseen_tokens(metrics: Metrics, facts: RequestFacts, model: str) -> None:
+    """Warn once for each model."""
+    warned = metrics.models_with_unseen_tokens
+    if model in warned:
+        return
+    warned.add(model)
+    fields = logs.fields(
+        model=facts.model[:200],
+        backend=facts.backend,
+        unseen_tokens=facts.unseen_tokens,
+        request_id=facts.request_id,
+        advice="the server's tool parser may not fit the model: `responses-gateway doctor URL` names the one that does",
+    )
+    logs.logger().warning("the backend generated tokens that it did not show", extra=fields)
+
+
+# ---- the log line -----------------------------------------------------------------------------------------------------
+
+
+def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | None, now: float) -> dict[str, Any]:
+    """Return the fields of the log line; docs/observability.md explains each of them."""
+    fields: dict[str, Any] = {
+        "request_id": facts.request_id,
+        "response_id": translator.response_id if translator is not None else None,
+        "key": facts.key,
+        "model": facts.model[:200] or None,  # clients make names up
+        "backend": facts.backend,
+        "stream": facts.streamed,
+        "outcome": _execution(facts, translator, error),
+        "delivery": "client_left" if facts.client_left else "detached" if facts.detached else "complete",
+        "phase": facts.phase if facts.client_left else None,
+        "seconds": round(now - facts.began, 3),
+        "backend_called": _since(facts.began, facts.backend_called),
+        "first_token": _since(facts.began, facts.times.first),
+        "first_visible": _since(facts.began, facts.times.visible_at),
+    }
+    if translator is not None:
+        fields |= _answer_fields(facts, translator)
+    fields["continued"] = facts.continued or None
+    fields["not_continued"] = facts.not_continued
+    if translator is not None:
+        fields["items"] = sum(translator.writer.items.values())
+        fields["repairs"] = sum(translator.repairs.values()) or None
+    if facts.error is not None:
+        fields["status"] = facts.error.status
+    if error is not None:
+        fields |= _error_fields(facts, error)
+    return logs.present(fields)
+
+
+def _answer_fields(facts: RequestFacts, translator: Translator) -> dict[str, Any]:
+    usage = translator.usage
+    reported = usage.reasoning if usage is not None else None
+    return {
+        **_usage_fields(usage),
+        # The number in the client's usage, or else what was counted; absent without any reasoning.
+        "reasoning_tokens": reported or facts.tokens_by_kind.get("reasoning"),
+        "tokens_from": translator.tokens.reasoning_from,
+        "unseen_tokens": facts.unseen_tokens or None,
+        **(_hosted_fields(facts, translator) if facts.calls else {}),
+        "finish_reason": translator.lifecycle.turn.finish_reason,
+    }
+
+
+def _hosted_fields(facts: RequestFacts, translator: Translator) -> dict[str, Any]:
+    """Return what only responses with hosted calls have in their lines."""
+    return {
+        "turns": len(translator.lifecycle.turns),
+        "usage_by_turn": [logs.present(_usage_fields(turn.used)) for turn in translator.lifecycle.turns],
+        "hosted_calls": Counter(call.target.kind for call in facts.calls),
+        "hosted_failures": sum(call.outcome != "completed" for call in facts.calls) or None,
+    }
+
+
+def _error_fields(facts: RequestFacts, error: ApiError) -> dict[str, Any]:
+    """Return the fields of an error; the words of a backend may repeat the prompt."""
+    words = error.message[:200] if facts.quotes_backends or not error.quoted else _UNQUOTED
+    return {
+        "code": error.code or error.type,
+        "error": words if error.status >= 500 else None,
+        "param": error.param if not error.quoted else None,
+    }
+
+
+def _usage_fields(usage: Usage | None) -> dict[str, int | None]:
+    """Return the fields of a log line for the usage that a backend reported."""
+    if usage is None:
+        return {}
+    return {"input_tokens": usage.input, "cached_tokens": usage.cached, "output_tokens": usage.output}
+
+
+def _since(began: float, at: float | None) -> float | None:
+    """Return the seconds from the arrival of the request to a time."""
+    return None if at is None else round(at - began, 3)
+
+
+# ---- the window -------------------------------------------------------------------------------------------------------
+
+
+def _summary(facts: RequestFacts, translator: Translator | None, line: dict[str, Any], record: str | None) -> RequestSummary:
+    """Return what the window shows, which has none of the content. `line` is that of the log, `record` the name of the file
+    with the recorded exchange."""
+    times = facts.times
+    summary = RequestSummary(facts.id, line, facts.started, facts.client, facts.losses, times.gaps, times.gap_sum, record)
+    if translator is not None:
+        summary.chunks = translator.chunks
+        summary.produced = line.get("output_tokens", translator.chunks)
+        summary.state = translator.lifecycle.state
+        summary.spans = translator.writer.spans
+        summary.repairs = translator.repairs
+        summary.tokens = facts.tokens_by_kind
+        summary.events = translator.writer.deltas
+    return summary

@@ -1,0 +1,40 @@
+"""A stream that is checked against the rules of a Responses stream after its end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from responses_gateway.conformance.checker import check_stream
+from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.metrics import Metrics
+
+# A longer stream is not checked, in bytes.
+_LIMIT = 4 * 1024 * 1024
+
+
+class StreamSample:
+    """A copy of the events for the client."""
+
+    def __init__(self) -> None:
+        self._events: list[bytes] = []
+        self._size = 0
+
+    def add(self, events: bytes) -> bool:
+        """Take events. Return False if the stream is too long to be checked."""
+        self._events.append(events)
+        self._size += len(events)
+        return self._size <= _LIMIT
+
+    def check(self, terminal: bytes, metrics: Metrics, request_id: str) -> None:
+        """Check the events and the terminal one, in a thread: that takes longer than translating, and no other stream may wait
+        for it."""
+        stream = b"".join([*self._events, terminal])
+        asyncio.get_running_loop().run_in_executor(None, _check, stream, metrics, request_id)
+
+
+def _check(stream: bytes, metrics: Metrics, request_id: str) -> None:
+    for violation in check_stream(stream, unfinished_allowed=True):
+        metrics.child(metrics.violations, violation.rule).inc()  # in a thread: at once
+        fields = logs.fields(request_id=request_id, rule=violation.rule, detail=violation.detail)
+        logs.logger().error("invariant violated", extra=fields)
+    metrics.sampled.inc()

@@ -1,0 +1,348 @@
+"""The one way in which a response comes to be, whoever asks for it: HTTP, a WebSocket, a compaction."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+
+from responses_gateway.backend.pool import Pool
+from responses_gateway.server.custom_tools.repair import InputRepair
+from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
+from responses_gateway.server.generation.generation import Generation, shutting_down
+from responses_gateway.server.generation.in_flight import InFlight
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
+from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
+from responses_gateway.server.generation.preparation.journal import ResumedResponse
+from responses_gateway.server.generation.preparation.live_settings import LiveSettings
+from responses_gateway.server.generation.preparation.prelude import Prelude
+from responses_gateway.server.generation.preparation.prepare import Preparation, PreparedRequest, RequestScope
+from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
+from responses_gateway.server.generation.request_log.request_log import RequestLog, new_facts
+from responses_gateway.server.generation.upstream.continuation import Continuation
+from responses_gateway.server.generation.upstream.upstream import InputCounter, Upstream
+from responses_gateway.server.recording.recording import Recorder, Recording
+from responses_gateway.state import Store
+from responses_gateway.stream.tape import Call
+from responses_gateway.stream.translator import Translator
+from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.telemetry.tracing import Tracing
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.requests import ResponsesRequest
+
+# Called for a client that does not take what is there for it.
+DropClient = Callable[[], None]
+
+
+@dataclass(eq=False, slots=True)
+class Responses:
+    """Makes responses, with the parts that all of them share."""
+
+    preparation: Preparation
+    live: LiveSettings
+    metrics: Metrics
+    tracing: Tracing | None
+    recorder: Recorder
+    in_flight: InFlight
+    repair: InputRepair
+    history: RecentRequests | None = None
+    sessions: CodexSessions = field(default_factory=CodexSessions, init=False)
+
+    @property
+    def pool(self) -> Pool:
+        """The backends."""
+        return self.preparation.pool
+
+    @property
+    def store(self) -> Store | None:
+        """The store of responses; None without one."""
+        return self.preparation.store
+
+    def open(self, caller: Caller, drop_client: DropClient) -> Creation:
+        """Begin with the first byte of a request: its log and its recording begin now. Use it with `with`."""
+        return Creation(self, caller, drop_client)
+
+    async def create(
+        self,
+        request: ResponsesRequest,
+        caller: Caller,
+        previous: PreviousResponse | None = None,
+        *,
+        recording: Recording | None = None,
+        drop_client: DropClient,
+    ) -> Creation:
+        """Return the creation of a response that is ready to be sent; use it with `with`. `recording` has begun already. Raise
+        `ApiError` and `StoreUnavailable`."""
+        creation = Creation(self, caller, drop_client, recording=recording)
+        try:
+            await creation.prepare(request, previous)
+        except BaseException as error:
+            creation.end(error)
+            raise
+        return creation
+
+    async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Translator:
+        """Have the backend answer a request that ends with a `compaction_trigger`; return the translator of the answer, which
+        has one `compaction` item. Raise `ApiError`."""
+        with Creation(self, caller, lambda: None, for_compaction=True) as creation:
+            creation.recording.received(request.model_dump_json(exclude_none=True).encode())
+            creation.recording.parsed()
+            await creation.prepare(request, context=context)
+            generation = creation.start(NullSink())
+            await generation.open()
+            await generation.run()
+        translator = creation.translator
+        if translator.error is not None:
+            raise translator.error.copy()
+        return translator
+
+
+class Creation:
+    """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
+
+    __slots__ = (
+        "_caller", "_clock", "_detached", "_generation", "_responses", "_stopping", "abandon", "answered",
+        "ended", "hand_over", "in_force", "log", "prepared", "recording", "translator",
+    )  # fmt: skip
+
+    # There once it is prepared.
+    prepared: PreparedRequest
+    translator: Translator
+
+    def __init__(
+        self,
+        responses: Responses,
+        caller: Caller,
+        drop_client: DropClient,
+        *,
+        recording: Recording | None = None,
+        for_compaction: bool = False,
+    ) -> None:
+        """`for_compaction`: the response is needed to make another one."""
+        loop = asyncio.get_running_loop()
+        self.in_force = responses.live.current
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.abandon = drop_client
+        self._responses = responses
+        self._caller = caller
+        self._clock = loop.time
+        self._generation: Generation | None = None
+        # Leaves the response to another gateway when this one stops. Returns False if that cannot be done.
+        self.hand_over: Callable[[], bool] | None = None
+        self.answered = False  # some of the response was made
+        self._detached = False
+        self._stopping = False
+        settings = self.in_force.settings
+        now = self._clock()
+        trace = None
+        if responses.tracing is not None and caller.operation is not None:
+            trace = responses.tracing.begin(caller.operation, caller.headers, now)
+        key = caller.reservation.key if caller.reservation is not None else None
+        self.log = RequestLog(
+            new_facts(caller.request_id, caller.headers, settings, responses.history, key, now),
+            responses.metrics,
+            settings,
+            reservation=caller.reservation,
+            trace=trace,
+            history=responses.history,
+            for_compaction=for_compaction,
+        )
+        self.recording = recording or responses.recorder.begin(caller.headers, settings)
+        responses.in_flight.activities.add(self)
+
+    # ---- making it ready ---------------------------------------------------------------------------------------------
+
+    async def prepare(
+        self,
+        request: ResponsesRequest,
+        previous: PreviousResponse | None = None,
+        context: Context | None = None,
+        resumed: ResumedResponse | None = None,
+    ) -> None:
+        """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
+        another gateway. Raise `ApiError`, `StoreUnavailable`."""
+        responses = self._responses
+        caller = self._caller
+        if SESSION_HEADER in caller.headers:
+            request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
+        self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
+        scope = RequestScope(caller, self.in_force, self.recording, resumed)
+        prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
+        self.log.losses(prepared.losses)
+        tape = prepared.tape
+        self.translator = Translator(prepared.options, time.time if tape is None else tape.clock)
+        if tape is not None and self.recording.note is not None:
+            tape.attach(self.translator, self.recording.note)
+        self.recording.translated(self.translator, prepared.call.data, prepared.start)
+        self.prepared = prepared
+        if self._stopping:
+            raise shutting_down()
+
+    def play(self, calls: Iterable[Call]) -> Iterator[bytes]:
+        """Make the calls of another gateway's translator again; yield the events of each. Raise `Unplayable`."""
+        tape = self.prepared.tape
+        assert tape is not None
+        return tape.play(self.translator, calls, self.in_force.parsers.markup_of(self.prepared.call.body))
+
+    # ---- sending it --------------------------------------------------------------------------------------------------
+
+    def start(self, sink: Sink) -> Generation:
+        """Return the generation of the answer, whose events the sink gets."""
+        responses = self._responses
+        prepared = self.prepared
+        continuation = None
+        if prepared.continuable.attempts:
+            continuation = Continuation(
+                responses.pool,
+                prepared.continuable.attempts,
+                prepared.continuable.obstacle,
+                self.in_force.parsers,
+                on_failure=self.log.continuation_failed,
+            )
+        settings = self.in_force.settings
+        translator = self.translator
+        log = self.log
+        counter = None
+        if responses.preparation.tokenizer is not None:
+            counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
+        upstream = Upstream(responses.pool, prepared.call, log, self.recording, settings.idle_timeout, continuation, counter)
+        client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
+        prelude = None
+        if prepared.compaction is not None or prepared.hosted is not None:
+            prelude = Prelude(translator, prepared.compaction, prepared.hosted, log, self.recording)
+        judge = partial(responses.repair.settle, translator, settings, prepared.call.headers)
+        self.answered = True
+        self._generation = Generation(translator, upstream, client, prelude, prepared.hosted, judge)
+        if prelude is None or not prelude.pending:
+            upstream.count_input()
+        return self._generation
+
+    async def finish(self) -> bool:
+        """Take the generation to its end and store the response, if it is to be stored. Return False if that failed."""
+        if self._generation is not None:
+            await self._generation.run()
+        store = self._responses.store
+        record = self.prepared.record
+        if store is None or record is None:
+            return True
+        return await save(store, record, self.translator, self.results)
+
+    @property
+    def results(self) -> Mapping[str, bytes]:
+        """The results of hosted calls so far, to be kept beside their items: those of the history included."""
+        hosted = self.prepared.hosted
+        made = hosted.results if hosted is not None and self.in_force.settings.hosted_history_bytes else {}
+        return {**self.prepared.context.results, **made}
+
+    def terminal(self, *, stored: bool) -> bytes:
+        """Return the terminal event; a response that could not be `stored` does not say that it is."""
+        return self.translator.terminal(stored=None if stored else False)
+
+    def answer_without_backend(self, sink: Sink, events: bytes) -> None:
+        """Send the events of a response for which no backend is asked."""
+        self.answered = True
+        self.log.sent(events)
+        sink.write(events)
+
+    def continued_by(self, *, stored: bool) -> PreviousResponse | None:
+        """Return what the next request on the same connection may build on, unless the store has it."""
+        if (stored and self.prepared.record is not None) or self.translator.status == "failed":
+            return None
+        output = [msgspec.json.decode(item) for item in self.translator.response.output]
+        items = [*self.prepared.context.items, *output]
+        return PreviousResponse(self.translator.response_id, items, self.results)
+
+    @property
+    def slow(self) -> bool:
+        """The client has more to read than is to be kept for it."""
+        return self._generation is not None and self._generation.slow
+
+    def pause(self) -> None:
+        """Read no more from the backend: the client is slower than the model."""
+        if self._generation is not None:
+            self._generation.pause()
+
+    def resume(self) -> None:
+        """Read on from the backend."""
+        if self._generation is not None:
+            self._generation.resume()
+
+    # ---- ending it ---------------------------------------------------------------------------------------------------
+
+    def detach(self) -> None:
+        """Let the response continue without the request that asked for it: whoever runs it calls `end`."""
+        self._detached = True
+        self.log.facts.detached = True
+
+    def __enter__(self) -> Creation:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not self._detached:
+            self.end(error)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Leave the backend, and end log and recording; `error` came instead of a response. Only the first call counts."""
+        if self.ended.done():
+            return
+        if isinstance(error, ApiError):
+            self.recording.failed(error)
+            self.log.refused(error)
+        elif isinstance(error, asyncio.CancelledError | ConnectionError):
+            self.log.client_left()
+        if self._generation is not None:
+            self._generation.close()
+            if self.prepared.options.grammars:
+                self._responses.repair.count_later(self.translator, self.prepared.options)
+        if self.answered:
+            _learn(self.in_force.parsers, self.prepared, self.translator)
+            if self.prepared.hosted is not None:
+                self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
+        outcome = self.log.close(self.translator if self.answered else None, self._clock(), self.recording.name)
+        self.recording.end(outcome)
+        self._responses.in_flight.activities.discard(self)
+        self.ended.set_result(None)
+        # The generation refers to its sink, which refers to this: free them without the garbage collector.
+        self._generation = None
+
+    # ---- looking at it -----------------------------------------------------------------------------------------------
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the backend sent so far."""
+        return self.translator.chunks if self.answered else 0
+
+    def snapshot(self) -> RequestSummary:
+        """Return how it stands, without any of its content."""
+        return self.log.running(self.translator if self.answered else None, self._clock(), self.recording.name)
+
+    # ---- an activity -------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Apply time limits and send keep-alives."""
+        if self._generation is not None:
+            self._generation.tick(now)
+
+    def cancel(self) -> None:
+        """End the response because its client asked for that."""
+        if self._generation is not None:
+            self._generation.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
+
+    def shut_down(self) -> None:
+        """End the response truthfully, because the gateway is stopping."""
+        self._stopping = True
+        if self._generation is not None and not (self.hand_over is not None and self.hand_over()):
+            self._generation.fail(shutting_down())
+
+
+def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Translator) -> None:
+    """Note what an answer has shown of its model."""
+    markup = prepared.options.markup
+    if markup is not None:
+        completed = translator.status == "completed"
+        parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)

@@ -1,0 +1,243 @@
+"""Another backend continues an answer that broke off.
+
+What was generated is known by its ids. The text of all of them has to be what the client has, or a beginning of it, so it
+is cut back to where that is certain; where it is not, the response fails as it would have without this."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from responses_gateway.backend.members import ContinuationEndpoint
+from responses_gateway.backend.policies.retry import Reason
+from responses_gateway.backend.pool import HeadersFor, OnFailure, Pool
+from responses_gateway.backend.served_models import Route
+from responses_gateway.backend.transport.client import ChatStream
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.server.generation.upstream.chat_call import ChatCall
+from responses_gateway.server.generation.upstream.continuation_request import (
+    CannotContinue,
+    Obstacle,
+    chat_request,
+    completion_request,
+    longest_stop,
+)
+from responses_gateway.stream.continuation.catch_up import Diverged
+from responses_gateway.stream.continuation.join import Join, JoinPoint, join_at
+from responses_gateway.stream.continuation.ledger import PartialAnswer
+from responses_gateway.stream.lifecycle.needs import BrokenOff
+from responses_gateway.stream.reading.leading_thought import MarkupOf
+from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.errors import ApiError
+
+# Why an answer broke off; `restart`: its gateway has stopped.
+Cause: TypeAlias = BrokenOff | Literal["broke", "silent", "restart"]
+# How many ids are tried, one after the other, in search of the last one whose text came.
+_TRIES = 64
+# Ids before those that are looked at: some tokenizers write the first token of a text in another way.
+_CONTEXT = 8
+_BROKEN = "\ufffd"
+
+Decode: TypeAlias = Callable[[Sequence[int]], Awaitable[str]]
+
+
+class CutPoint(NamedTuple):
+    """How many of the ids are kept, and the text that the client has of those that come again."""
+
+    kept: int
+    overlap: str = ""
+
+
+class Continued(NamedTuple):
+    """The stream that continues an answer, the route to its backend, how many tokens of the answer that has got, and the
+    first events."""
+
+    chat: ChatStream
+    route: Route
+    kept: int
+    events: bytes
+
+
+@dataclass(eq=False, slots=True)
+class Continuation:
+    """How an answer is continued elsewhere, at most `attempts` times.
+
+    `obstacle` tells why it cannot. `parsers` choose what reads it there. `on_failure` is called for each request that fails."""
+
+    pool: Pool
+    attempts: int
+    obstacle: Obstacle | None
+    parsers: ParserChoice
+    on_failure: OnFailure
+
+    async def open(self, translator: Translator, call: ChatCall, failed: str, cause: Cause, headers: HeadersFor) -> Continued:
+        """Have another backend continue the answer of one that failed. Raise `CannotContinue`."""
+        if self.obstacle is not None:
+            raise CannotContinue(self.obstacle)
+        if not translator.continuable:
+            raise CannotContinue("no_ids")
+        while self.attempts:
+            self.attempts -= 1
+            other = self.pool.continuation_route(call.route, failed, _reason(cause))
+            if isinstance(other, str):
+                raise CannotContinue(other)
+            call = call._replace(route=other)
+            try:
+                return await self._ask(translator, call, headers)
+            except _Unanswered as error:
+                failed = error.backend
+                cause = "broke"
+        raise CannotContinue("attempts")
+
+    async def _ask(self, translator: Translator, call: ChatCall, headers: HeadersFor) -> Continued:
+        body = call.body
+        route = call.route
+        beginning = translator.answer.partial()
+        if translator.answer.said_nothing and not beginning.raw:
+            return await self._ask_again(translator, call, headers)
+        stop = longest_stop(body)
+
+        async def decode(ids: Sequence[int]) -> str:
+            return await self._text_of(ids, route)
+
+        markup: Markup | None = None
+        if beginning.raw:
+            cut = await cut_of_raw(beginning, decode, holds_text=bool(stop))
+            join = Join(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
+        else:
+            count, text = await cut_of_parsed(beginning, decode, stop)
+            points = [JoinPoint(count, text=text, start=start) for start in self.parsers.second_readings(body)]
+            markup, join = _read_again(translator, beginning, points, partial(self.parsers.markup, body))
+        generated = beginning.ids[: join.generated]
+        asked = ""
+
+        def body_for(model: str, context: int | None, endpoint: ContinuationEndpoint | None) -> bytes:
+            if endpoint == "completions":
+                return completion_request(body, beginning.prompt, generated, context, raw=beginning.raw, model=model)
+            if endpoint is None or not beginning.raw:
+                raise CannotContinue("not_honoured")
+            return chat_request(body, beginning.prompt, generated, model=model)
+
+        def noted_headers(backend: str, url: Any) -> Mapping[str, str]:
+            nonlocal asked
+            asked = backend
+            return headers(backend, url)
+
+        try:
+            chat = await self.pool.open_continuation(body_for, noted_headers, route, self.on_failure)
+        except ApiError:
+            raise _Unanswered(asked) from None
+        self._require_stream(chat)
+        return Continued(chat, route, len(generated), translator.resume(join, markup))
+
+    async def _ask_again(self, translator: Translator, call: ChatCall, headers: HeadersFor) -> Continued:
+        """Ask the same from the beginning: the client has seen nothing of the answer."""
+        start = await self.parsers.start(call.body)
+        try:
+            chat = await self.pool.open_chat(call.data, headers, call.route, self.on_failure)
+        except ApiError:
+            raise CannotContinue("no_answer") from None
+        self._require_stream(chat)
+        return Continued(chat, call.route, 0, translator.restart(self.parsers.markup(call.body, start), start))
+
+    async def _text_of(self, ids: Sequence[int], route: Route) -> str:
+        """Return the text of some ids, special tokens included. Raise `CannotContinue`."""
+        body = msgspec.json.encode({"model": route.model, "tokens": list(ids)})
+        headers = [("Content-Type", "application/json")]
+        asking = self.pool.request(
+            "POST", "detokenize", route, below_root=True, body=body, headers=headers, on_failure=self.on_failure
+        )
+        try:
+            async with asking as answer:
+                found = msgspec.json.decode(await answer.read()) if answer.status == 200 else None
+        except (ApiError, msgspec.DecodeError, OSError):
+            found = None
+        text = found.get("prompt") if isinstance(found, dict) else None
+        if not isinstance(text, str):
+            raise CannotContinue("no_text")
+        return text
+
+    def _require_stream(self, chat: ChatStream) -> None:
+        """Raise unless the backend streams its answer."""
+        if chat.status == 200 and chat.is_event_stream:
+            return
+        if chat.status == 200:
+            self.on_failure(chat.backend, "no_stream")
+        chat.close()
+        if chat.status >= 500:
+            raise _Unanswered(chat.backend)
+        raise CannotContinue("refused")
+
+
+class _Unanswered(Exception):
+    """A backend did not answer; another one may."""
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(backend)
+        self.backend = backend
+
+
+def _read_again(
+    translator: Translator, beginning: PartialAnswer, points: Sequence[JoinPoint], markup_of: MarkupOf
+) -> tuple[Markup, Join]:
+    """Return the parser that says what the backend's own has said, having read the text of the first ids. `points` are the
+    ways in which they may be read."""
+    behind: tuple[Markup, Join] | None = None
+    for point in points:
+        markup = markup_of(point.start)
+        assert isinstance(markup, Markup)
+        try:
+            join = join_at(point, beginning, translator.lifecycle, markup)
+        except Diverged:
+            continue
+        found = (markup, join)
+        if join.caught_up:
+            return found
+        behind = behind or found
+    if behind is None:
+        raise CannotContinue("text_differs")
+    return behind
+
+
+async def cut_of_raw(beginning: PartialAnswer, decode: Decode, *, holds_text: bool) -> CutPoint:
+    """Find the last id whose text came whole. Text that came behind it comes again."""
+    ids = beginning.ids
+    whole = beginning.whole
+    tail = beginning.tail
+    if not tail and not holds_text:
+        return CutPoint(whole)  # behind it there may be a part of a character
+    start = max(0, whole - _CONTEXT)
+    before = await decode(ids[start:whole]) if whole else ""
+    for count in range(len(ids), max(whole, len(ids) - _TRIES) - 1, -1):
+        text = await decode(ids[start:count])
+        if not text.startswith(before):
+            break
+        text = text.removeprefix(before)
+        if tail.startswith(text) and not text.endswith(_BROKEN):
+            return CutPoint(count, tail[len(text) :])
+    if holds_text:
+        raise CannotContinue("text_differs")
+    return CutPoint(whole, tail)
+
+
+async def cut_of_parsed(beginning: PartialAnswer, decode: Decode, stop: int) -> tuple[int, str]:
+    """Return how many ids have a whole text that the server's parser has seen, and that text. `stop`: the length of the longest
+    stop string."""
+    ids = beginning.ids
+    text = await decode(ids)
+    longest = len(text.rstrip(_BROKEN)) - max(0, stop - 1)
+    for count in range(len(ids), max(0, len(ids) - _TRIES), -1):
+        if count < len(ids):
+            text = await decode(ids[:count])
+        if len(text) <= longest and not text.endswith(_BROKEN):
+            return count, text
+    raise CannotContinue("text_differs")
+
+
+def _reason(cause: Cause) -> Reason:
+    return "silent" if cause == "silent" else "broke"

@@ -1,0 +1,286 @@
+"""What one response asks of backends: one chat request at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from yarl import URL
+
+from responses_gateway.backend.policies.retry import Reason
+from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
+from responses_gateway.backend.transport.client import ChatStream
+from responses_gateway.server.generation.request_log.request_log import RequestLog
+from responses_gateway.server.generation.upstream.chat_call import ChatCall
+from responses_gateway.server.generation.upstream.continuation import Cause, Continuation
+from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
+from responses_gateway.server.recording.recording import Recording
+from responses_gateway.stream.translator import Translator
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
+
+# Largest body of a backend that answers with one JSON object, in bytes.
+COMPLETION_LIMIT = 64 * 1024 * 1024
+# How long the first events of the backend may wait until the tokens of the request are counted, in seconds.
+_COUNTING_LIMIT = 1.0
+
+
+class InputCounter:
+    """Counts the tokens of chat requests while backends work on them that may report no usage."""
+
+    __slots__ = ("_counting", "_pool", "_tokenizer", "_translator")
+
+    def __init__(self, pool: Pool, tokenizer: ModelTokenizer, translator: Translator) -> None:
+        """The translator's token counter gets the numbers."""
+        self._pool = pool
+        self._tokenizer = tokenizer
+        self._translator = translator
+        self._counting: asyncio.Task[None] | None = None
+
+    def start(self, call: ChatCall) -> None:
+        """Begin to count a request."""
+        if not self._pool.members.all_report_usage(call.route.model):
+            self._counting = asyncio.create_task(_count_input(self._translator, self._tokenizer, call.body))
+
+    async def wait(self) -> None:
+        """Wait until the request is counted, but not for long."""
+        if self._counting is not None:
+            await asyncio.wait({self._counting}, timeout=_COUNTING_LIMIT)
+
+    def cancel(self) -> None:
+        """Stop counting."""
+        if self._counting is not None:
+            self._counting.cancel()
+
+
+class Upstream:
+    """Sends a chat request to the pool, and reads the answer: `open`, `attach`, `finish`. Where that breaks off, another
+    backend is asked the same (`redirect`), or has to continue the answer (`continue_elsewhere`).
+
+    `call` is the request; `last_read` when the backend sent something, by the loop's clock; `silence` the error of a backend
+    that was dropped because it sent nothing."""
+
+    __slots__ = (
+        "_attached", "_chat", "_clock", "_continuation", "_counter", "_idle_timeout", "_log", "_pool", "_read", "_recording",
+        "call", "last_read", "silence",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pool: Pool,
+        call: ChatCall,
+        log: RequestLog,
+        recording: Recording,
+        idle_timeout: float,
+        continuation: Continuation | None,
+        counter: InputCounter | None,
+    ) -> None:
+        """`idle_timeout`: how many seconds a backend may send nothing. `continuation` has another backend continue an answer
+        that breaks off."""
+        self.call = call
+        self._pool = pool
+        self._log = log
+        self._recording = recording
+        self._idle_timeout = idle_timeout
+        self._continuation = continuation
+        self._counter = counter
+        self._chat: ChatStream | None = None  # the backend's answer, once it has begun
+        self._attached = False
+        self._read = False  # to its end, or until it broke off
+        self._clock = asyncio.get_running_loop().time
+        self.last_read = self._clock()
+        self.silence: ApiError | None = None
+
+    @property
+    def opened(self) -> bool:
+        """Whether a backend has begun its answer."""
+        return self._chat is not None
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether another backend may continue an answer of this response."""
+        return self._continuation is not None
+
+    def ask(self, call: ChatCall) -> None:
+        """Have `open` send another request."""
+        self.call = call
+        self._forget_answer()
+        self.last_read = self._clock()
+        self.count_input()
+
+    def ask_again(self, call: ChatCall) -> None:
+        """Do as `ask` for another turn of the model."""
+        self._recording.asked_again(call.data)
+        self.ask(call)
+
+    def count_input(self) -> None:
+        """Begin to count the tokens of the request, where backends may report no usage."""
+        if self._counter is not None:
+            self._counter.start(self.call)
+
+    async def open(self) -> None:
+        """Wait until a backend begins its answer. Raise `ApiError` if it refuses the request, or if none can be reached."""
+        self._log.facts.phase = "backend"
+        chat = await self._pool.open_chat(self.call.data, self._headers_for, self.call.route)
+        self._chat = chat
+        if chat.status != 200:
+            raise await self._refusal(chat)
+        if self._counter is not None:
+            await self._counter.wait()
+
+    def attach(self, receive: Callable[[bytes], None], *, paused: bool) -> None:
+        """Have `receive` take what an event stream brings, from its beginning; once for each answer."""
+        chat = self._chat
+        if chat is None or not chat.is_event_stream or self._attached:
+            return
+        self._attached = True
+        self._log.facts.phase = "stream"
+        if paused:
+            chat.pause()
+        chat.attach(receive)
+
+    async def finish(self) -> bytes | None:
+        """Wait for the end of an event stream, or return the body of any other answer. Raise `ApiError` if it breaks off."""
+        chat = self._chat
+        assert chat is not None
+        self._read = True
+        if self._attached:
+            await chat.finish()
+            return None
+        self._log.facts.phase = "stream"
+        completion = await chat.read(COMPLETION_LIMIT)
+        chat.close()  # its place is free for whoever waits: a correction, say
+        return completion
+
+    def redirect(self) -> bool:
+        """Leave a backend whose answer broke off, or was dropped. Tell whether there is another one for `open` to ask."""
+        chat = self._chat
+        if chat is None:
+            return False
+        chat.close()
+        reason: Reason = "silent" if self.silence is not None else "broke"
+        other = self._pool.retry_route(self.call.route, chat.backend, reason)
+        if other is None:
+            return False
+        self.call = self.call._replace(route=other)
+        self._forget_answer()
+        return True
+
+    async def continue_elsewhere(self, translator: Translator, cause: Cause) -> bytes | None:
+        """Have another backend continue the answer that broke off. Return the first events of that, None if nobody can."""
+        continuation = self._continuation
+        if continuation is None:
+            return None
+        chat = self._chat
+        failed = ""  # another gateway knew it
+        if chat is not None:
+            failed = chat.backend
+            chat.close()
+        self._forget_answer()
+        try:
+            opened = await continuation.open(translator, self.call, failed, cause, self._headers_for)
+        except CannotContinue as reason:
+            self._log.not_continued(cause, str(reason), possible=continuation.obstacle is None)
+            self._chat = chat
+            return None
+        self._chat = opened.chat
+        self.call = self.call._replace(route=opened.route)
+        self.last_read = self._clock()
+        self._log.continued(cause, failed, opened.chat.backend, opened.kept, self.last_read)
+        return opened.events
+
+    def _forget_answer(self) -> None:
+        self._chat = None
+        self._attached = False
+        self._read = False
+        self.silence = None
+
+    def _headers_for(self, backend: str, url: URL) -> Mapping[str, str]:
+        now = self._clock()
+        self.last_read = now
+        return self._log.calling(backend, url, self.call.headers, now)
+
+    async def _refusal(self, chat: ChatStream) -> ApiError:
+        """Return the error for the refusal of a backend."""
+        refusal = await chat.read_refusal()
+        self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=chat.refuses_gateway_key)
+        if chat.refuses_gateway_key:
+            return gateway_key_refused(chat.status)
+        return in_client_terms(read_error(chat.status, refusal, chat.retry_after))
+
+    # ---- while it is read --------------------------------------------------------------------------------------------
+
+    def is_silent(self, now: float) -> bool:
+        """Tell whether the backend has sent nothing for too long."""
+        return self._chat is not None and now - self.last_read > self._idle_timeout
+
+    def drop(self) -> ApiError:
+        """End the connection to a silent backend, so that `finish` raises. Return the error that tells why."""
+        if self._chat is not None:
+            self._chat.drop()
+        return server_error(f"The backend sent nothing for {self._idle_timeout:g} seconds.", 504)
+
+    def pause(self) -> None:
+        """Read no more: the client is slower than the model."""
+        if self._chat is not None:
+            self._chat.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        self.last_read = self._clock()
+        if self._chat is not None:
+            self._chat.resume()
+
+    # ---- leaving it --------------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Give the connection back if the answer was complete; nothing more is wanted of it."""
+        if self._chat is not None:
+            self._chat.leave()
+
+    def disconnect(self) -> None:
+        """End the connection: a backend that has not finished stops generating."""
+        if self._chat is not None:
+            self._chat.close()
+
+    async def settle(self) -> None:
+        """Take the end of an answer that has ended before `finish` was called. Behind it the connection may serve another
+        request, and the backend is free for the next turn, which has the same beginning."""
+        if self._attached and not self._read:
+            with suppress(ApiError):
+                await self.finish()
+
+    def end_turn(self, used: Usage | None) -> None:
+        """Forget the answer of a turn: the model waits for the results of its calls. `used` is what the turn has used."""
+        self.leave()
+        if self._log.facts.phase != "tools":
+            self._log.turn_ended(used, self._clock())
+        self._log.facts.phase = "tools"
+        self._chat = None
+
+    def forget(self) -> None:
+        """Forget an answer that has been read, or broke off behind its end."""
+        self._chat = None
+
+    def close(self, translator: Translator) -> None:
+        """Disconnect for good. The pool learns what the answer has shown of its backend."""
+        if self._counter is not None:
+            self._counter.cancel()
+        self.disconnect()
+        backend = self._chat.backend if self._chat is not None else ""
+        if translator.answer.diverged == "other_prompt" and backend:
+            self._pool.ids_ignored(backend)
+        if translator.lifecycle.turn.usage is not None:
+            self._pool.members.usage_reported(backend)
+
+
+async def _count_input(translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, object]) -> None:
+    try:
+        counted = await asyncio.to_thread(tokenizer.count_input, body)
+        translator.tokens.input_tokens = (translator.tokens.input_tokens or 0) + counted
+    except ApiError as error:  # pictures, or no template: the usage stays unknown
+        fields = logs.fields(response_id=translator.response_id, reason=error.message)
+        logs.logger().debug("input not counted", extra=fields)

@@ -1,0 +1,124 @@
+"""Errors as answers: a JSON body in OpenAI's format with a request id. Stack traces are only logged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from responses_gateway.server.http.bodies import BODY, unreadable
+from responses_gateway.server.http.host_check import HostCheck
+from responses_gateway.state import EventsUnavailable, StoreUnavailable
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.errors import ApiError, server_error
+
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+# The id of a request: on its answer, in the log, and at the backend.
+REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+_NO_STORE = "The store of this gateway cannot be reached. Please try again."
+_NO_EVENTS = (
+    "The log of running responses cannot be reached: they run, but cannot be followed, and none can begin in the background. "
+    "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
+)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# The first part of the paths that clients ask for if their base URL lacks `/v1`.
+_UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
+
+
+def errors_as_json(host_check: HostCheck, count_defect: Callable[[], None]) -> Middleware:
+    """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("X-Request-Id", "")
+        request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else new_request_id()
+        try:
+            if request.headers.get("Host") not in host_check.known:
+                host_check.check(request)
+            return await handler(request)
+        except Exception as error:
+            return _answer(request, error, count_defect)
+        finally:
+            body = request.get(BODY)
+            if body is not None:
+                body.close()
+
+    return middleware
+
+
+def _answer(request: web.Request, error: Exception, count_defect: Callable[[], None]) -> web.Response:
+    """Return the answer for an exception of a handler."""
+    match error:
+        case ApiError():
+            response = error_response(error)
+            if request.content.exception() is not None:  # the rest of the body may still come: the connection is not reused
+                response.force_close()
+            return response
+        case StoreUnavailable():
+            logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
+            return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else _NO_STORE, 503))
+        case web.HTTPNotFound():
+            message = f"There is no {request.path} here.{_base_url_hint(request.path)}"
+            return error_response(ApiError(404, message, code="not_found"))
+        case web.HTTPMethodNotAllowed():
+            message = f"{request.method} is not possible on {request.path}."
+            response = error_response(ApiError(405, message, code="method_not_allowed"))
+            response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+            return response
+        case web.HTTPException():
+            return error_response(ApiError(error.status, error.reason))
+        case ConnectionError():
+            return error_response(ApiError(499, "The client closed the connection."))  # the client does not read this
+        case web.RequestPayloadError() | UnicodeDecodeError():
+            return error_response(unreadable())
+    count_defect()
+    logs.logger().error("defect", exc_info=error, extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
+    return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
+
+
+def _base_url_hint(path: str) -> str:
+    """Return a hint for clients whose base URL lacks `/v1`, or has it twice; else an empty text."""
+    if re.match(r"/v1/v1(/|$)", path):
+        return " The base URL has /v1 twice: it should end in /v1 once."
+    if path.strip("/").partition("/")[0] in _UNVERSIONED:
+        return " The base URL should end in /v1."
+    return ""
+
+
+def error_response(error: ApiError) -> web.Response:
+    """Return the error as an HTTP answer."""
+    headers = {}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(math.ceil(error.retry_after))
+    return web.Response(status=error.status, text=json.dumps(error.body()), content_type="application/json", headers=headers)
+
+
+def new_request_id() -> str:
+    """Return an id for a request whose client gave none."""
+    return f"req_{secrets.token_hex(12)}"
+
+
+def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Return the signal handler that completes the head of every answer. A process that is about to end closes each
+    connection after its answer, so that the client opens the next one to another process."""
+
+    async def complete(request: web.Request, response: web.StreamResponse) -> None:
+        name_answer(response, request.get(REQUEST_ID))
+        if ending.is_set() and response.status != 101:
+            response.force_close()
+            response.headers["Connection"] = "close"
+
+    return complete
+
+
+def name_answer(response: web.StreamResponse, request_id: str | None) -> None:
+    """Put the request id on an answer: users quote it, operators grep for it."""
+    if request_id is not None:
+        response.headers["X-Request-Id"] = request_id
+    response.headers["Server"] = "responses-gateway"

@@ -1,0 +1,237 @@
+"""Events to a client: as a stream, one write for all events that one read from the backend brought, or over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import HttpVersion11, web
+
+from responses_gateway.server.http import aiohttp_internals
+from responses_gateway.server.http.unsent_bytes import unsent_bytes
+
+# Bytes that may wait in the transport before it counts as full; asyncio's and uvloop's own limit.
+_HIGH_WATER = 64 * 1024
+# Unsent bytes of a WebSocket from which the model is slowed down.
+_SOCKET_HIGH_WATER = 1024 * 1024
+# The bytes of events that were sent in answer to a request.
+SENT: web.RequestKey[int] = web.RequestKey("sent", int)
+_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # otherwise nginx would hold events back
+}
+
+
+def event_stream(request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> EventStream:
+    """Open an event stream in the fastest way that this version of aiohttp allows."""
+    kind = EventStream if aiohttp_internals.is_supported() else BufferedEventStream
+    return kind(request, on_slow, on_ready)
+
+
+class EventStream:
+    """An open event stream: `prepare`, `write`, `flush` the first events, `write` more, `finish`.
+
+    aiohttp sends the head and the end. Between them, `write` sends HTTP chunks of its own, because a coroutine per chunk costs
+    more than the translation. `on_slow` is called when the client reads more slowly than events are written, `on_ready` when
+    it has caught up."""
+
+    __slots__ = ("_chunked", "_held", "_on_ready", "_on_slow", "_request", "_sent", "_transport", "_waiter", "live", "response")
+
+    def __init__(self, request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
+        self._request = request
+        self._on_slow = on_slow
+        self._on_ready = on_ready
+        self._chunked = request.version >= HttpVersion11
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Task[None] | None = None
+        self.live = False  # keep-alives are wanted
+        self._held: list[bytes] | None = []  # what is written before `flush`
+        self._sent = 0  # bytes of events
+        self.response = aiohttp_internals.HeldHeadResponse(headers=_HEADERS)
+        if self._chunked:
+            self.response.enable_chunked_encoding()
+
+    @property
+    def slow(self) -> bool:
+        """Whether so many bytes are unsent that no more should be written."""
+        return self._waiter is not None or self._is_full()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that are not sent yet."""
+        return unsent_bytes(self._transport)
+
+    def _is_full(self) -> bool:
+        return self._transport is not None and self._transport.get_write_buffer_size() > _HIGH_WATER
+
+    async def prepare(self) -> None:
+        """Make the head; nothing is sent yet."""
+        await self.response.prepare(self._request)
+        self._transport = self._request.transport
+        self.live = True
+
+    async def flush(self) -> None:
+        """Send the head and what was written so far; from now on `write` sends at once."""
+        held = self._held or []
+        self._held = None
+        await self.response.write(b"".join(held))
+
+    def write(self, data: bytes) -> None:
+        """Send events. Do nothing when the client has disconnected: the handler is being cancelled then."""
+        self._sent += len(data)
+        if self._held is not None:
+            self._held.append(data)
+            return
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if transport.get_write_buffer_size() > _HIGH_WATER and self._waiter is None:
+            self._on_slow()
+            self._waiter = asyncio.create_task(self._wait_for_client())
+
+    async def finish(self, last: bytes) -> None:
+        """Send what was not flushed, the last events and the end of the body, in one write."""
+        self._sent += len(last)
+        held = self._held or []
+        self._held = None
+        await self.response.write_eof(b"".join([*held, last]))
+
+    def close(self) -> None:
+        """End the stream's task; nothing is written after this."""
+        self._request[SENT] = self._sent
+        if self._waiter is not None:
+            self._waiter.cancel()
+
+    async def _wait_for_client(self) -> None:
+        try:
+            await aiohttp_internals.drain(self._request)
+        except ConnectionError:
+            return  # the handler is being cancelled
+        self._waiter = None
+        self._on_ready()
+
+
+class BufferedEventStream(EventStream):
+    """An event stream that uses nothing but aiohttp's public API: a task writes what `write` has collected."""
+
+    __slots__ = ("_paused", "_pending", "_size")
+
+    def __init__(self, request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
+        super().__init__(request, on_slow, on_ready)
+        self._pending: list[bytes] = []
+        self._size = 0  # of what is not written yet
+        self._paused = False
+
+    @property
+    def slow(self) -> bool:
+        """Whether so many bytes are unsent that no more should be written."""
+        return self._paused or self._is_full()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that are not sent yet; those that are being written count twice."""
+        return self._size + super().unsent
+
+    def write(self, data: bytes) -> None:
+        """Send events with the next turn of the task."""
+        self._sent += len(data)
+        if self._held is not None:
+            self._held.append(data)
+            return
+        self._pending.append(data)
+        self._size += len(data)
+        if self._waiter is None:
+            self._waiter = asyncio.create_task(self._send())
+        if not self._paused and (self._size > _HIGH_WATER or self._is_full()):
+            self._paused = True
+            self._on_slow()
+
+    async def finish(self, last: bytes) -> None:
+        """Send all that is left, and the end of the body."""
+        if self._waiter is not None:
+            await self._waiter
+        await super().finish(last)
+
+    async def _send(self) -> None:
+        try:
+            while self._pending:
+                data = b"".join(self._pending)
+                self._pending.clear()
+                await self.response.write(data)
+                self._size -= len(data)
+        except ConnectionError:
+            return  # the handler is being cancelled
+        self._waiter = None
+        if self._paused:
+            self._paused = False
+            self._on_ready()
+
+
+class WebSocketSender:
+    """Accepts events with `write` and sends them in `run`.
+
+    `on_slow` is called when too much waits, `on_ready` when nothing waits any more."""
+
+    live = False  # a WebSocket has pings of its own
+
+    def __init__(
+        self,
+        socket: web.WebSocketResponse,
+        transport: asyncio.Transport | None,
+        on_slow: Callable[[], None],
+        on_ready: Callable[[], None],
+    ) -> None:
+        self._socket = socket
+        self._transport = transport
+        self._on_slow = on_slow
+        self._on_ready = on_ready
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._leaving = 0  # bytes that are being sent
+        self.slow = False  # so many bytes are unsent that no more should be written
+        self._filled = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def write(self, events: bytes) -> None:
+        """Accept complete server-sent events."""
+        self._waiting.append(events)
+        self._size += len(events)
+        self._empty.clear()
+        self._filled.set()
+        if self._size > _SOCKET_HIGH_WATER and not self.slow:
+            self.slow = True
+            self._on_slow()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that are not sent yet; those of the event that is being sent count twice."""
+        return self._size + self._leaving + unsent_bytes(self._transport)
+
+    async def flush(self) -> None:
+        """Wait until everything is sent."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Send until cancelled, or until the connection is closed."""
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            waiting = self._waiting
+            self._waiting = []
+            self._leaving = self._size
+            self._size = 0
+            for event in b"".join(waiting).split(b"\n\n"):
+                _, mark, data = event.partition(b"\ndata: ")
+                if mark:  # not `[DONE]`, which ends event streams
+                    await self._socket.send_str(data.decode())
+                self._leaving -= len(event)
+            self._leaving = 0
+            if self._waiting:
+                continue
+            self._empty.set()
+            if self.slow:
+                self.slow = False
+                self._on_ready()

@@ -1,0 +1,219 @@
+"""The parts of a gateway: opened in order, closed in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from responses_gateway.backend.members import ALL, Share
+from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
+from responses_gateway.hosted.mcp.servers import McpServers
+from responses_gateway.hosted.search.mcp_provider import CallerFor
+from responses_gateway.hosted.search.web import Web
+from responses_gateway.probing.autoconfiguration import Autoconfiguration
+from responses_gateway.probing.known_models import KnownModels
+from responses_gateway.server.custom_tools.repair import InputRepair
+from responses_gateway.server.generation.background.runner import Background
+from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
+from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
+from responses_gateway.server.generation.in_flight import InFlight
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
+from responses_gateway.server.generation.preparation.encrypted_content import Encryption
+from responses_gateway.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
+from responses_gateway.server.generation.preparation.prepare import Preparation
+from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
+from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.recording.recorder import FileRecorder
+from responses_gateway.server.recording.recording import Recorder
+from responses_gateway.server.recording.timed import TimedRecorder
+from responses_gateway.server.setup.backend_specs import specs_of
+from responses_gateway.server.setup.backends import PoolMetrics, pool_options
+from responses_gateway.server.setup.code_sandbox import open_sandbox
+from responses_gateway.server.setup.hosted_tools import hosted_limits, open_web
+from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
+from responses_gateway.server.setup.store import fleet_counters, open_store
+from responses_gateway.settings import Settings
+from responses_gateway.state import FleetCounters, Store
+from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.telemetry.tracing import Tracing
+from responses_gateway.version import __version__, commit
+
+_TICKS_PER_LIMIT = 4
+_LONGEST_TICK = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the requests of one process share. `settings` are those at the start; `live` has those in force."""
+
+    settings: Settings
+    metrics: Metrics
+    pool: Pool
+    store: Store | None
+    counters: FleetCounters | None
+    background: Background | None
+    encryption: Encryption
+    tokenizer: ModelTokenizer | None
+    live: LiveSettings
+    autoconfiguration: Autoconfiguration
+    known_models: KnownModels
+    in_flight: InFlight
+    responses: Responses
+    web: Web | None
+    toolbox: Toolbox
+
+
+@asynccontextmanager
+async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Path | None = None) -> AsyncIterator[Parts]:
+    """Open the parts, and close them in reverse order. `share` is that of this process among the workers, which share a folder,
+    `workers_folder`, if there are several. Raise `ValueError` and the errors of the parts for settings that cannot be used,
+    `StoreUnavailable` without a store."""
+    async with AsyncExitStack() as stack:
+        metrics = Metrics()
+        metrics.build_info.labels(__version__, commit()).set(1)
+        stack.callback(logs.flush)
+        tracing = None
+        if settings.otel_endpoint is not None:
+            tracing = Tracing(settings.otel_endpoint, __version__)
+            stack.push_async_callback(tracing.close)
+        stack.callback(metrics.flush)  # the metrics of a worker are read after its end
+        check_tokenizer(settings)
+        vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
+        tokenizer = None
+        if settings.tokenizer:
+            trusted = settings.trust_remote_code
+            tokenizer = await load_tokenizer(settings.tokenizer, os.environ, trust_remote_code=trusted)
+        policy = translation_policy(settings)
+        known = KnownModels()
+        choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers, known=known)
+        recorder = _recorder(settings)
+        stack.push_async_callback(asyncio.to_thread, recorder.close)
+        store = await open_store(settings)
+        if store is not None:
+            stack.push_async_callback(store.close)
+        counters = fleet_counters(settings)
+        if counters is not None:
+            stack.push_async_callback(counters.close)
+        encryption = Encryption(await _encryption_key(settings, store))
+        options = pool_options(settings, identify=InForce(settings, choice).identifies_backends, share=share)
+        pool = Pool(specs_of(settings), options, PoolMetrics(metrics))
+        stack.push_async_callback(pool.close)
+        live = LiveSettings(settings, choice.with_names(pool.members.own_name), pool.members.identify)
+        await pool.start()
+        if store is not None:
+            stack.push_async_callback(StoreUpkeep(store, metrics).close)
+        repair = InputRepair(pool, metrics)
+        stack.callback(repair.close)
+        autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
+        stack.push_async_callback(autoconfiguration.close)
+        toolbox = await _open_toolbox(settings, metrics, stack, workers_folder)
+        in_flight = InFlight()
+        history = RecentRequests() if settings.ui == "auto" else None
+        sample = partial(_sample, history, in_flight)
+        timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
+        stack.push_async_callback(_cancel, timer)
+        responses = Responses(
+            Preparation(pool, store, encryption, tokenizer, toolbox),
+            live,
+            metrics,
+            tracing,
+            recorder,
+            in_flight,
+            repair,
+            history,
+        )
+        background = Background(store, responses, autoconfiguration) if store is not None else None
+        if background is not None:
+            stack.push_async_callback(background.close)
+        yield Parts(
+            settings=settings,
+            metrics=metrics,
+            pool=pool,
+            store=store,
+            counters=counters,
+            background=background,
+            encryption=encryption,
+            tokenizer=tokenizer,
+            live=live,
+            autoconfiguration=autoconfiguration,
+            known_models=known,
+            in_flight=in_flight,
+            responses=responses,
+            web=toolbox.web,
+            toolbox=toolbox,
+        )
+
+
+def _recorder(settings: Settings) -> Recorder:
+    if settings.record:
+        return FileRecorder(settings.record, settings.record_limit, settings)
+    return TimedRecorder(settings) if settings.ui == "auto" else Recorder()
+
+
+def _sample(history: RecentRequests | None, in_flight: InFlight) -> None:
+    """Note how much runs, for the plots."""
+    if history is not None:
+        history.sample(len(in_flight.activities), sum(activity.chunks for activity in in_flight.activities))
+
+
+async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitStack, workers_folder: Path | None) -> Toolbox:
+    """Open the hosted tools that the settings turn on; the stack closes them. Raise `ValueError`."""
+    servers = open_mcp_servers(settings)
+    if servers is not None:
+        stack.push_async_callback(servers.close)
+    search = settings.searches_with or ""
+    by_tool = servers is not None and search.startswith("mcp:")
+    web = open_web(settings, _caller_for(servers, search.removeprefix("mcp:")) if servers is not None and by_tool else None)
+    if web is not None:
+        stack.push_async_callback(web.close)
+    sandbox = await open_sandbox(settings, workers_folder)
+    if sandbox is not None:
+        stack.push_async_callback(sandbox.close)
+    code = settings.code_interpreter
+    if code.startswith("mcp:") and servers is None:
+        raise ValueError(f"code_interpreter: there is no MCP server for {code}")
+    return Toolbox(
+        hosted_limits(settings),
+        metrics,
+        web=web,
+        servers=servers,
+        access=mcp_access(settings),
+        file_search_tools=settings.file_search_tools,
+        sandbox=sandbox,
+        code_tool=code.removeprefix("mcp:") if code.startswith("mcp:") else None,
+        code_output_bytes=settings.code_interpreter_output_bytes,
+    )
+
+
+def _caller_for(servers: McpServers, name: str) -> CallerFor:
+    """Return what calls an MCP tool for a tenant. Raise `ValueError` for one of an unknown server."""
+    servers.caller("", name)
+    return lambda tenant: servers.caller(tenant, name)
+
+
+async def _encryption_key(settings: Settings, store: Store | None) -> bytes:
+    """Return the key of the settings, or one that is made once and kept in the store; without either, one for this process."""
+    if settings.seal_key is not None:
+        return settings.seal_key.get_secret_value().encode()
+    return await store.secret("seal") if store is not None else secrets.token_bytes(32)
+
+
+def _tick_interval(settings: Settings) -> float:
+    """Return the seconds between two ticks, by which keep-alives and time limits are exact enough."""
+    limits = [settings.keepalive_comment, settings.keepalive_event, settings.idle_timeout]
+    return min(_LONGEST_TICK, min(limit for limit in limits if limit > 0) / _TICKS_PER_LIMIT)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,110 @@
+"""Keeps the backends of a worker the same as those of the others.
+
+A worker reports its changes, and what it has found out about the backends, to the parent. It applies the states that the parent
+sends (`backend_state.py`), changing only what differs. Until the parent has read all reports of a worker, that worker ignores
+states: an older one would revert its latest change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from responses_gateway.backend.served_models import BackendSpec
+from responses_gateway.probing.autoconfiguration import Autoconfiguration
+from responses_gateway.probing.known_models import KnownModel
+from responses_gateway.server.lifespan import Parts
+from responses_gateway.server.process.backend_state import (
+    AUTOCONFIGURE,
+    NOTHING_FOUND,
+    UNCHANGED,
+    Autoconfigured,
+    BackendState,
+    Change,
+    Changes,
+    merged,
+    read_state,
+)
+from responses_gateway.server.setup.backend_specs import spec_of, specs_of
+from responses_gateway.settings import BackendDetails
+from responses_gateway.telemetry import logs
+
+
+class WorkerSync:
+    """The worker's side: applies states, and sends reports."""
+
+    def __init__(self, parts: Parts, send: Callable[[bytes], None]) -> None:
+        """`parts` are those of this process; `send` writes a line to the parent."""
+        self._parts = parts
+        self._send = send
+        self._reports = 0
+        self._specs = {spec.name: spec for spec in specs_of(parts.settings)}
+        self._changes: Changes = {}
+        self._found = NOTHING_FOUND
+        parts.autoconfiguration.report = self._report_found
+        parts.autoconfiguration.expect()
+        parts.known_models.report = self._report_known
+
+    def report_change(self, done: str, name: str, fields: dict[str, Any]) -> None:
+        """Report a change of a backend: it was `added` with these fields, `removed`, `drained` or `resumed`."""
+        if done == "added":
+            change = Change(fields)
+        elif done == "removed":
+            change = Change(removed=name in self._specs)
+        else:
+            change = msgspec.structs.replace(self._changes.get(name, UNCHANGED), draining=done == "drained")
+        self._changes = merged(self._changes, {name: change})
+        self._report(BackendState({name: change}))
+
+    def receive(self, line: bytes) -> None:
+        """Take a line from the parent."""
+        state = read_state(line)
+        if state is not None and state.received == self._reports:
+            self._take_over(state)
+        elif line == AUTOCONFIGURE and self._parts.autoconfiguration.enabled:
+            self._parts.autoconfiguration.begin()
+        elif line == AUTOCONFIGURE:
+            self._report(BackendState(found=Autoconfigured(finished=True)))
+
+    def _take_over(self, state: BackendState) -> None:
+        if state.specs is not None:
+            self._specs = {spec.name: spec for spec in state.specs}
+        self._changes = state.changes
+        members = self._parts.pool.members
+        members.apply(self._wanted())
+        for name, member in list(members.by_name.items()):
+            draining = self._changes.get(name, UNCHANGED).draining
+            if member.draining != draining:
+                members.drain(name, draining)
+        if state.found.settings != self._found.settings:
+            self._parts.autoconfiguration.take_over(state.found.settings)
+        if state.found.looked or state.found.finished:
+            self._parts.autoconfiguration.looked.set()
+        self._found = state.found
+        self._parts.known_models.take_over(state.known)
+
+    def _wanted(self) -> list[BackendSpec]:
+        specs = dict(self._specs)
+        for name, change in self._changes.items():
+            if change.removed:
+                specs.pop(name, None)
+            elif change.fields is not None:
+                try:
+                    specs[name] = spec_of(name, BackendDetails.model_validate(change.fields), self._parts.settings)
+                except ValidationError:
+                    fields = logs.fields(backend=name, reason="its fields are those of another version")
+                    logs.logger().warning("an added backend is ignored", extra=fields)
+        return list(specs.values())
+
+    def _report_found(self, found: Autoconfiguration) -> None:
+        self._found = Autoconfigured(found.taken, found.looked.is_set(), found.finished)
+        self._report(BackendState(found=self._found))
+
+    def _report_known(self, learned: Mapping[str, KnownModel]) -> None:
+        self._report(BackendState(known=dict(learned)))
+
+    def _report(self, news: BackendState) -> None:
+        self._reports += 1
+        self._send(news.line())

@@ -1,0 +1,245 @@
+"""Serves in this process: event loop, sockets, signals, graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from responses_gateway.backend.members import ALL, Share
+from responses_gateway.backend.tokenizer.tokenizers import TokenizerError
+from responses_gateway.parsers.vllm import VllmMissing
+from responses_gateway.server.access.counter_table import Table
+from responses_gateway.server.app import create_app, create_operations_app
+from responses_gateway.server.generation.in_flight import State
+from responses_gateway.server.http.connections import Runner, body_limit
+from responses_gateway.server.lifespan import Parts, open_parts
+from responses_gateway.server.process.announcement import announce
+from responses_gateway.server.process.backend_sync import WorkerSync
+from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
+from responses_gateway.server.process.sockets import BACKLOG, Listeners, open_listeners, tls_context
+from responses_gateway.server.process.worker_link import READY, WorkerLink
+from responses_gateway.server.setup.backend_specs import specs_of
+from responses_gateway.settings import Settings, SettingsError
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.tracing import TracingMissing
+
+# A stream makes few cycles and many lists: the collector's defaults would run it every few milliseconds for nothing.
+_GC_THRESHOLDS = (20_000, 20, 20)
+# Seconds in which connections are accepted whose handshake was under way when the gateway stopped listening.
+_LAST_HANDSHAKES = 0.02
+# Seconds for requests that were under way on a connection when the gateway stopped listening.
+_LAST_REQUESTS = 0.25
+# Seconds until a connection that a retiring process has accepted is in its list: those with TLS shake hands first.
+_LAST_ACCEPTED = 1.0
+# Seconds between two checks whether anything is left to do.
+_POLL_INTERVAL = 0.02
+# Called after a change by an admin with the action, the name of the backend, and its fields.
+_OnChange = Callable[[str, str, dict[str, Any]], None]
+# Errors of settings that can be checked only by using them.
+_WRONG_SETTINGS = (TokenizerError, VllmMissing, TracingMissing, SettingsError, ValueError)
+
+
+def serve(settings: Settings, reload: Reload | None = None, link: WorkerLink | None = None) -> int:
+    """Serve until SIGINT or SIGTERM; a second one ends the draining. A worker has a link to its parent, which stops it.
+    With `reload` SIGHUP takes the backends from the settings that it reads. Returns the exit code."""
+    logs.configure(settings.log_format, settings.log_level)
+    try:
+        tls = tls_context(settings)
+        with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
+            runner.run(_serve(settings, tls, reload, link))
+    except _WRONG_SETTINGS as error:
+        logs.logger().error(str(error))
+        return 2
+    except StoreUnavailable as error:
+        logs.logger().error("no store", extra=logs.fields(store=settings.store.rpartition("@")[2], error=str(error)))
+        return 1
+    except OSError as error:
+        logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
+        return 1
+    return 0
+
+
+async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload | None, link: WorkerLink | None) -> None:
+    stop_signals = StopSignals()
+    stop_signals.handle(worker=link is not None)  # before anything listens: who can connect may also stop this process
+    if link is None:
+        warn = partial(logs.logger().warning, "a rolling restart needs several workers")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, warn)
+    with open_listeners(settings) if link is None else link.listeners() as listeners:
+        share = ALL if link is None else Share(int(link.config.place), settings.workers)
+        async with open_parts(settings, share, None if link is None else link.folder) as parts:
+            server = _Server(parts, tls, stop_signals)
+            try:
+                if link is not None:
+                    await _serve_as_worker(server, parts, link, listeners)
+                else:
+                    await _serve_alone(server, parts, reload, listeners)
+            finally:
+                await server.close()
+    if link is not None:
+        await link.close()
+    else:
+        logs.logger().info("stopped")
+
+
+async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, listeners: Listeners) -> None:
+    if reload is not None:
+        reload_at_hangup(reload, lambda settings: _use_backends(parts, settings))
+    else:
+        stop_with_terminal(server.stop_signals)
+    await server.listen(listeners)
+    announce(parts.settings, listeners)
+    parts.autoconfiguration.begin()
+    await server.serve()
+
+
+async def _serve_as_worker(server: _Server, parts: Parts, link: WorkerLink, listeners: Listeners) -> None:
+    if link.config.state:
+        sync = WorkerSync(parts, link.send)
+        sync.receive(link.config.state.encode())
+        await link.open(server.stop_signals, sync.receive)
+        await server.listen(listeners, link.table(), sync.report_change, link.folder)
+    else:  # the parent is of an older version: the workers share no state
+        await link.open(server.stop_signals, lambda line: None)
+        await server.listen(listeners, link.table(), folder=link.folder)
+        parts.autoconfiguration.begin()
+    link.send(READY)
+    await server.serve()
+
+
+class _Server:
+    """The applications of this process, for clients and for operators, and how they stop."""
+
+    def __init__(self, parts: Parts, tls: ssl.SSLContext | None, stop_signals: StopSignals) -> None:
+        self.stop_signals = stop_signals
+        self._parts = parts
+        self._tls = tls
+        self._runners: list[Runner] = []  # for clients, and for operators
+        self._sites: list[web.SockSite] = []  # for clients
+
+    async def listen(
+        self,
+        listeners: Listeners,
+        table: Table | None = None,
+        on_change: _OnChange | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """Take connections. `table`, `on_change` and `folder` are as for `create_app`."""
+        self._sites = await self._start(create_app(self._parts, table, on_change, folder), listeners.clients)
+        if listeners.operators:
+            await self._start(create_operations_app(self._parts, on_change, folder), listeners.operators)
+        self._parts.metrics.workers.set(1)
+        # What lives now lives as long as the process: the collector need not examine it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+
+    async def serve(self) -> None:
+        """Serve until a signal to stop, then stop in good order."""
+        async with body_limit(self._runners[0], self._parts.settings.body_timeout):
+            await self.stop_signals.any.wait()
+            if self.stop_signals.retire.is_set() and not self.stop_signals.stop.is_set():
+                await self._retire()
+        await self._stop()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for runner in reversed(self._runners):
+            await runner.cleanup()
+        self._parts.in_flight.enter(State.STOPPED)
+
+    async def _start(self, app: web.Application, listeners: list[socket.socket]) -> list[web.SockSite]:
+        runner = Runner(app)
+        self._runners.append(runner)
+        await runner.setup()
+        sites = [web.SockSite(runner, listener, ssl_context=self._tls, backlog=BACKLOG) for listener in listeners]
+        for site in sites:
+            await site.start()
+        return sites
+
+    async def _retire(self) -> None:
+        """Leave new connections to the successors. Answer requests on those that are there, each of which is closed after its
+        next answer, until there are none, or until `drain_timeout` has passed."""
+        in_flight = self._parts.in_flight
+        stop_signals = self.stop_signals
+        in_flight.enter(State.RETIRING)
+        logs.logger().info("retiring", extra=logs.fields(in_flight=len(in_flight.activities)))
+        while self._sites:
+            await self._sites.pop().stop()
+        await _either(stop_signals.stop, _LAST_ACCEPTED)
+        await _until(
+            lambda: stop_signals.stop.is_set() or not (self._connections or in_flight.activities),
+            self._parts.settings.drain_timeout,
+        )
+        if not stop_signals.stop.is_set():
+            stop_signals.stop_now.set()  # the time limit has passed
+
+    async def _stop(self) -> None:
+        """Answer `/ready` with 503, then stop listening, then let requests under way end."""
+        in_flight = self._parts.in_flight
+        stop_signals = self.stop_signals
+        logs.logger().info("draining", extra=logs.fields(in_flight=len(in_flight.activities)))
+        in_flight.enter(State.LEAVING)
+        if not stop_signals.retire.is_set() and not stop_signals.stop_now.is_set():
+            await _either(stop_signals.stop_now, self._parts.settings.drain_delay)
+        await self._stop_listening()
+        stopped_at = asyncio.get_running_loop().time()
+        await in_flight.drain(stop_signals.stop_now, self._parts.settings.drain_timeout)
+        left = _LAST_REQUESTS - (asyncio.get_running_loop().time() - stopped_at)
+        # Handshakes of TLS are in no list of connections.
+        await _until(lambda: self._tls is None and not self._connections, left)
+
+    async def _stop_listening(self) -> None:
+        """Close the sockets once their queues are empty, since the kernel resets connections that wait there. With a queue of
+        length 0 new connections are not taken up, and are refused when they try again."""
+        for site in self._sites:
+            site._sock.listen(0)
+        await asyncio.sleep(_LAST_HANDSHAKES)
+        while self._sites:
+            await self._sites.pop().stop()
+
+    @property
+    def _connections(self) -> int:
+        server = self._runners[0].server
+        return 0 if server is None else len(server.connections)
+
+
+def _use_backends(parts: Parts, settings: Settings) -> int:
+    specs = specs_of(settings)
+    parts.pool.members.apply(specs)
+    return len(specs)
+
+
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until the condition holds, at most `seconds`."""
+    until = asyncio.get_running_loop().time() + seconds
+    while not condition() and asyncio.get_running_loop().time() < until:  # noqa: ASYNC110 (no event for ended connections)
+        await asyncio.sleep(_POLL_INTERVAL)
+
+
+async def _either(event: asyncio.Event, seconds: float) -> None:
+    """Wait for the event, at most `seconds`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def _loop_factory(settings: Settings) -> type[asyncio.AbstractEventLoop] | None:
+    if not settings.uvloop:
+        return None
+    try:
+        import uvloop  # noqa: PLC0415  (optional: absent on some platforms)
+    except ImportError:
+        return None
+    return uvloop.Loop

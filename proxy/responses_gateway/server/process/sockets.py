@@ -1,0 +1,148 @@
+"""The sockets that the gateway listens on, and its certificate.
+
+With several workers the parent opens the sockets and hands them down, so that a connection waits in the queue while one worker
+is replaced by the next."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from pathlib import Path
+from typing import NamedTuple
+
+from responses_gateway.backend.transport.keepalive import notice_vanished
+from responses_gateway.settings import Settings, SettingsError, flag
+from responses_gateway.settings.serving import UNIX
+
+# Connections that may wait to be accepted.
+BACKLOG = 2048
+# What is wrong with a port: it is taken, or reserved.
+_WRONG_PORT = {errno.EADDRINUSE, errno.EACCES}
+
+
+class Listeners(NamedTuple):
+    """Listening sockets: those of clients, and those of operators, if these have their own. As a context manager it closes
+    them."""
+
+    clients: list[socket.socket]
+    operators: list[socket.socket]
+    file: Path | None = None  # of a Unix socket
+
+    def __enter__(self) -> Listeners:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove_file()
+        self.close()
+
+    def close(self) -> None:
+        """Take no more connections in this process."""
+        for listener in (*self.clients, *self.operators):
+            listener.close()
+
+    def remove_file(self) -> None:
+        """Delete the file of a Unix socket, if this process has made one."""
+        if self.file is not None:
+            self.file.unlink(missing_ok=True)
+
+
+def open_listeners(settings: Settings) -> Listeners:
+    """Open the sockets of the settings. Raises `OSError` with the address in `filename`."""
+    file = Path(settings.host.removeprefix(UNIX)) if settings.host.startswith(UNIX) else None
+    listeners = Listeners(_tcp(settings.host, settings.port, "port") if file is None else [_unix(file)], [], file)
+    if file is None:  # a client that takes no data for this time is dropped, also if its machine has vanished
+        for listener in listeners.clients:
+            notice_vanished(listener, settings.idle_timeout)
+    if settings.operations_port is None:
+        return listeners
+    host = settings.operations_host or (settings.host if file is None else "127.0.0.1")
+    try:
+        return listeners._replace(operators=_tcp(host, settings.operations_port, "operations_port"))
+    except OSError:
+        listeners.close()
+        listeners.remove_file()
+        raise
+
+
+def url_of(listener: socket.socket, tls: bool) -> str:
+    """Return the address as a client writes it, with the port that was chosen for port 0."""
+    if listener.family == socket.AF_UNIX:
+        return f"{UNIX}{listener.getsockname()}"
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """Read the certificate; None without one. Raises `SettingsError`."""
+    if settings.tls_cert is None:
+        if settings.tls_key is not None:
+            raise SettingsError(f"{flag('tls_key')} needs {flag('tls_cert')}")
+        return None
+    for name, path in (("tls_cert", settings.tls_cert), ("tls_key", settings.tls_key)):
+        try:
+            if path is not None:
+                path.open("rb").close()
+        except OSError as error:
+            raise SettingsError(f"{flag(name)}: {path}: {error.strerror}") from None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        if reason == "KEY_VALUES_MISMATCH":
+            raise SettingsError(f"{flag('tls_key')}: this is not the key of the certificate in {settings.tls_cert}") from None
+        files = " and ".join(str(path) for path in (settings.tls_cert, settings.tls_key) if path is not None)
+        message = f"{files}: a certificate and its key are expected, in PEM, the key without a password ({reason})"
+        raise SettingsError(f"{flag('tls_cert')}: {message}") from None
+    return context
+
+
+def _tcp(host: str, port: int, setting: str) -> list[socket.socket]:
+    """Open a socket for each address of the host; port 0 is the same free port for all of them. The port comes from `setting`,
+    which the `OSError` names if another port would do."""
+    opened: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(found):
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            opened.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            chosen = port or opened[0].getsockname()[1] if len(opened) > 1 else port
+            listener.bind((address[0], chosen, *address[2:]))
+            listener.listen(BACKLOG)
+    except OSError as error:
+        for listener in opened:
+            listener.close()
+        way_out = f": choose another port with {flag(setting)}" if error.errno in _WRONG_PORT else ""
+        raise OSError(error.errno, f"{error.strerror}{way_out}", f"{host}:{port}") from None
+    return opened
+
+
+def _unix(path: Path) -> socket.socket:
+    """Listen on the file. The file of a killed gateway is replaced, that of a running one is an error."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        if path.is_socket():
+            if _answers(path):
+                raise OSError(errno.EADDRINUSE, "Address already in use")
+            path.unlink()
+        listener.bind(str(path))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, error.strerror or str(error), f"{UNIX}{path}") from None
+    return listener
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+    return True

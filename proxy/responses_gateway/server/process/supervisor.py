@@ -1,0 +1,310 @@
+"""Several processes under one parent, which serves nothing itself: it owns the sockets, and starts and replaces workers.
+
+A worker is the same command line again, with the parent's sockets and a link (`worker_link.py`). All accept connections from
+the same queue, so that none is lost in the queue of a worker that dies or is replaced. A rolling restart (SIGUSR2) starts as
+many new workers as there are; once all of them are ready the old ones retire, and if one fails the new ones end instead."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from responses_gateway.server.access.counter_table import Table, create
+from responses_gateway.server.process.announcement import announce
+from responses_gateway.server.process.backend_state import SharedState
+from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
+from responses_gateway.server.process.sockets import Listeners, open_listeners, tls_context
+from responses_gateway.server.process.worker_link import Worker, WorkerConfig, own_command
+from responses_gateway.server.setup.backend_specs import specs_of
+from responses_gateway.settings import Settings, SettingsError
+from responses_gateway.telemetry import logs, multiprocess
+
+# A worker that ends within so many seconds after it was ready has crashed; most crashes in a row before the parent gives up.
+_SETTLED = 10.0
+_CRASHES = 5
+# Seconds before a crashed worker is replaced: none after the first crash, then this, doubled after each further one.
+_BACKOFF = 0.5
+_LONGEST_BACKOFF = 30.0
+# Seconds after which a worker that sends nothing is killed: its event loop is blocked.
+_SILENCE = 60.0
+# Seconds that a worker may take until it is ready.
+_START = 300.0
+# Seconds beyond the time limits of the settings after which a worker that should end is killed.
+_STOP_TIMEOUT = 15.0
+# Most processes for each configured worker: workers that retire may take long to end.
+_COLUMNS = 4
+# Seconds between two checks of all workers.
+_CHECK_INTERVAL = 1.0
+
+# Returns settings that workers get beyond flags, environment and file. Raises `SettingsError` if the settings are wrong by now.
+Prepare = Callable[[], dict[str, Any]]
+
+
+def supervise(settings: Settings, prepare: Prepare, reload: Reload | None = None) -> int:
+    """Serve with several workers until SIGINT or SIGTERM. `prepare` is called before workers start, at first and at each
+    rolling restart. With `reload` SIGHUP takes the backends from the settings that it reads. Returns the exit code: that of a
+    worker that could not start, or 1 if workers keep dying."""
+    logs.configure(settings.log_format, settings.log_level)
+    try:
+        tls_context(settings)  # each worker reads the certificate itself: this reports a wrong one once
+        return asyncio.run(_supervise(settings, prepare, reload))
+    except SettingsError as error:
+        logs.logger().error(str(error))
+        return 2
+
+
+async def _supervise(settings: Settings, prepare: Prepare, reload: Reload | None) -> int:
+    stop_signals = StopSignals()
+    stop_signals.handle(worker=False)  # before anything listens: who can connect may also stop us
+    with ExitStack() as stack:
+        try:
+            listeners = stack.enter_context(open_listeners(settings))
+        except OSError as error:
+            logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
+            return 1
+        try:
+            folder = multiprocess.Folder()
+            stack.callback(folder.remove)
+            create(folder.path, _COLUMNS * settings.workers)
+        except OSError as error:
+            logs.logger().error("cannot count", extra=logs.fields(error=error.strerror))
+            return 1
+        multiprocess.share(folder.path, "parent")
+        return await _Parent(settings, prepare, reload, listeners, folder.path, stop_signals).run()
+
+
+@dataclass(eq=False)
+class _Parent:
+    _settings: Settings
+    _prepare: Prepare
+    _reload: Reload | None
+    _listeners: Listeners
+    _folder: Path
+    _stop_signals: StopSignals
+
+    def __post_init__(self) -> None:
+        self._deaths = multiprocess.count_deaths()
+        self._prepared: dict[str, Any] = {}
+        self._current: set[Worker] = set()  # those that are to serve
+        self._all: set[Worker] = set()  # and those that start for a rolling restart, or retire after one
+        self._shared = SharedState(self._all)
+        self._table = Table(self._folder)
+        self._places: set[str] = set()  # taken
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._started = False  # all of the first workers were ready
+        self._rolling = False
+        self._replacing = asyncio.Lock()
+        self._crashes = 0  # in a row
+        self._code = 0
+
+    async def run(self) -> int:
+        """Start, supervise, stop; returns the exit code."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, lambda: self._spawn(self._roll()))
+        if self._reload is not None:
+            reload_at_hangup(self._reload, self._use_backends)
+        else:
+            stop_with_terminal(self._stop_signals)
+        try:
+            self._prepared = await asyncio.to_thread(self._prepare)
+            self._spawn(self._watch_clocks())
+            self._spawn(self._begin())
+            await self._stop_signals.stop.wait()
+            self._send_order_to_all("stop")
+            self._spawn(self._pass_on_stop_now())
+            await self._end()
+        finally:
+            for worker in self._all:
+                worker.signal(signal.SIGKILL)
+            await asyncio.gather(*(worker.process.wait() for worker in self._all))
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        logs.logger().info("stopped")
+        return self._code
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_signals.stop.is_set()
+
+    async def _begin(self) -> None:
+        self._current = await self._start_all()
+        if await _all_ready(self._current) and not self._stopping:
+            self._started = True
+            announce(self._settings, self._listeners, workers=len(self._current))
+
+    # Workers
+
+    async def _start_all(self) -> set[Worker]:
+        return {await self._start() for _ in range(self._settings.workers) if not self._stopping}
+
+    async def _start(self) -> Worker:
+        place = next(name for name in map(str, count()) if name not in self._places)
+        self._places.add(place)
+        clients = [listener.fileno() for listener in self._listeners.clients]
+        operators = [listener.fileno() for listener in self._listeners.operators]
+        try:
+            worker = await Worker.start(own_command(), self._listeners, place, self._shared.generation)
+        except BaseException:
+            self._places.discard(place)
+            raise
+        # No `await` in between: later changes are sent to all workers, and this one has to be among them.
+        state = self._shared.for_worker(worker).line().decode()
+        config = WorkerConfig(place, clients, operators, str(self._folder), self._prepared, state)
+        worker.send(msgspec.json.encode(config) + b"\n")
+        self._all.add(worker)
+        if self._stopping:
+            worker.send_order("stop")
+        self._spawn(self._watch(worker))
+        return worker
+
+    async def _watch(self, worker: Worker) -> None:
+        code = await worker.watch(self._shared.receive)
+        self._all.discard(worker)
+        self._shared.lost(worker)
+        multiprocess.forget(self._folder, worker.place, worker.process.pid)
+        self._table.clear(int(worker.place))
+        self._places.discard(worker.place)
+        if worker.leaving_since is not None or self._stopping:
+            return
+        self._deaths.inc()
+        ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        logs.logger().error("worker died", extra=logs.fields(pid=worker.process.pid, ended=ended))
+        if not self._started:
+            self._give_up(code if code > 0 else 1, "a worker could not start")
+            return
+        if worker not in self._current:
+            return  # a new one of a rolling restart, which notices its end itself
+        self._current.discard(worker)
+        self._crashes = 1 if worker.served_for >= _SETTLED else self._crashes + 1
+        if self._crashes >= _CRASHES and not any(other.served_for >= _SETTLED for other in self._current):
+            self._give_up(1, f"{_CRASHES} workers died soon after they were started, one after another")
+            return
+        await self._replace()
+
+    async def _replace(self) -> None:
+        """Start the missing workers, after a delay that grows with the number of workers that died in a row."""
+        if self._crashes > 1:
+            await asyncio.sleep(min(_BACKOFF * 2 ** (self._crashes - 2), _LONGEST_BACKOFF))
+        async with self._replacing:
+            while len(self._current) < self._settings.workers and not self._stopping:
+                try:
+                    self._current.add(await self._start())
+                except OSError as error:  # no memory, no file descriptors: the other workers continue
+                    logs.logger().error("cannot start a worker", extra=logs.fields(error=error.strerror))
+                    await asyncio.sleep(_LONGEST_BACKOFF)
+
+    async def _watch_clocks(self) -> None:
+        """Kill workers that hang."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            slept_at = clock()
+            await asyncio.sleep(_CHECK_INTERVAL)
+            if clock() - slept_at > 2 * _CHECK_INTERVAL:
+                continue  # this process was blocked, and what the workers sent meanwhile is not read yet
+            for worker in self._all:
+                hanging = self._hanging(worker)
+                if hanging is not None:
+                    logs.logger().error("worker killed", extra=logs.fields(pid=worker.process.pid, reason=hanging))
+                    worker.signal(signal.SIGKILL)
+
+    def _hanging(self, worker: Worker) -> str | None:
+        settings = self._settings
+        if worker.leaving_since is not None:
+            limit = settings.drain_delay + settings.drain_timeout + _STOP_TIMEOUT
+            return "it did not end" if asyncio.get_running_loop().time() - worker.leaving_since > limit else None
+        limit = _SILENCE if worker.ready_at is not None else _START
+        return f"it has not responded for {limit:g} seconds" if worker.silence > limit else None
+
+    # Signals
+
+    async def _roll(self) -> None:
+        """Do a rolling restart."""
+        if self._rolling or not self._started or self._stopping:
+            logs.logger().warning("no rolling restart: the gateway is already starting, restarting or stopping")
+            return
+        self._rolling = True
+        try:
+            logs.logger().info("rolling restart", extra=logs.fields(workers=self._settings.workers))
+            self._prepared = await asyncio.to_thread(self._prepare)
+            self._shared.begin_generation()
+            fresh = await self._start_all()
+            if await _all_ready(fresh):
+                self._switch(fresh)
+            else:
+                self._abandon(fresh, "a new worker could not start")
+        except (SettingsError, OSError) as error:
+            self._abandon(set(), str(error))
+        finally:
+            self._rolling = False
+
+    def _switch(self, fresh: set[Worker]) -> None:
+        """Let the new workers serve, and the old ones retire."""
+        if self._stopping:
+            return
+        old = self._current
+        self._current = fresh & self._all
+        for worker in old:
+            worker.send_order("retire")
+        self._crashes = 0
+        self._spawn(self._replace())
+        logs.logger().info("rolled", extra=logs.fields(workers=len(self._current), retiring=len(old)))
+
+    def _abandon(self, fresh: set[Worker], reason: str) -> None:
+        for worker in fresh:
+            worker.send_order("retire")  # and not stop, which closes the sockets of all
+        logs.logger().error("the rolling restart is abandoned, the old workers continue", extra=logs.fields(reason=reason))
+
+    def _use_backends(self, settings: Settings) -> int:
+        specs = specs_of(settings)
+        self._shared.reload(specs)
+        return len(specs)
+
+    async def _pass_on_stop_now(self) -> None:
+        await self._stop_signals.stop_now.wait()
+        self._send_order_to_all("stop_now")
+
+    def _send_order_to_all(self, order: str) -> None:
+        for worker in self._all:
+            worker.send_order(order)
+
+    def _give_up(self, code: int, reason: str) -> None:
+        if not self._stopping:
+            logs.logger().error("giving up", extra=logs.fields(reason=reason))
+            self._code = code
+            self._stop_signals.give("stop")
+
+    async def _end(self) -> None:
+        """Wait for the workers, which were sent an order to stop. The last one that stops listening closes the sockets."""
+        self._listeners.close()
+        while self._all:
+            await asyncio.wait([asyncio.ensure_future(worker.process.wait()) for worker in self._all])
+            await asyncio.sleep(0)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logs.logger().error("defect", exc_info=error)
+            self._give_up(1, "the parent failed")
+
+
+async def _all_ready(workers: set[Worker]) -> bool:
+    """Wait until each is ready, or one has ended. Returns whether all are ready."""
+    waiting = {worker.ready for worker in workers}
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not all(each.result() for each in done):
+            return False
+    return True

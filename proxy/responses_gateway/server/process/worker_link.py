@@ -1,0 +1,216 @@
+"""The link between a worker and its parent, and both ends of it.
+
+The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it sends
+`retire`, `stop` or `stop_now`. The worker sends `ready` once, and `alive` every second. Both also send the lines of
+`backend_sync.py`. A worker whose parent has ended stops.
+
+Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: each ignores
+unknown lines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from responses_gateway.server.access.counter_table import FILE, Table
+from responses_gateway.server.process.signals import StopSignals
+from responses_gateway.server.process.sockets import Listeners
+from responses_gateway.settings import SUPERVISED_VARIABLE, Settings
+from responses_gateway.telemetry import logs, multiprocess
+
+# Seconds between two lines `alive`.
+_ALIVE_INTERVAL = 1.0
+READY = b"ready\n"
+ALIVE = b"alive\n"
+# Longest line in bytes: the state of the backends is one line.
+_LONGEST_LINE = 64 * 1024 * 1024
+
+
+class WorkerConfig(msgspec.Struct):
+    """What a worker receives first. File descriptors are those that it inherits."""
+
+    place: str  # its number among the workers; the successor of a dead one gets the same
+    clients: list[int]
+    operators: list[int]
+    metrics: str  # the folder with the metrics of all workers
+    settings: dict[str, Any]  # from the parent: they override flags, environment and file
+    state: str = ""  # the first `State` (`backend_state.py`); empty from a parent of an older version
+
+
+class WorkerLink:
+    """The link of this process to its parent."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Wait for the configuration. Raises `ValueError` if this is no link."""
+        self._connection = connection
+        with connection.makefile("rb", buffering=0) as lines:  # without a buffer, which would swallow the next lines
+            self.config = msgspec.json.decode(lines.readline(), type=WorkerConfig)
+        self._orphaned = False
+        self._writer: asyncio.StreamWriter | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent reads the settings again for all
+        multiprocess.share(Path(self.config.metrics), self.config.place)
+
+    @classmethod
+    def of_environment(cls, environ: MutableMapping[str, str]) -> WorkerLink:
+        """Return the link that the environment names, and remove it there, so that child processes do not inherit it."""
+        return cls(socket.socket(fileno=int(environ.pop(SUPERVISED_VARIABLE))))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings from the parent: those that this version has."""
+        return {name: value for name, value in self.config.settings.items() if name in Settings.model_fields}
+
+    @property
+    def folder(self) -> Path:
+        """The folder that all workers share."""
+        return Path(self.config.metrics)
+
+    def table(self) -> Table | None:
+        """Return the counters that all workers share; None under a parent of an older version, where each counts alone."""
+        folder = self.folder
+        return Table(folder, int(self.config.place)) if (folder / FILE).exists() else None
+
+    def listeners(self) -> Listeners:
+        """Return the sockets that the parent has opened."""
+        clients = [socket.socket(fileno=number) for number in self.config.clients]
+        operators = [socket.socket(fileno=number) for number in self.config.operators]
+        return Listeners(clients, operators)
+
+    async def open(self, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
+        """Read the lines of the parent; `receive` gets all of them but the orders to end."""
+        reader, self._writer = await asyncio.open_unix_connection(sock=self._connection, limit=_LONGEST_LINE)
+        self._tasks = [asyncio.create_task(self._read(reader, stop_signals, receive)), asyncio.create_task(self._stay_alive())]
+
+    def send(self, line: bytes) -> None:
+        """Write a line to the parent, unless it has closed the link."""
+        assert self._writer is not None
+        if not self._writer.is_closing():
+            self._writer.write(line)
+
+    async def close(self) -> None:
+        """Stop reading and writing."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._orphaned:  # the parent would have done it
+            await asyncio.to_thread(shutil.rmtree, self.config.metrics, ignore_errors=True)
+
+    async def _read(self, reader: asyncio.StreamReader, stop_signals: StopSignals, receive: Callable[[bytes], None]) -> None:
+        try:
+            while line := await reader.readline():
+                if not stop_signals.give(line.decode("utf-8", "replace").strip()):
+                    receive(line)
+        except ConnectionError as error:
+            logs.logger().debug("the link to the parent broke", extra=logs.fields(error=str(error)))
+        self._orphaned = True
+        logs.logger().warning("the parent has ended", extra=logs.fields(pid=os.getpid()))
+        stop_signals.give("stop")
+
+    async def _stay_alive(self) -> None:
+        while True:
+            await asyncio.sleep(_ALIVE_INTERVAL)
+            self.send(ALIVE)
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """A worker as its parent sees it. `start` returns one that waits for its `WorkerConfig`; `watch` reads until it ends."""
+
+    place: str
+    generation: int  # workers of the same one have the same settings
+    process: asyncio.subprocess.Process
+    _reader: asyncio.StreamReader
+    _link: asyncio.StreamWriter
+    ready: asyncio.Future[bool]  # False if it ended before
+    received_at: float  # on the loop's clock, like the other times
+    ready_at: float | None = None
+    leaving_since: float | None = None  # it was sent an order to end
+    reports: int = 0  # that the parent has read, of changes of the backends
+
+    @classmethod
+    async def start(cls, command: Sequence[str], listeners: Listeners, place: str, generation: int) -> Worker:
+        """Start the command with the listening sockets and a link. Raises `OSError`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            numbers = [listener.fileno() for listener in (*listeners.clients, *listeners.operators)]
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env={**os.environ, SUPERVISED_VARIABLE: str(theirs.fileno())},
+                pass_fds=[theirs.fileno(), *numbers],
+                stdin=asyncio.subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the parent
+            )
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        loop = asyncio.get_running_loop()
+        return cls(place, generation, process, reader, writer, loop.create_future(), loop.time())
+
+    @property
+    def served_for(self) -> float:
+        """Seconds since it was ready; 0 if it never was."""
+        return 0.0 if self.ready_at is None else self._clock() - self.ready_at
+
+    @property
+    def silence(self) -> float:
+        """Seconds since it last sent a line."""
+        return self._clock() - self.received_at
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is ready, and was not sent an order to end."""
+        return self.ready_at is not None and self.leaving_since is None
+
+    async def watch(self, receive: Callable[[Worker, bytes], None]) -> int:
+        """Read its lines until it ends, and pass on all but `alive`. Returns its exit code, negative for a signal."""
+        try:
+            while line := await self._reader.readline():
+                self.received_at = self._clock()
+                if line == READY and not self.ready.done():
+                    self.ready_at = self.received_at
+                    self.ready.set_result(True)
+                if line != ALIVE:
+                    receive(self, line)
+        except (ConnectionError, ValueError):  # a line without an end is a defect of that process: no more is read
+            self._link.close()
+        code = await self.process.wait()
+        if not self.ready.done():
+            self.ready.set_result(False)
+        self._link.close()
+        return code
+
+    def send_order(self, order: str) -> None:
+        """Send it the order `retire`, `stop` or `stop_now`."""
+        if self.leaving_since is None:
+            self.leaving_since = self._clock()
+            if self.ready_at is None:
+                self.signal(signal.SIGTERM)  # it does not read the link yet
+        self.send(f"{order}\n".encode())
+
+    def send(self, line: bytes) -> None:
+        """Write a line to it, unless it has closed the link."""
+        if not self._link.is_closing():
+            self._link.write(line)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
+        with suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    def _clock(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def own_command() -> list[str]:
+    """Return the command line of this process. Run again, it starts the version that is installed by then."""
+    return [sys.executable, *sys.orig_argv[1:]]

@@ -1,0 +1,214 @@
+"""Records of exchanges, a file each, in a folder. Secrets are taken out.
+
+A record is a file of JSON lines:
+
+    {"record": 2, "began", "versions", "settings", "headers", "tokenizer"}    the head; whether tokens were counted here
+    {"request": …}                                                the client's body, secrets redacted
+    {"context": {"history", "references", "input", …}}            what else the translation was made of
+    {"chat": …, "response_id", "created", "start", …}             its translation; when and how its answer began to be read
+    {"asked_again": …}                                            the chat request of each further turn of the model
+    {"compacted": …}                                              what was sent instead, if the context was summarised first
+    {"backend": {"status", "body", "retry_after"}}                only if the backend refused
+    {"call", "at", "data", "sealed", "sent"}                      one call of the translator, as `stream/tape.py` has it
+    {"end": {"outcome", "error", "truncated", "beyond"}}
+
+The head has `"websocket": true` where the request came as a message. `sealed` are the texts that were sealed during a call: no
+two seals are alike, and the key is not in a record. `beyond`: the request was refused for something that is not in the record
+either (the store, a limit).
+
+Bytes are a text, or `{"base64": …}` where they are not valid UTF-8 (a read may end inside a character)."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from responses_gateway.server.recording.recording import SHORTEST_SECRET, FileRecording, Recorder, Recording, Redaction, as_text
+from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import KEY_HEADERS
+from responses_gateway.stream.tape import Call
+from responses_gateway.telemetry import logs
+from responses_gateway.version import __version__
+from responses_gateway.wire.errors import ApiError
+
+FORMAT = 2
+PATTERN = "exchange-*.jsonl"
+# Records that may wait for the disk; more are dropped, which is logged.
+MAX_WAITING = 16
+# The only headers that are kept.
+_HEADERS = frozenset({"content-type", "originator", "user-agent", "x-request-id"})
+# Settings that say where things are, or how to get in, and nothing about the translation.
+_PRIVATE = frozenset(
+    {
+        "admin_key",
+        "api_keys",
+        "backend",
+        "backends",
+        "backend_api_key",
+        "cors_origins",
+        "host",
+        "model_table",
+        "port",
+        "record",
+        "record_limit",
+        "seal_key",
+        "tokenizer",
+    }
+)
+
+
+class FileRecorder(Recorder):
+    """Keeps recordings in a folder. Files are written by a thread, and can be read by their owner alone."""
+
+    until = math.inf
+
+    def __init__(self, folder: Path, limit: int, settings: Settings) -> None:
+        """`limit` is in bytes, for all records: the oldest are deleted. Raise `OSError` if the folder cannot be made."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._limit = limit
+        self._dumped: tuple[Settings, dict[str, Any]] | None = None  # the settings in force, as a record has them
+        self._tokenizer = settings.tokenizer is not None
+        keys = (settings.backend_api_key, *(details.api_key for details in settings.backends.values()))
+        self._keys = {key.get_secret_value() for key in keys if key is not None}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
+        self._room = threading.BoundedSemaphore(MAX_WAITING)
+
+    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool) -> FileRecording:
+        given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
+        found = {*self._keys, *given, headers.get("Cookie", "")}
+        return FileRecording(
+            self.keep,
+            unwritable=tuple(secret for secret in found if len(secret) >= SHORTEST_SECRET),  # "none" is no key
+            settings=self._as_recorded(settings),
+            headers={name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS},
+            websocket=websocket,
+        )
+
+    def keep(self, recording: FileRecording) -> None:
+        """Write a finished recording down, in the thread."""
+        if not self._room.acquire(blocking=False):
+            logs.logger().warning("exchange not recorded: the disk is too slow")
+            return
+        try:
+            self._thread.submit(self._write, recording)
+        except RuntimeError:  # closed already: this exchange ended after the gateway
+            self._room.release()
+            logs.logger().warning("exchange not recorded: the gateway has stopped")
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+        self._thread.shutdown()
+
+    def read(self, name: str) -> str | None:
+        """Return the record of this name, once what waits is written; None if there is none, or none any more."""
+        if not fnmatchcase(name, PATTERN) or "/" in name:
+            return None
+        self._thread.submit(lambda: None).result()
+        try:
+            return (self._folder / name).read_text(encoding="utf-8")
+        except OSError:
+            return None
+
+    def so_far(self, recording: Recording) -> str | None:
+        """Return the record of a running exchange, as it stands."""
+        return self._text(recording) if isinstance(recording, FileRecording) else None
+
+    def _text(self, recording: FileRecording) -> str:
+        redaction = Redaction(recording.unwritable)
+        return redaction.text("".join(json.dumps(line) + "\n" for line in self._lines(recording, redaction)))
+
+    def _as_recorded(self, settings: Settings) -> dict[str, Any]:
+        if self._dumped is None or self._dumped[0] is not settings:
+            dumped = settings.model_dump(mode="json", exclude=set(_PRIVATE))
+            # Whether there is a store shows in a response; where it is may contain a password.
+            dumped["store"] = "none" if settings.store == "none" else "memory"
+            self._dumped = (settings, dumped)
+        return self._dumped[1]
+
+    def _write(self, recording: FileRecording) -> None:
+        try:
+            data = self._text(recording).encode()
+            if len(data) > self._limit:
+                logs.logger().warning(
+                    "exchange not recorded: it is larger than record_limit", extra=logs.fields(size=len(data))
+                )
+                return
+            self._make_room(len(data))
+            name = recording.name
+            part = self._folder / f".{name}.part"
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+            part.rename(self._folder / name)
+        except Exception:
+            logs.logger().exception("exchange not recorded")
+        finally:
+            self._room.release()
+
+    def _make_room(self, size: int) -> None:
+        """Delete the oldest records until `size` more bytes are within the limit. Their names sort by age."""
+        records = [(path, path.stat().st_size) for path in sorted(self._folder.glob(PATTERN))]
+        total = size + sum(known for _, known in records)
+        for path, known in records:
+            if total <= self._limit:
+                return
+            path.unlink(missing_ok=True)
+            total -= known
+
+    def _lines(self, recording: FileRecording, redaction: Redaction) -> list[dict[str, Any]]:
+        versions = {
+            "responses-gateway": __version__,
+            "python": platform.python_version(),
+            "aiohttp": aiohttp.__version__,
+            "msgspec": msgspec.__version__,
+        }
+        began = datetime.fromtimestamp(recording.began, UTC).isoformat()
+        head = {"record": FORMAT, "began": began, "versions": versions, "settings": recording.settings}
+        head |= {"headers": recording.headers, "tokenizer": self._tokenizer}
+        if recording.websocket:
+            head["websocket"] = True
+        lines: list[dict[str, Any]] = [head]
+        if recording.request is not None:
+            lines.append({"request": redaction.value(recording.request)})
+        if recording.context is not None:
+            lines.append({"context": redaction.value(recording.context)})
+        if recording.chat is not None:
+            lines.append({"chat": redaction.value(recording.chat), "response_id": recording.response_id, **recording.begun})
+        if recording.compacted_chat is not None:
+            lines.append({"compacted": redaction.value(recording.compacted_chat)})
+        lines.extend({"asked_again": redaction.value(chat)} for chat in recording.later_chats)
+        if recording.refusal is not None:
+            lines.append({"backend": recording.refusal})
+        lines.extend(_call_line(*call) for call in recording.calls)
+        error = error_fields(recording.error)
+        end = {"outcome": recording.outcome, "error": error, "truncated": recording.truncated}
+        lines.append({"end": end | {"beyond": True} if recording.beyond else end})
+        return lines
+
+
+def error_fields(error: ApiError | None) -> dict[str, Any] | None:
+    """Return an error as a record has it."""
+    if error is None:
+        return None
+    return {"status": error.status, **error.body()["error"], "retry_after": error.retry_after}
+
+
+def _call_line(call: Call, sent: bytes) -> dict[str, Any]:
+    line: dict[str, Any] = {"call": call.method, "at": call.at}
+    if call.argument is not None:
+        line["data"] = as_text(call.argument)
+    if call.sealed:
+        line["sealed"] = call.sealed
+    return {**line, "sent": as_text(sent)}

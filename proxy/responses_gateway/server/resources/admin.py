@@ -1,0 +1,131 @@
+"""`/admin/backends`: the backends, to be listed, drained, added and removed while the gateway runs.
+
+All of it needs the setting `admin_key` as a bearer token; without the setting there are no such paths. What is changed here
+lasts until the gateway ends, or reads its settings again. With several workers all follow; the list shows the backends as the
+worker sees them that answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from responses_gateway.backend.members import Member
+from responses_gateway.backend.pool import Pool
+from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
+from responses_gateway.server.http.bodies import read_body
+from responses_gateway.server.setup.backend_specs import name_of, spec_of
+from responses_gateway.settings import BackendDetails, Settings, check_backend_name, suggestion
+from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.requests import read_object
+from responses_gateway.wire.validation import problem
+
+# In bytes: other workers get it in one line of their link, which is short.
+_LONGEST = 32 * 1024
+
+# Called after a change: what was done ("added", "removed", "drained", "resumed"), to which backend, with which fields.
+OnChange = Callable[[str, str, dict[str, Any]], None]
+
+
+class Admin:
+    """Serves the paths. `settings` are those at the start."""
+
+    def __init__(self, pool: Pool, settings: Settings, on_change: OnChange) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._on_change = on_change
+
+    @needs(Needs.NOTHING)
+    async def list_backends(self, request: web.Request) -> web.Response:
+        """Answer `GET` with every backend and how it is; those that are leaving, too."""
+        self._check_key(request)
+        members = self._pool.members
+        shown = [self._shown(member) for member in [*members.by_name.values(), *members.leaving]]
+        return web.json_response({"object": "list", "data": shown, "queued": self._pool.queued})
+
+    @needs(Needs.NOTHING)
+    async def show(self, request: web.Request) -> web.Response:
+        """Answer `GET` with one backend."""
+        self._check_key(request)
+        return web.json_response(self._shown(self._pool.members.find(request.match_info["name"])))
+
+    @needs(Needs.NOTHING)
+    async def add(self, request: web.Request) -> web.Response:
+        """Answer `POST`: add a backend with the fields of `backends` in the settings, and `name` (host:port by default)."""
+        self._check_key(request)
+        body = await read_body(request)
+        if len(body) > _LONGEST:
+            message = f"The description of a backend may have at most {_LONGEST} bytes."
+            raise ApiError(413, message, code="request_too_large")
+        fields = read_object(body)
+        name = fields.pop("name", None)
+        try:
+            details = BackendDetails.model_validate(fields)
+            name = check_backend_name(name_of(details.url) if name is None else name)
+        except ValidationError as error:
+            raise _invalid_field(error) from None
+        except ValueError as error:
+            raise invalid_request(str(error), "name", "invalid_value") from None
+        member = self._pool.members.add(spec_of(name, details, self._settings))
+        self._on_change("added", name, fields)
+        return web.json_response(self._shown(member), status=201)
+
+    @needs(Needs.NOTHING)
+    async def remove(self, request: web.Request) -> web.Response:
+        """Answer `DELETE`: send no new requests to a backend, and remove it once those under way have ended."""
+        self._check_key(request)
+        member = self._pool.members.remove(request.match_info["name"])
+        self._on_change("removed", member.name, {})
+        return web.json_response(self._shown(member))
+
+    @needs(Needs.NOTHING)
+    async def drain(self, request: web.Request) -> web.Response:
+        """Answer `POST`: send no new requests to a backend; it stays."""
+        return self._drained(request, draining=True)
+
+    @needs(Needs.NOTHING)
+    async def resume(self, request: web.Request) -> web.Response:
+        """Answer `POST`: send new requests to a backend again."""
+        return self._drained(request, draining=False)
+
+    def _drained(self, request: web.Request, *, draining: bool) -> web.Response:
+        self._check_key(request)
+        member = self._pool.members.drain(request.match_info["name"], draining)
+        self._on_change("drained" if draining else "resumed", member.name, {})
+        return web.json_response(self._shown(member))
+
+    def _check_key(self, request: web.Request) -> None:
+        require_admin_key(self._settings, request.headers)
+
+    def _shown(self, member: Member) -> dict[str, Any]:
+        """Return how a backend is, without its key."""
+        spec = member.spec
+        catalogue = member.catalogue
+        return {
+            "object": "backend",
+            "name": member.name,
+            "url": spec.url,
+            "healthy": member.healthy,
+            "problem": member.problem or None,
+            "breaker": member.breaker.state(asyncio.get_running_loop().time()),
+            "draining": member.draining,
+            "leaving": member in self._pool.members.leaving,
+            "in_flight": member.in_flight,
+            "max_concurrency": spec.max_concurrency,
+            "weight": spec.weight,
+            "models": None if catalogue.listed is None else catalogue.names(),
+            "aliases": catalogue.aliases,
+        }
+
+
+def _invalid_field(error: ValidationError) -> ApiError:
+    """Return 400 with what is wrong, and with which field. Values are not repeated, since one may be a key."""
+    detail = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(map(str, detail["loc"]))
+    message = problem(detail["type"], detail.get("ctx", {}), detail["msg"])
+    if detail["type"] == "extra_forbidden":
+        message = f"there is no such field{suggestion(field, BackendDetails.model_fields)}"
+    return invalid_request(f"'{field}': {message}.", field, "invalid_value")

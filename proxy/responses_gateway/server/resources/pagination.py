@@ -1,0 +1,76 @@
+"""Lists of items, page by page, and the `include` of a query."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from aiohttp import web
+
+from responses_gateway.state import Cursor, HistorySpan, ItemPage, PageOrder, Store
+from responses_gateway.wire.errors import invalid_request
+
+_DEFAULT_LIMIT = 20
+_MAX_LIMIT = 100
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+# The others ask for what items have anyway, or for what only hosted tools have.
+_INCLUDABLE = frozenset(
+    {
+        ENCRYPTED_REASONING,
+        "message.output_text.logprobs",
+        "message.input_image.image_url",
+        "computer_call_output.output.image_url",
+        "code_interpreter_call.outputs",
+        "file_search_call.results",
+        "web_search_call.results",
+        "web_search_call.action.sources",
+    }
+)
+
+
+async def read_page(request: web.Request, store: Store, span: HistorySpan) -> ItemPage:
+    """Return the page of a part of a history that the query asks for (`order`, `limit`, `after`, `before`, `include`). Raise
+    `ApiError` 400."""
+    order = request.query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise invalid_request("Invalid value for 'order': 'asc' or 'desc' is expected.", "order", "invalid_value")
+    limit = request.query.get("limit", str(_DEFAULT_LIMIT))
+    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= _MAX_LIMIT:
+        message = f"Invalid value for 'limit': a number from 1 to {_MAX_LIMIT} is expected."
+        raise invalid_request(message, "limit", "invalid_value")
+    read_include(request)  # checked only: items are shown with all they have
+    cursor = Cursor(request.query.get("after"), request.query.get("before"))
+    page = await store.page(span, cast("PageOrder", order), int(limit), cursor)
+    if page is None:
+        name = "after" if cursor.after is not None else "before"
+        raise invalid_request(f"Item with id '{str(request.query[name])[:100]}' not found.", name, "item_not_found")
+    return page
+
+
+def page_response(page: ItemPage) -> web.Response:
+    """Return a list object of the API."""
+    items = page.items
+    body: dict[str, Any] = {
+        "object": "list",
+        "data": items,
+        "first_id": items[0]["id"] if items else None,
+        "last_id": items[-1]["id"] if items else None,
+        "has_more": page.more,
+    }
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+
+
+def read_include(request: web.Request) -> frozenset[str]:
+    """Return `include` of the query, once or several times, as the SDKs write lists. Raise `ApiError` 400."""
+    given = [
+        word
+        for name, value in request.query.items()
+        if name.partition("[")[0] == "include"
+        for word in value.split(",")
+        if word
+    ]
+    for word in given:
+        if word not in _INCLUDABLE:
+            message = f"Invalid value for 'include': '{word[:64]}' is not one of {', '.join(sorted(_INCLUDABLE))}."
+            raise invalid_request(message, "include", "invalid_value")
+    return frozenset(given)

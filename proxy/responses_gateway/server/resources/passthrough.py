@@ -1,0 +1,170 @@
+"""Everything else under `/v1/` goes to the backend and back, byte for byte, streaming in both directions.
+
+Of several backends one is taken that serves the `model` of a JSON body, which is read first; without a model, any."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AsyncExitStack
+from urllib.parse import unquote
+
+import aiohttp
+import msgspec
+from aiohttp import web
+from multidict import CIMultiDict
+
+from responses_gateway.backend.pool import ANY, Pool
+from responses_gateway.backend.served_models import Route
+from responses_gateway.server.access.api_keys import Needs, needs
+from responses_gateway.server.access.rate_limits import RESERVATION
+from responses_gateway.server.access.relayed_usage import UsageMeter
+from responses_gateway.server.generation.preparation.prepare import forwards_client_key
+from responses_gateway.server.http.bodies import read_body, too_large
+from responses_gateway.server.http.loop_detection import LoopDetection
+from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import KEY_HEADERS
+from responses_gateway.wire.errors import ApiError, server_error
+
+
+class _Named(msgspec.Struct):
+    """The part of a body that is read; the rest is skipped."""
+
+    model: str = ""
+
+
+# Headers of one connection, not of the message (RFC 9110, 7.6.1), and those that each side sets for itself.
+_OWN = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "host",
+        "content-length",
+        "expect",
+    }
+)
+# A backend's headers that describe the body. Others are dropped: Codex acts on some, and some reveal secrets.
+_PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", "content-disposition", "retry-after"})
+
+
+class Passthrough:
+    """Relays requests to the backends. `settings` are those at the start."""
+
+    def __init__(self, pool: Pool, settings: Settings, loop_detection: LoopDetection) -> None:
+        self._pool = pool
+        self._settings = settings
+        self._loop_detection = loop_detection
+
+    @needs(Needs.KEY | Needs.RESERVATION)
+    async def relay(self, request: web.Request) -> web.StreamResponse:
+        """Relay any method on any path below `/v1/` that is not ours. Raise `HTTPNotFound` for a path that leads out of it."""
+        return await self._relay(request, request.rel_url.raw_path.removeprefix("/v1/"), below_root=False)
+
+    @needs(Needs.KEY | Needs.RESERVATION)
+    async def relay_unversioned(self, request: web.Request) -> web.StreamResponse:
+        """Relay a path that backends have beside `/v1/`."""
+        return await self._relay(request, request.rel_url.raw_path.removeprefix("/"), below_root=True)
+
+    async def _relay(self, request: web.Request, path: str, *, below_root: bool) -> web.StreamResponse:
+        _refuse_wrong_path(path, below_root=below_root)
+        headers = _passed_on(request, self._settings)
+        headers["Via"] = self._loop_detection.via(request)
+        reservation = request.get(RESERVATION)
+        if reservation is not None:
+            headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
+        body = await self._body(request, headers)
+        route = _route_of(body) if isinstance(body, bytes) and self._pool.needs_model else ANY
+        sending = self._pool.request(
+            request.method,
+            path,
+            route,
+            below_root=below_root,
+            query=request.rel_url.raw_query_string,
+            body=body,
+            headers=headers.items(),
+        )
+        async with AsyncExitStack() as stack:
+            try:
+                answer = await stack.enter_async_context(sending)
+            except ApiError as error:
+                raise _cause(request, error) from None
+            response = web.StreamResponse(status=answer.status)
+            for name, value in answer.headers.items():
+                if name.lower() in _PASSED_BACK:
+                    response.headers[name] = value
+            await response.prepare(request)
+            meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
+            try:
+                async for data in answer.content.iter_any():
+                    if reservation is not None:
+                        meter.feed(data)
+                    await response.write(data)
+            except aiohttp.ClientError:
+                # The head is out: the only way to tell that the body is broken is to break it.
+                if request.transport is not None:
+                    request.transport.abort()
+                raise server_error("The backend's answer broke off.") from None
+            finally:
+                if reservation is not None:
+                    reservation.end(meter.tokens)
+            await response.write_eof()
+        return response
+
+    async def _body(self, request: web.Request, headers: CIMultiDict[str]) -> bytes | aiohttp.StreamReader | None:
+        """Return the body: as a stream where its size is known and its model does not matter, else read, and so measured."""
+        if not request.can_read_body:
+            return None
+        size = request.content_length
+        limit = self._settings.max_body_bytes
+        # Chat servers do not read compressed bodies.
+        if size is None or headers.popall("Content-Encoding", None) is not None:
+            return await read_body(request)
+        if size > limit:
+            raise too_large(limit)
+        if request.content_type == "application/json" and self._pool.needs_model:
+            return await read_body(request)
+        headers["Content-Length"] = str(size)
+        return request.content
+
+
+def _refuse_wrong_path(path: str, *, below_root: bool) -> None:
+    """Raise `HTTPNotFound` for a path that must not reach the backend."""
+    segments = re.split(r"[/\\]", unquote(path))
+    if any(segment in {".", ".."} for segment in segments):
+        raise web.HTTPNotFound  # some servers would take it as a way out of /v1/
+    if "" in segments and next(filter(None, segments), "") == "responses":
+        raise web.HTTPNotFound  # an extra slash must not lead past the gateway, to a backend's own Responses API
+    if not below_root and segments[0] == "v1":
+        raise web.HTTPNotFound  # a base URL with /v1 twice: the backend's own answer would not say so
+
+
+def _cause(request: web.Request, error: ApiError) -> ApiError:
+    """Return the client's own error if there was one: a body that is cut looks like a backend that closed the connection."""
+    found = request.content.exception()
+    return found if isinstance(found, ApiError) else error
+
+
+def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
+    """Return the headers of the message, without those of the connection."""
+    own = _OWN | {name.strip().lower() for name in request.headers.get("Connection", "").split(",")}
+    headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in own)
+    if not forwards_client_key(settings):
+        headers.popall("Authorization", None)
+    if settings.api_keys:
+        for name in KEY_HEADERS:
+            headers.popall(name, None)
+    return headers
+
+
+def _route_of(body: bytes) -> Route:
+    """Return the route to whoever serves the model; a body that names none may go anywhere."""
+    try:
+        return Route(msgspec.json.decode(body, type=_Named).model)
+    except msgspec.DecodeError:
+        return ANY

@@ -1,0 +1,136 @@
+"""`/v1/responses/{id}`: responses that were stored."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from responses_gateway.server.access.api_keys import tenant_of
+from responses_gateway.server.generation.background.runner import SILENCE, Background
+from responses_gateway.server.generation.preparation.encrypted_content import Encryption
+from responses_gateway.server.generation.preparation.live_settings import LiveSettings
+from responses_gateway.server.generation.preparation.prepare import reasoning_event
+from responses_gateway.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
+from responses_gateway.server.resources.resume import Follower
+from responses_gateway.state import HistorySpan, Store, Stored
+from responses_gateway.stream.stored.replay import replay
+from responses_gateway.wire.errors import ApiError, invalid_request
+
+# How long a cancellation waits for the process that runs the response, which counts as dead after that, and how often it looks,
+# in seconds.
+_CANCEL_WAIT = SILENCE + 5.0
+_POLL_INTERVAL = 0.1
+# No event has a greater number, and neither the database nor the interpreter has to deal with a longer one.
+_LAST_NUMBER = 2**53
+_DIGITS = 17
+
+
+class StoredResponses:
+    """Serves the paths of responses in the store."""
+
+    def __init__(self, store: Store, background: Background, encryption: Encryption, live: LiveSettings) -> None:
+        self._store = store
+        self._background = background
+        self._encryption = encryption
+        self._live = live
+
+    async def read(self, request: web.Request) -> web.StreamResponse:
+        """Answer `GET` with the response as it was, or as it is by now; with `stream` with its events."""
+        included = read_include(request)
+        if request.query.get("stream", "").lower() == "true":  # `True`, as Python writes it, too
+            return await self._stream(request)
+        stored = await self._find(request)
+        if stored.active and stored.id not in self._background.running:
+            await self._background.fail_lost()
+            stored = await self._find(request)
+        if not included:
+            return web.Response(text=stored.json, content_type="application/json")
+        response = msgspec.json.decode(stored.json)
+        if ENCRYPTED_REASONING in included:
+            tenant = tenant_of(request)
+            response["output"] = [self._with_encrypted(item, tenant, response["model"]) for item in response["output"]]
+        return web.Response(body=msgspec.json.encode(response), content_type="application/json")
+
+    async def delete(self, request: web.Request) -> web.StreamResponse:
+        """Answer `DELETE`."""
+        response_id = request.match_info["id"]
+        if not await self._store.delete_response(tenant_of(request), response_id):
+            raise _not_found(response_id)
+        self._background.cancel(response_id)
+        return web.json_response({"id": response_id, "object": "response", "deleted": True})
+
+    async def cancel(self, request: web.Request) -> web.StreamResponse:
+        """Answer `POST …/cancel`: end a response that runs in the background, here or elsewhere. It may be repeated."""
+        stored = await self._find(request)
+        if not stored.background:
+            message = "Only responses that were created with 'background' can be cancelled."
+            raise invalid_request(message, None, "not_cancellable")
+        loop = asyncio.get_running_loop()
+        if stored.active:
+            await self._store.cancel(tenant_of(request), stored.id)
+        deadline = loop.time() + _CANCEL_WAIT
+        while stored.active and loop.time() < deadline:
+            response = self._background.running.get(stored.id)
+            if response is not None:
+                response.cancel()
+                await response.wait_for_end(_POLL_INTERVAL)
+            else:
+                await self._background.fail_lost()
+                await asyncio.sleep(_POLL_INTERVAL)
+            stored = await self._find(request)
+        return web.Response(text=stored.json, content_type="application/json")
+
+    async def input_items(self, request: web.Request) -> web.StreamResponse:
+        """Answer `GET …/input_items` with the input of this very request, page by page, the latest first by default."""
+        stored = await self._find(request)
+        return page_response(await read_page(request, self._store, HistorySpan(stored.input_begin, stored.input_end)))
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        """Answer with the events after number `starting_after`."""
+        after = request.query.get("starting_after", "-1")
+        if not after.removeprefix("-").isdecimal() or not after.isascii():
+            message = "Invalid value for 'starting_after': a number is expected."
+            raise invalid_request(message, "starting_after", "invalid_value")
+        stored = await self._find(request)
+        settings = self._live.current.settings
+        number = max(-1, min(int(after[:_DIGITS]), _LAST_NUMBER))
+        if stored.has_events or stored.active:
+            follower = Follower(
+                request,
+                self._store,
+                tenant_of(request),
+                stored.id,
+                number,
+                response=self._background.running.get(stored.id),
+                active=stored.active,
+                settings=settings,
+            )
+            return await follower.run()
+        events = replay(stored.json, reasoning_event(settings), number)
+        headers = {"Cache-Control": "no-cache"}
+        return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers=headers)
+
+    async def _find(self, request: web.Request) -> Stored:
+        response_id = request.match_info["id"]
+        stored = await self._store.response(tenant_of(request), response_id)
+        if stored is None:
+            raise _not_found(response_id)
+        return stored
+
+    def _with_encrypted(self, item: dict[str, Any], tenant: str, model: str) -> dict[str, Any]:
+        """Return a stored item with its reasoning encrypted, as that of `model`, unless it was when it was made."""
+        if item.get("type") != "reasoning" or item.get("encrypted_content"):
+            return item
+        parts = [part for part in item.get("content") or () if isinstance(part, dict)]
+        text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+        if not text:
+            return item
+        return {**item, "encrypted_content": self._encryption.encrypt("reasoning", tenant, model, text)}
+
+
+def _not_found(response_id: str) -> ApiError:
+    """Return 404, also for what belongs to another tenant."""
+    return ApiError(404, f"Response with id '{response_id[:100]}' not found.", code="response_not_found")

@@ -1,0 +1,303 @@
+"""`GET /v1/responses` as a WebSocket: one connection for a session, one response after the other, one event per frame.
+
+A client sends `{"type": "response.create", …}` with the body of a request; it may continue the last response of this very
+connection, which needs no store. Errors before a response has begun are frames of type `error`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from responses_gateway.server.access.api_keys import tenant_of
+from responses_gateway.server.access.cors import check_socket
+from responses_gateway.server.access.rate_limits import LIMITS
+from responses_gateway.server.generation.generation import shutting_down
+from responses_gateway.server.generation.in_flight import State
+from responses_gateway.server.generation.preparation.context import Caller, PreviousResponse
+from responses_gateway.server.generation.responses import Creation, Responses
+from responses_gateway.server.http.bodies import Bodies, Body
+from responses_gateway.server.http.errors import REQUEST_ID
+from responses_gateway.server.http.event_stream import WebSocketSender
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.requests import ResponsesRequest, parse_message, read_object
+
+# Seconds between two pings; a client that does not answer one has left.
+PING_INTERVAL = 30.0
+# How long a connection may last, in seconds (as OpenAI's).
+LIFETIME = 3600.0
+# How long the other side may take to close the connection, in seconds.
+CLOSE_TIMEOUT = 2.0
+# Messages, and their bytes, that may wait for their turn before no more are read.
+_WAITING = 16
+_WAITING_BYTES = 256 * 1024
+# Seconds after which a little is read even so, and for how long: a client that answered a ping is still there.
+LONGEST_PAUSE = 10.0
+_READ_ANYWAY = 0.01
+# Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
+_LARGE = 256 * 1024
+# A cancellation is no longer than this, in bytes.
+_SHORT = 512
+_OPERATION = "WS /v1/responses"
+
+_EMPTY_ANSWER = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+class WebSockets:
+    """Holds the open sockets of an application."""
+
+    def __init__(self, responses: Responses, bodies: Bodies) -> None:
+        self._responses = responses
+        self._bodies = bodies
+        self._sockets: set[web.WebSocketResponse] = set()
+
+    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+        """Hold a session until either side ends it."""
+        settings = self._responses.live.current.settings
+        check_socket(request, settings)
+        # Not compressed: zlib would cost more for a frame than the whole translation.
+        socket = web.WebSocketResponse(
+            heartbeat=PING_INTERVAL,
+            timeout=CLOSE_TIMEOUT,
+            max_msg_size=settings.max_body_bytes,
+            compress=False,
+            decode_text=False,
+        )
+        await socket.prepare(request)
+        self._sockets.add(socket)
+        try:
+            await _Session(self._responses, self._bodies, request, socket).run()
+        finally:
+            self._sockets.discard(socket)
+        return socket
+
+    async def close_all(self, _app: web.Application) -> None:
+        """Close all sockets, because the application stops."""
+        message = b"The gateway is shutting down."
+        await asyncio.gather(*(socket.close(code=WSCloseCode.GOING_AWAY, message=message) for socket in self._sockets))
+
+
+@dataclass(slots=True, eq=False)
+class _Message:
+    """A message that waits for its turn, or the error that answers it. `body` counts it until it is answered."""
+
+    data: bytes
+    body: Body
+    refusal: ApiError | None = None
+
+    def take(self) -> bytes:
+        """Return the data, which is not kept here while the message is answered. Raise `ApiError`."""
+        if self.refusal is not None:
+            raise self.refusal
+        data = self.data
+        self.data = b""
+        return data
+
+
+class _Session:
+    """One connection."""
+
+    def __init__(self, responses: Responses, bodies: Bodies, request: web.Request, socket: web.WebSocketResponse) -> None:
+        self._responses = responses
+        self._bodies = bodies
+        self._headers = request.headers
+        self._request_id: str = request[REQUEST_ID]
+        self._tenant = tenant_of(request)
+        self._limits = request.get(LIMITS)  # absent without limits
+        self._socket = socket
+        self._transport = request.transport
+        self._outbox = WebSocketSender(socket, request.transport, self._pause, self._resume)
+        self._messages: asyncio.Queue[_Message] = asyncio.Queue()
+        self._waiting_bytes = 0  # of messages that wait for their turn
+        self._turn = asyncio.Event()  # one of them was taken
+        self._unanswered = 0  # messages
+        self._cancelled = False  # the response that has not begun yet
+        self._stream_id: str | None = None  # the client's name of the message that is being answered
+        self._creation: Creation | None = None  # of the response that has begun
+        self._previous: PreviousResponse | None = None  # the last response, if it was not stored
+
+    async def run(self) -> None:
+        """Work until the client leaves, or the connection has lasted too long."""
+        tasks = [asyncio.create_task(work) for work in (self._read(), self._work(), self._outbox.run())]
+        try:
+            await asyncio.wait(tasks, timeout=LIFETIME, return_when=asyncio.FIRST_COMPLETED)
+            if not any(task.done() for task in tasks):
+                message = f"A connection lasts {LIFETIME / 60:g} minutes at most: open a new one."
+                with suppress(TimeoutError):  # the client may not read any more
+                    async with asyncio.timeout(CLOSE_TIMEOUT):
+                        await self._send_error(ApiError(400, message, code="websocket_connection_limit_reached"))
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            self._forget_messages()
+            await self._socket.close()
+        for result in results:
+            if isinstance(result, Exception) and not isinstance(result, ConnectionError):
+                raise result
+
+    async def _read(self) -> None:
+        """Take messages until the connection ends; a cancellation does not wait for its turn."""
+        async for message in self._socket:
+            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                return
+            data: bytes = message.data
+            del message
+            if b"response.cancel" in data[:_SHORT] and (cancellation := _cancellation(data)):
+                self._cancel(cancellation.get("response_id"))
+                continue
+            self._accept(data)
+            del data
+            while self._waiting_bytes > _WAITING_BYTES or self._messages.qsize() > _WAITING:
+                await self._hold_back()
+
+    def _accept(self, data: bytes) -> None:
+        """Let a message wait for its turn."""
+        message = _Message(data, self._bodies.open())
+        try:
+            message.body.add(len(data))
+        except ApiError as error:
+            message.refusal = error.copy()
+            message.data = b""
+        self._unanswered += 1
+        self._waiting_bytes += len(message.data)
+        self._messages.put_nowait(message)
+
+    async def _hold_back(self) -> None:
+        """Read nothing more until a message is taken, or so long that it is time to look for pongs."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError
+        self._turn.clear()
+        transport.pause_reading()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_PAUSE):
+                    await self._turn.wait()
+                    return
+        finally:
+            if not transport.is_closing():
+                transport.resume_reading()
+        await asyncio.sleep(_READ_ANYWAY)
+
+    def _forget_messages(self) -> None:
+        """Count the messages no longer that will not be answered."""
+        while not self._messages.empty():
+            self._messages.get_nowait().body.close()
+
+    async def _work(self) -> None:
+        while True:
+            message = await self._messages.get()
+            self._waiting_bytes -= len(message.data)
+            self._turn.set()
+            try:
+                await self._answer(message)
+            except ApiError as error:
+                await self._send_error(error)
+            except StoreUnavailable as error:
+                logs.logger().error("store", extra=logs.fields(error=str(error)))
+                await self._send_error(server_error("The store of this gateway cannot be reached. Please try again.", 503))
+            finally:
+                message.body.close()
+                self._unanswered -= 1
+                self._cancelled = False
+                self._stream_id = None
+
+    async def _answer(self, message: _Message) -> None:
+        settings = self._responses.live.current.settings
+        recording = self._responses.recorder.begin(self._headers, settings, websocket=True)
+        try:
+            data = message.take()
+            recording.received(data)
+            large = len(data) >= _LARGE
+            request = await self._bodies.in_thread(parse_message, data) if large else parse_message(data)
+            del data
+            self._stream_id = request.stream_id
+            recording.parsed()
+            if self._responses.in_flight.state >= State.DRAINING:
+                raise shutting_down()
+            reservation = await self._limits.reserve_in_fleet() if self._limits is not None else None
+        except ApiError as error:
+            recording.failed(error)
+            recording.end("rejected")
+            raise
+        caller = Caller(self._tenant, self._request_id, self._headers, _OPERATION, reservation, over_websocket=True)
+        previous = self._previous
+        self._previous = None  # a response that is continued without success is forgotten
+        creation = await self._responses.create(request, caller, previous, recording=recording, drop_client=self._drop)
+        with creation:
+            self._previous = await self._respond(creation, request)
+
+    async def _respond(self, creation: Creation, request: ResponsesRequest) -> PreviousResponse | None:
+        """Answer one request; return what the next one may build on, if it is not in the store."""
+        if request.generate is False:
+            translator = creation.translator
+            creation.answer_without_backend(self._outbox, translator.start() + translator.feed(_EMPTY_ANSWER))
+            stored = await creation.finish()
+        else:
+            self._creation = creation
+            try:
+                await self._open(creation)
+                stored = await creation.finish()
+            finally:
+                self._creation = None
+        self._outbox.write(creation.terminal(stored=stored))
+        return creation.continued_by(stored=stored)
+
+    async def _open(self, creation: Creation) -> None:
+        """Wait for the backend, so that its refusal is an error frame. Raise `ApiError`."""
+        generation = creation.start(self._outbox)
+        if self._cancelled:
+            creation.cancel()
+        if creation.prepared.compaction is not None:  # then the client gets `response.created` at once
+            return
+        try:
+            await generation.open()
+        except ApiError:
+            if not creation.translator.ended:
+                raise
+
+    def _cancel(self, response_id: object = None) -> None:
+        """End the response that is being made, or the next one. One with another id has ended already."""
+        running = self._creation
+        if response_id is not None and (running is None or running.translator.response_id != response_id):
+            return
+        if running is None:
+            self._cancelled = self._unanswered > 0
+        else:
+            running.cancel()
+
+    async def _send_error(self, error: ApiError) -> None:
+        frame = {"type": "error", "status": error.status, **error.body()}
+        if self._stream_id is not None:
+            frame["stream_id"] = self._stream_id
+        with suppress(ConnectionError):
+            await self._outbox.flush()
+            await self._socket.send_str(json.dumps(frame))
+
+    def _drop(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _pause(self) -> None:
+        if self._creation is not None:
+            self._creation.pause()
+
+    def _resume(self) -> None:
+        if self._creation is not None:
+            self._creation.resume()
+
+
+def _cancellation(data: bytes) -> dict[str, Any] | None:
+    """Return the message if it is a `response.cancel`."""
+    try:
+        message = read_object(data)
+    except ApiError:
+        return None
+    return message if message.get("type") == "response.cancel" else None

@@ -1,0 +1,45 @@
+"""The backends of the settings, as the pool takes them."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from responses_gateway.backend.served_models import BackendSpec
+from responses_gateway.settings import BackendDetails, Settings
+
+
+def specs_of(settings: Settings) -> list[BackendSpec]:
+    """Return all backends of the settings: first those with a URL alone, named by host and port, then those with details."""
+    plain: dict[str, BackendDetails] = {}
+    for url in settings.backend:
+        name = name_of(url)
+        number = 2
+        while name in plain:  # the same host and port with http and https, for example
+            name = f"{name_of(url)}-{number}"
+            number += 1
+        plain[name] = BackendDetails(url=url)
+    return [spec_of(name, details, settings) for name, details in {**plain, **settings.backends}.items()]
+
+
+def spec_of(name: str, details: BackendDetails, settings: Settings) -> BackendSpec:
+    """Return a backend with its details; for what they leave out, the settings for all backends apply."""
+    key = details.api_key or settings.backend_api_key
+    return BackendSpec(
+        name=name,
+        url=details.url,
+        api_key=key.get_secret_value() if key is not None else None,
+        models=tuple(details.models),
+        aliases=details.aliases,
+        max_concurrency=details.max_concurrency or settings.max_concurrency,
+        weight=details.weight,
+        continue_answers=settings.continue_answers if details.continue_answers is None else details.continue_answers,
+        # A key for the gateway is not for the backend.
+        forward_authorization=details.forward_authorization and settings.forward_authorization and not settings.api_keys,
+    )
+
+
+def name_of(url: str) -> str:
+    """Name a backend by host and port, and by its path if that is not the usual one."""
+    parts = urlsplit(url)
+    path = parts.path.strip("/").removesuffix("v1").strip("/")
+    return parts.netloc + (":" + path.replace("/", "-") if path else "")

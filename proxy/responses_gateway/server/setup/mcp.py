@@ -1,0 +1,111 @@
+"""The MCP servers of the settings: how they are reached, and what requests may do with them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from pydantic import SecretStr
+
+from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
+from responses_gateway.hosted.mcp.servers import McpServers
+from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess
+from responses_gateway.settings import Settings
+from responses_gateway.settings.mcp_servers import ApprovalRules, McpServerDetails, ToolSelection
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
+from responses_gateway.wire.mcp import ALL_TOOLS, ApprovalPolicy, ToolFilter
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# What programs get of the gateway's own environment; anything else the settings have to name.
+_INHERITED = ("PATH", "HOME")
+
+
+def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ) -> McpServers | None:
+    """Return the MCP servers that the settings allow; None if there are none. Nothing is connected to before it is used. Raises
+    `ValueError` for settings that cannot be used."""
+    if not settings.mcp_servers and not settings.mcp_allowed_hosts:
+        if settings.file_search_tools:
+            raise ValueError("file_search_tools needs mcp_servers, whose tools it names")
+        return None
+    try:
+        from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
+    except ImportError as error:
+        raise ValueError("MCP servers need an extra: pip install 'responses-gateway[mcp]'") from error
+    limits = McpLimits(
+        connect_timeout=settings.mcp_connect_timeout,
+        call_timeout=settings.hosted_call_timeout,
+        list_age=settings.mcp_list_age,
+    )
+    endpoints = {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
+    servers = McpConnections(endpoints, _allowed_hosts(settings), limits, _log)
+    for store, tool in settings.file_search_tools.items():
+        try:
+            servers.caller("", tool)
+        except ValueError as error:
+            raise ValueError(f"file_search_tools: {store}: {error}") from None
+    return servers
+
+
+def mcp_access(settings: Settings) -> McpAccess:
+    """Return which servers requests may use."""
+    servers = {
+        label: ConfiguredServer(
+            description=details.description,
+            allowed=_filter(details.allowed_tools),
+            approval=_approval(details.require_approval),
+            forwards_authorization=details.forward_authorization,
+        )
+        for label, details in settings.mcp_servers.items()
+    }
+    return McpAccess(servers, _allowed_hosts(settings))
+
+
+def _allowed_hosts(settings: Settings) -> AllowedHosts:
+    try:
+        return AllowedHosts.read(settings.mcp_allowed_hosts)
+    except ValueError as error:
+        raise ValueError(f"mcp_allowed_hosts: {error}") from None
+
+
+def _endpoint(label: str, details: McpServerDetails, environ: Mapping[str, str]) -> Endpoint:
+    place = f"mcp_servers: {label}"
+    if details.url is not None:
+        headers = _filled(details.headers, f"{place}: headers", environ)
+        transport = details.transport if details.transport != "stdio" else "auto"
+        return HttpEndpoint(details.url, tuple(headers.items()), transport, public_only=False)
+    inherited = {name: environ[name] for name in _INHERITED if name in environ}
+    env = {**inherited, **_filled(details.env, f"{place}: env", environ)}
+    return StdioEndpoint(details.command or "", tuple(details.args), env, details.cwd)
+
+
+def _filled(values: Mapping[str, SecretStr], place: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Replace the references to environment variables. Raises `ValueError` for one that is not set."""
+
+    def value_of(reference: re.Match[str]) -> str:
+        name = reference[1]
+        if name not in environ:
+            raise ValueError(f"{place}: the environment variable {name} is not set")
+        return environ[name]
+
+    return {name: _REFERENCE.sub(value_of, value.get_secret_value()) for name, value in values.items()}
+
+
+def _filter(selection: ToolSelection | None) -> ToolFilter | None:
+    if selection is None:
+        return None
+    names = None if selection.tool_names is None else frozenset(selection.tool_names)
+    return ToolFilter(names, selection.read_only)
+
+
+def _approval(rules: ApprovalRules | str | None) -> ApprovalPolicy | None:
+    if isinstance(rules, ApprovalRules):
+        return ApprovalPolicy(_filter(rules.always), _filter(rules.never))
+    if rules is None:
+        return None
+    return ApprovalPolicy(always=ALL_TOOLS) if rules == "always" else ApprovalPolicy(never=ALL_TOOLS)
+
+
+def _log(label: str, message: str) -> None:
+    logs.logger().info("MCP server", extra=logs.fields(server=label, said=message))

@@ -1,0 +1,98 @@
+"""The store that the settings ask for."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from responses_gateway.settings import Settings
+from responses_gateway.state import Database, FleetCounters, LiveLog, Sqlite, Store, StoreUnavailable
+from responses_gateway.telemetry import logs
+
+_DAY = 86_400
+_POSTGRES = ("postgresql://", "postgres://")
+_FILE = "responses.sqlite3"
+_T = TypeVar("_T")
+
+
+async def open_store(settings: Settings) -> Store | None:
+    """Open the store; return None if nothing is to be kept. Raises `StoreUnavailable`.
+
+    If the default file cannot be written, as in a container without a home, responses are kept in memory, with a warning in the
+    log. A file or server that the settings name has to be there."""
+    if settings.store == "none":
+        return None
+    if settings.store == "memory":
+        return await _opened(Sqlite(None), settings)
+    if settings.store.startswith(_POSTGRES):
+        return await _opened(_postgres(settings.store), settings)
+    if settings.store != "auto":
+        return await _opened(Sqlite(_home(settings.store)), settings)
+    try:
+        return await _opened(Sqlite(default_path(os.environ)), settings)
+    except StoreUnavailable as error:
+        if settings.workers > 1:
+            raise StoreUnavailable(f"{error}; several workers need a file that all can write, or `store: none`") from error
+        logs.logger().warning("store in memory", extra=logs.fields(reason=str(error)))
+        return await _opened(Sqlite(None), settings)
+
+
+def default_path(environ: Mapping[str, str]) -> Path:
+    """Return the file of `store: auto`."""
+    state = environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return _home(state) / "responses-gateway" / _FILE
+
+
+def _postgres(url: str) -> Database:
+    try:
+        from responses_gateway.state.postgres import Postgres  # noqa: PLC0415  (its driver is an extra)
+    except ImportError as error:
+        raise StoreUnavailable("a PostgreSQL store needs: pip install 'responses-gateway[postgres]'") from error
+    return Postgres(url)
+
+
+def _live_log(settings: Settings) -> LiveLog | None:
+    def connected(url: str) -> LiveLog:
+        from responses_gateway.state.redis import RedisLog  # noqa: PLC0415  (its driver is an extra)
+
+        return RedisLog(url)
+
+    return _in_redis(settings, "events", connected)
+
+
+def fleet_counters(settings: Settings) -> FleetCounters | None:
+    """Return the counters that several gateways share; None without Redis. Raises `StoreUnavailable`."""
+
+    def connected(url: str) -> FleetCounters:
+        from responses_gateway.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
+
+        return RedisCounters(url)
+
+    return _in_redis(settings, "limits", connected)
+
+
+def _in_redis(settings: Settings, what: str, connected: Callable[[str], _T]) -> _T | None:
+    """Return what uses the Redis server of the settings, made by `connected` of its URL; None without one. Raises
+    `StoreUnavailable`."""
+    if settings.events == "store":
+        return None
+    try:
+        return connected(settings.events)
+    except ImportError as error:
+        raise StoreUnavailable(f"{what} in Redis or Valkey need: pip install 'responses-gateway[redis]'") from error
+    except ValueError:  # its message may repeat a password
+        raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
+
+
+async def _opened(database: Database, settings: Settings) -> Store:
+    kept = settings.store_days * _DAY
+    store = Store(database, kept, time.time, _live_log(settings), time.monotonic, settings.store_max_bytes or 0)
+    await store.open()
+    return store
+
+
+def _home(path: str) -> Path:
+    return Path(path).expanduser()

@@ -1,0 +1,92 @@
+"""Backends in the window: health, load, results of probing, and the advice of `doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from responses_gateway.backend.members import Member
+from responses_gateway.backend.pool import Pool
+from responses_gateway.probing.autoconfiguration import Autoconfiguration
+from responses_gateway.probing.diagnosis import findings, rows, server_name
+from responses_gateway.probing.prober import probe
+from responses_gateway.probing.profile import Profile
+from responses_gateway.probing.recommend import recommended_settings
+
+# Seconds within which a backend has to answer one request of an examination.
+_ANSWER_TIMEOUT = 60
+
+
+def backends(pool: Pool, found: Autoconfiguration) -> list[dict[str, Any]]:
+    """Return all backends as this worker sees them, including those that are being removed."""
+    now = asyncio.get_running_loop().time()
+    members = [*pool.members.by_name.values(), *pool.members.leaving]
+    return [_backend(member, now, found, leaving=member in pool.members.leaving) for member in members]
+
+
+def merged_backends(views: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return one list for several workers: each backend with the load of all of them, and the worst state."""
+    found: dict[str, dict[str, Any]] = {}
+    for backend in (backend for view in views for backend in view):
+        known = found.get(backend["name"])
+        if known is None:
+            found[backend["name"]] = dict(backend)
+            continue
+        known["in_flight"] += backend["in_flight"]
+        known["healthy"] = known["healthy"] and backend["healthy"]
+        known["problem"] = known["problem"] or backend["problem"]
+        known["breaker"] = max(known["breaker"], backend["breaker"], key=("closed", "half_open", "open").index)
+        known["probed"] = known["probed"] or backend["probed"]
+        known["adapted"] = known["adapted"] or backend["adapted"]
+    return list(found.values())
+
+
+async def examine(member: Member) -> dict[str, Any]:
+    """Examine a backend as `responses-gateway doctor` does. Raise `ApiError` if it cannot be examined."""
+    profile = await probe(member.spec.url, api_key=member.spec.api_key, answer_timeout=_ANSWER_TIMEOUT)
+    settings = recommended_settings(profile)
+    return {
+        "server": server_name(profile),
+        "seconds": profile.seconds,
+        "rows": [row._asdict() for row in rows(profile)],
+        "findings": [finding._asdict() for finding in findings(profile)],
+        "settings": {name: value for name, value in settings.items() if name != "backend"},
+    }
+
+
+def _backend(member: Member, now: float, found: Autoconfiguration, *, leaving: bool) -> dict[str, Any]:
+    spec = member.spec
+    catalogue = member.catalogue
+    profile = found.profiles.get(str(member.backend.url))
+    return {
+        "name": member.name,
+        "url": spec.url,
+        "healthy": member.healthy,
+        "problem": member.problem or None,
+        "breaker": member.breaker.state(now),
+        "draining": member.draining,
+        "leaving": leaving,
+        "in_flight": member.in_flight,
+        "max_concurrency": spec.max_concurrency,
+        "weight": spec.weight,
+        "models": None if catalogue.listed is None else catalogue.names(),
+        "aliases": catalogue.aliases,
+        "probed": None if profile is None else _probed(profile),
+        "adapted": found.taken,
+    }
+
+
+def _probed(profile: Profile) -> dict[str, Any]:
+    """Return the results of the short probe at the start, which is too short to support advice."""
+    return {
+        "server": server_name(profile),
+        "model": profile.model,
+        "max_length": profile.max_length,
+        "refusal": profile.refusal,
+        "reasoning_field": profile.reasoning_field,
+        "calls": profile.calls,
+        "usage": profile.usage,
+        "token_ids": profile.token_ids,
+        "max_tokens_field": profile.max_tokens_field,
+        "seconds": profile.seconds,
+    }

@@ -1,0 +1,169 @@
+"""What one worker shows in the window: its requests, backends, plots and recordings, as plain data for JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import Any
+
+import msgspec
+
+from responses_gateway.backend.pool import Pool
+from responses_gateway.probing.autoconfiguration import Autoconfiguration
+from responses_gateway.server.generation.replay import UnusableRecord
+from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
+from responses_gateway.server.generation.responses import Creation, Responses
+from responses_gateway.server.recording.timed import TimedRecorder
+from responses_gateway.server.window import timeline
+from responses_gateway.server.window.backends import backends, examine
+from responses_gateway.server.window.live_steps import LiveSteps
+from responses_gateway.stream.tape import Tape
+from responses_gateway.wire.errors import ApiError
+
+# Seconds after the last question about a request until its steps are noted no longer.
+WATCH_TIMEOUT = 15.0
+# Steps of a recording that are sent in one answer.
+_STEPS = 300
+
+
+class WorkerView:
+    """Answers for this worker, whose name begins the ids of its requests."""
+
+    def __init__(self, responses: Responses, recent: RecentRequests, pool: Pool, found: Autoconfiguration) -> None:
+        self.name = recent.process
+        self._responses = responses
+        self._recent = recent
+        self._pool = pool
+        self._found = found
+        self._live_steps: dict[str, tuple[LiveSteps, asyncio.TimerHandle]] = {}
+
+    def close(self) -> None:
+        """Stop noting steps."""
+        for request_id in list(self._live_steps):
+            self._unwatch(request_id)
+
+    # ---- all requests ------------------------------------------------------------------------------------------------
+
+    def requests(self, seen: dict[str, int]) -> dict[str, Any]:
+        """Return the running requests, and those that ended after number `seen[self.name]` (0 by default)."""
+        self._responses.metrics.flush()  # adds those that have just ended
+        running = [creation.snapshot().shown() for creation in self._running()]
+        ended = [summary.shown() for summary in self._recent.since(seen.get(self.name, 0))]
+        return {"process": self.name, "last": self._recent.last, "running": running, "ended": ended}
+
+    def intervals(self) -> list[dict[str, Any]]:
+        """Return the intervals of the last hour, the oldest first."""
+        self._responses.metrics.flush()
+        found: list[dict[str, Any]] = msgspec.to_builtins(list(self._recent.intervals))
+        return found
+
+    # ---- one request -------------------------------------------------------------------------------------------------
+
+    def request(self, request_id: str) -> dict[str, Any]:
+        """Return the details of a request, without content. Raise `ApiError` 404."""
+        creation = self._find_running(request_id)
+        if creation is not None:
+            return creation.snapshot().details()
+        self._responses.metrics.flush()
+        summary = self._recent.find(request_id)
+        if summary is None:
+            raise ApiError(404, "This request is no longer known.", code="not_found")
+        return summary.details()
+
+    def live_steps(self, request_id: str, after: int) -> dict[str, Any]:
+        """Return the steps of a running request behind number `after`, without content, and the number of all steps.
+
+        Steps are noted from the first call on. Raise `ApiError` 404."""
+        self.request(request_id)
+        creation = self._find_running(request_id)
+        if creation is not None and creation.answered:
+            self._watch(request_id, creation)
+        if request_id not in self._live_steps:
+            return {"total": 0, "steps": []}
+        live_steps, _ = self._live_steps[request_id]
+        return {"total": live_steps.total, "steps": [step for step in live_steps.steps if step["number"] > after]}
+
+    async def record(self, request_id: str) -> dict[str, str]:
+        """Return the name and the text of a recording. Raise `ApiError` 404."""
+        creation = self._find_running(request_id)
+        recorder = self._responses.recorder
+        text: str | None = None
+        name = self.request(request_id)["record"]
+        if creation is not None:
+            text = await asyncio.to_thread(recorder.so_far, creation.recording)
+        elif name is not None:
+            text = await asyncio.to_thread(recorder.read, name)
+        if text is None:
+            message = "This exchange was not recorded, or its record was deleted."
+            raise ApiError(404, message, code="not_found")
+        return {"name": name or "exchange.jsonl", "text": text}
+
+    async def contents(self, request_id: str) -> dict[str, Any]:
+        """Return a recorded request as received and as sent to the backend. Raise `ApiError` 404, 409."""
+        return await self._of_record(request_id, lambda text, _: timeline.contents(text))
+
+    async def steps(self, request_id: str, after: int) -> dict[str, Any]:
+        """Return the steps of a recording behind number `after`, with content. Raise `ApiError` 404, 409."""
+        return await self._of_record(request_id, lambda text, _: timeline.timeline(text, after, _STEPS))
+
+    async def replay(self, request_id: str) -> dict[str, Any]:
+        """Repeat the translation with this version and return the differences. Raise `ApiError` 404, 409."""
+        return await self._of_record(request_id, timeline.replayed)
+
+    async def _of_record(self, request_id: str, read: Any) -> dict[str, Any]:
+        record = await self.record(request_id)
+        try:
+            found: dict[str, Any] = await asyncio.to_thread(read, record["text"], record["name"])
+        except UnusableRecord as error:
+            raise ApiError(409, f"The record cannot be used: {error}.", code="unusable_record") from None
+        return found
+
+    def _running(self) -> list[Creation]:
+        return [activity for activity in self._responses.in_flight.activities if isinstance(activity, Creation)]
+
+    def _find_running(self, request_id: str) -> Creation | None:
+        return next((creation for creation in self._running() if creation.log.facts.id == request_id), None)
+
+    def _watch(self, request_id: str, creation: Creation) -> None:
+        """Note the steps of a request for the next `WATCH_TIMEOUT` seconds."""
+        loop = asyncio.get_running_loop()
+        if request_id in self._live_steps:
+            live_steps, timer = self._live_steps[request_id]
+            timer.cancel()
+        else:
+            live_steps = LiveSteps(creation.prepared.tape or Tape(time.time), creation.translator)
+            live_steps.attach()
+        self._live_steps[request_id] = (live_steps, loop.call_later(WATCH_TIMEOUT, self._unwatch, request_id))
+
+    def _unwatch(self, request_id: str) -> None:
+        live_steps, timer = self._live_steps.pop(request_id)
+        timer.cancel()
+        live_steps.detach()
+
+    # ---- backends and recording --------------------------------------------------------------------------------------
+
+    def backends(self) -> list[dict[str, Any]]:
+        """Return each backend as this worker sees it."""
+        return backends(self._pool, self._found)
+
+    async def examine(self, name: str) -> dict[str, Any]:
+        """Examine a backend as `doctor` does. Raise `ApiError`."""
+        return await examine(self._pool.members.find(name))
+
+    def recording(self) -> dict[str, Any]:
+        """Return whether all requests are recorded (`always`), or `until` which Unix time; None with `always`."""
+        recorder = self._responses.recorder
+        always = recorder.until == math.inf
+        return {"always": always, "until": None if always else recorder.until}
+
+    def record_for(self, seconds: float) -> dict[str, Any]:
+        """Record the requests that begin within the next `seconds`. Raise `ApiError` 409, 503 where that is not possible."""
+        recorder = self._responses.recorder
+        if not isinstance(recorder, TimedRecorder):
+            raise ApiError(409, "All requests are recorded already: the gateway runs with `record`.", code="already_recording")
+        try:
+            recorder.record_for(seconds)
+        except OSError as error:
+            raise ApiError(503, f"Nothing can be recorded: {error.strerror}.", code="cannot_record") from None
+        return self.recording()

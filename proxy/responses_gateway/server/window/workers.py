@@ -1,0 +1,191 @@
+"""Questions to all workers of a gateway.
+
+Each worker answers the others on a Unix socket in the folder that they share, which only their user can read. A question is the
+name of a method of `WorkerView` and its arguments, the answer what that method returns; both as JSON over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import inspect
+import time
+from collections.abc import AsyncIterator, Set
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from responses_gateway.server.window.worker_view import WorkerView
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.errors import ApiError
+
+_PREFIX = "window-"
+_SUFFIX = ".sock"
+# Seconds within which a worker has to answer; one that hangs is left out.
+_TIMEOUT = 5.0
+# Connections to one worker: more questions at the same time wait for each other.
+_CONNECTIONS = 20
+# Seconds after which a socket that refuses connections is that of a worker that has ended.
+OPENING_TIMEOUT = 5.0
+# The methods of a view that other workers may call.
+_METHODS = frozenset(
+    {
+        "backends",
+        "contents",
+        "intervals",
+        "live_steps",
+        "record",
+        "record_for",
+        "recording",
+        "replay",
+        "request",
+        "requests",
+        "steps",
+    }
+)
+
+
+class Workers:
+    """Asks this worker and, where there are several, the others. `folder` is the one that they share.
+
+    The connections to a worker are kept until that worker has ended."""
+
+    def __init__(self, view: WorkerView, folder: Path | None) -> None:
+        self._view = view
+        self._folder = folder
+        self._sessions: dict[str, aiohttp.ClientSession] = {}  # by worker
+
+    @asynccontextmanager
+    async def answering(self) -> AsyncIterator[None]:
+        """Answer the other workers until the block ends; then close all connections."""
+        if self._folder is None:
+            yield
+            self._view.close()
+            return
+        app = web.Application(client_max_size=1024 * 1024)
+        app.router.add_post("/", self._answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        socket = self._socket_of(self._view.name)
+        try:
+            await web.UnixSite(runner, socket).start()
+            yield
+        finally:
+            await self._close_sessions(set(self._sessions))
+            await runner.cleanup()
+            socket.unlink(missing_ok=True)
+            self._view.close()
+
+    async def ask_all(self, method: str, *arguments: Any) -> list[Any]:
+        """Return the answers of all workers, this one's first. Those that do not answer are left out."""
+        own = await self.ask_here(method, *arguments)
+        names = [name for name in self._names() if name != self._view.name]
+        await self._close_sessions(self._sessions.keys() - names)
+        answers = await asyncio.gather(*(self._ask(name, method, arguments) for name in names), return_exceptions=True)
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, BaseException):
+                logs.logger().debug("a worker shows nothing", extra=logs.fields(process=name, error=repr(answer)))
+                self._forget_dead(name, answer)
+        return [own, *(answer for answer in answers if not isinstance(answer, BaseException))]
+
+    async def ask_owner(self, request_id: str, method: str, *arguments: Any) -> Any:
+        """Return the answer of the worker that has the request. Raise `ApiError`; 404 if that worker has ended."""
+        name = request_id.partition("-")[0]
+        if name == self._view.name:
+            return await self.ask_here(method, request_id, *arguments)
+        if name in self._names():
+            try:
+                return await self._ask(name, method, (request_id, *arguments))
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                pass  # it has just ended
+        raise ApiError(404, "This request is no longer known: its process has ended.", code="not_found")
+
+    async def ask_here(self, method: str, *arguments: Any) -> Any:
+        """Return the answer of this worker. Raise `ApiError`."""
+        answer = getattr(self._view, method)(*arguments)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def _names(self) -> list[str]:
+        if self._folder is None:
+            return [self._view.name]
+        return sorted(path.name[len(_PREFIX) : -len(_SUFFIX)] for path in self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+
+    def _forget_dead(self, name: str, error: BaseException) -> None:
+        """Delete the socket of a worker that was killed. One that is being opened refuses connections, too."""
+        socket = self._socket_of(name)
+        refused = isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.ECONNREFUSED
+        with suppress(OSError):
+            if refused and time.time() - socket.stat().st_mtime > OPENING_TIMEOUT:
+                socket.unlink()
+
+    def _socket_of(self, name: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{_PREFIX}{name}{_SUFFIX}"
+
+    def _session_of(self, name: str) -> aiohttp.ClientSession:
+        session = self._sessions.get(name)
+        if session is None:
+            connector = aiohttp.UnixConnector(str(self._socket_of(name)), limit=_CONNECTIONS)
+            session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_TIMEOUT))
+            self._sessions[name] = session
+        return session
+
+    async def _close_sessions(self, names: Set[str]) -> None:
+        sessions = [self._sessions.pop(name) for name in names]
+        for session in sessions:
+            await session.close()
+
+    async def _ask(self, name: str, method: str, arguments: tuple[Any, ...]) -> Any:
+        question = msgspec.json.encode([method, arguments])
+        async with self._session_of(name).post("http://worker/", data=question) as response:
+            answer = msgspec.json.decode(await response.read())
+        if response.status != 200:
+            raise ApiError(response.status, answer["message"], code=answer["code"])
+        return answer
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        method, arguments = msgspec.json.decode(await request.read())
+        if method not in _METHODS:  # a worker of a newer version asks
+            return _json({"message": "Not known to this worker.", "code": "not_found"}, 404)
+        try:
+            return _json(await self.ask_here(method, *arguments), 200)
+        except ApiError as error:
+            return _json({"message": error.message, "code": error.code}, error.status)
+
+
+class SharedAnswers:
+    """The answers of all workers to one question, kept for `max_age` seconds: visitors who ask meanwhile share them."""
+
+    def __init__(self, workers: Workers, method: str, max_age: float) -> None:
+        self._workers = workers
+        self._method = method
+        self._max_age = max_age
+        self._asking: asyncio.Task[list[Any]] | None = None
+
+    async def get(self) -> list[Any]:
+        """Return the answers, which the caller must not change."""
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+        return await asyncio.shield(self._asking)  # the question is not cancelled with the visitor who came first
+
+    async def close(self) -> None:
+        """Cancel a question that is not answered yet."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _ask(self) -> list[Any]:
+        try:
+            return await self._workers.ask_all(self._method)
+        finally:
+            asyncio.get_running_loop().call_later(self._max_age, self._forget)
+
+    def _forget(self) -> None:
+        self._asking = None
+
+
+def _json(value: Any, status: int) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

@@ -1,0 +1,100 @@
+"""Every setting of the gateway, typed, in sections.
+
+A value comes from the first of these that names it: a flag of `responses-gateway serve`, an environment variable
+`RESPONSES_GATEWAY_<FIELD>`, the YAML file named by `--config` or `RESPONSES_GATEWAY_CONFIG`, the default of the field.
+`--help` and `docs/configuration.md` are generated from the fields."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from responses_gateway.settings.access import AccessSettings
+from responses_gateway.settings.backend import BackendDetails, BackendSettings, check_backend_name
+from responses_gateway.settings.hosted import Hosted
+from responses_gateway.settings.keys import ApiKey
+from responses_gateway.settings.mcp_servers import McpServerDetails
+from responses_gateway.settings.operation import OperationSettings
+from responses_gateway.settings.section import Section, SettingsError, backend_url, without_password
+from responses_gateway.settings.serving import ListeningSettings, TimingSettings
+from responses_gateway.settings.storage import StorageSettings
+from responses_gateway.settings.translation import PARSER_SETTINGS, ModelParsers, RequestSettings, ResponseSettings
+
+__all__ = [
+    "CONFIG_VARIABLE", "ENV_PREFIX", "PARSER_SETTINGS", "SECTIONS", "SUPERVISED_VARIABLE", "ApiKey", "BackendDetails",
+    "McpServerDetails", "ModelParsers", "Section", "Settings", "SettingsError", "backend_url", "check_backend_name",
+    "describe", "flag", "suggestion", "variable",
+]  # fmt: skip
+
+ENV_PREFIX = "RESPONSES_GATEWAY_"
+CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
+# Not for users: set by the parent of several workers (see `server/process/worker_link.py`).
+SUPERVISED_VARIABLE = ENV_PREFIX + "SUPERVISED"
+
+
+class Settings(  # pydantic collects the fields from the last base to the first
+    OperationSettings,
+    Hosted,
+    ResponseSettings,
+    RequestSettings,
+    TimingSettings,
+    AccessSettings,
+    ListeningSettings,
+    StorageSettings,
+    BackendSettings,
+    BaseSettings,
+):
+    """The settings of one gateway, frozen. Times are in seconds, sizes in bytes. The constructor uses only its arguments and
+    the defaults; `responses_gateway.settings.load.load` also reads the environment and a file."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=ENV_PREFIX,
+        env_ignore_empty=True,
+        hide_input_in_errors=True,
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Use arguments alone, so that `Settings(...)` in a test or a program does not depend on the environment."""
+        return (init_settings,)
+
+
+# In the order of the documentation.
+SECTIONS: tuple[type[Section], ...] = tuple(base for base in reversed(Settings.__bases__) if issubclass(base, Section))
+
+
+def describe(settings: Settings) -> str:
+    """Return the settings as YAML for `--config`, with secrets replaced by `**********`."""
+    import yaml  # noqa: PLC0415  (only to print the settings)
+
+    values = settings.model_dump(mode="json")
+    for name in ("store", "events"):
+        values[name] = without_password(values[name])
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean X?)` for the closest known name, or an empty text if none is close."""
+    closest = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {closest[0]}?)" if closest else ""
+
+
+def flag(field: str) -> str:
+    """Return the flag of a field: `keepalive_event` is `--keepalive-event`."""
+    return "--" + field.replace("_", "-")
+
+
+def variable(field: str) -> str:
+    """Return the environment variable of a field."""
+    return ENV_PREFIX + field.upper()

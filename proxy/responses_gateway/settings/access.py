@@ -1,0 +1,98 @@
+"""Who may use the gateway, and how much."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from responses_gateway.settings.keys import ApiKeys
+from responses_gateway.settings.section import Seconds, Section, TextList
+from responses_gateway.wire.hosts.allowed_hosts import is_entry
+
+# As browsers send it; a trailing slash is tolerated. Extensions have schemes of their own.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s*]+/?", re.IGNORECASE)
+
+
+class AccessSettings(Section):
+    """Who may use the gateway, and how much."""
+
+    title = "Access"
+
+    api_keys: ApiKeys = Field(
+        default={},
+        description="Keys that clients must send, by name, each with the `hash` that `responses-gateway key new` prints and "
+        "optionally its own limits. The variable also accepts plain keys: `alice=KEY,bob=KEY`. Without keys, everybody may use "
+        "the gateway. See [docs/security.md](security.md).",
+    )
+    metrics_need_key: bool = Field(
+        default=False, description="Require a key for `/metrics` as well. `/health` and `/ready` stay open."
+    )
+    requests_per_minute: int = Field(
+        default=0,
+        ge=0,
+        description="Maximum requests per minute for each key, or without keys for each client address. 0 for no limit. "
+        "All workers of a gateway count together, and with Redis (`events`) all replicas; without it each replica for itself.",
+    )
+    tokens_per_minute: int = Field(
+        default=0,
+        ge=0,
+        description="Maximum tokens per minute, input and output together, for each key or client address. They are counted "
+        "when a response has ended, so the last one may exceed the limit. 0 for no limit.",
+    )
+    concurrent_requests: int = Field(
+        default=0, ge=0, description="Maximum simultaneous requests for each key or client address. 0 for no limit."
+    )
+    cors_origins: TextList = Field(
+        default=[],
+        description="Origins of web pages that may use the gateway from a browser, such as `https://chat.example.com`; `*` for "
+        "all. By default pages can neither read its answers nor open its WebSocket.",
+    )
+    allowed_hosts: TextList = Field(
+        default=[],
+        description="Names by which clients may address the gateway (the header `Host`), such as `llm.example.com`; "
+        "`*.example.com` for all names below, `*` for any. Addresses, names without a dot, and those below `.localhost` and "
+        "`.internal` are always allowed. Without this setting other names are refused only for requests without keys over a "
+        "loopback connection, which protects a gateway on a laptop from web pages.",
+    )
+    relay: bool = Field(
+        default=True,
+        description="Forward other paths below `/v1/`, `/tokenize` and `/detokenize` to the backend unchanged. If disabled, "
+        "they return 404.",
+    )
+    url_inputs: Literal["pass", "public", "refuse"] = Field(
+        default="pass",
+        description="How to treat URLs of images, videos and files, which the backend fetches, never the gateway: `pass` "
+        "forwards them, `public` refuses those that name a private, local or metadata address (names are not resolved), "
+        "`refuse` accepts content as `data:` URLs only.",
+    )
+    max_input_items: int = Field(
+        default=10_000,
+        gt=0,
+        description="Maximum number of items in the input of a request, including the history that it continues.",
+    )
+    max_tools: int = Field(
+        default=1_000, gt=0, description="Maximum number of tools of a request, including those in namespaces."
+    )
+    body_timeout: Seconds = Field(
+        default=120,
+        ge=0,
+        description="Maximum time, in seconds, for a client to send the body of a request. 0 for no limit.",
+    )
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _check_hosts(cls, value: list[str]) -> list[str]:
+        for host in value:
+            if not is_entry(host, ports=False, patterns=True):
+                raise ValueError("a host is a name without scheme and port: llm.example.com, or *.example.com")
+        return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_origins(cls, value: list[str]) -> list[str]:
+        for origin in value:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError("an origin consists of a scheme, a host and optionally a port: https://chat.example.com")
+        return value

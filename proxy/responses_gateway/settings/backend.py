@@ -1,0 +1,144 @@
+"""The backends and their models."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from responses_gateway.settings.section import Seconds, Section, TextList, backend_url
+
+# It appears in metrics and in paths.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\[\]-]{0,127}")
+
+
+def check_backend_name(name: object) -> str:
+    """Return a valid name. Raises ValueError for any other."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError("a backend's name consists of at most 128 letters, digits and . _ - :")
+    return name
+
+
+class BackendDetails(BaseModel):
+    """One backend with its own settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    url: Annotated[str, AfterValidator(backend_url)]
+    # replaces `backend_api_key`
+    api_key: SecretStr | None = None
+    # patterns of the models that it serves; empty for those that it lists itself
+    models: TextList = []
+    # a name that clients use -> the backend's name of that model
+    aliases: dict[str, str] = {}
+    # replaces the general setting
+    max_concurrency: int | None = Field(default=None, ge=1)
+    # its share of the requests, relative to other backends
+    weight: float = Field(default=1, gt=0, le=1000, allow_inf_nan=False)
+    # replaces the general setting
+    continue_answers: int | None = Field(default=None, ge=0, le=2)
+    # False: a client's `Authorization` is never sent to it
+    forward_authorization: bool = True
+
+
+class BackendSettings(Section):
+    """The backends and their models."""
+
+    title = "Backends"
+
+    backend: TextList = Field(
+        default=[],
+        description="URL of a Chat Completions server, with or without `/v1`. Can be repeated: a request goes to a backend "
+        "that serves its model. See [docs/backends.md](backends.md).",
+    )
+    backends: dict[str, BackendDetails] = Field(
+        default={},
+        description="Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` "
+        "(client's model name to backend's), `max_concurrency`, `weight`, `continue_answers`, "
+        "`forward_authorization`.",
+    )
+    max_concurrency: int | None = Field(
+        default=None,
+        ge=1,
+        description="Maximum simultaneous requests to a backend; further ones wait in the gateway. Unlimited by default. "
+        "Divided among the workers, at least 1 for each.",
+    )
+    queue_size: int = Field(
+        default=100,
+        ge=0,
+        description="Maximum requests that wait for the same backends; further ones are answered with 429. Divided among the "
+        "workers.",
+    )
+    queue_timeout: Seconds = Field(
+        default=30, gt=0, description="Maximum time that a request waits; then it is answered with 503."
+    )
+    retries: int = Field(
+        default=2,
+        ge=0,
+        description="How many times a request is sent to another backend if it fails before the client has received any "
+        "output.",
+    )
+    continue_answers: int = Field(
+        default=0,
+        ge=0,
+        le=2,
+        description="How many times an answer that breaks off in the middle is continued at another backend, without the "
+        "client noticing; background responses also outlive a restart of the gateway. "
+        "Needs vLLM, and several servers of the same model. See [docs/resilience.md](resilience.md).",
+    )
+    health_interval: Seconds = Field(
+        default=10, gt=0, description="Interval of the checks of health and models, if there are several backends."
+    )
+    breaker_failures: int = Field(
+        default=5, ge=1, description="Consecutive failures after which one of several backends gets no requests for a while."
+    )
+    breaker_time: Seconds = Field(
+        default=10, gt=0, description="Duration of that pause at first; it doubles each time the backend fails again."
+    )
+    backend_api_key: SecretStr | None = Field(
+        default=None,
+        description="Key sent to the backend. Without it the client's own `Authorization` is forwarded, unless it is one of "
+        "`api_keys`. Prefer the environment to the flag, which other processes can read.",
+    )
+    adapt: bool = Field(
+        default=True,
+        description="Examine the backend once it answers, with five small requests (usually under 200 generated tokens), and "
+        "choose suitable values for settings that are not given (names of fields, parsers). The choice is logged; earlier "
+        "requests are served with the defaults. See [docs/doctor.md](doctor.md).",
+    )
+    forward_authorization: bool = Field(
+        default=True,
+        description="Forward the client's `Authorization` header to the backend if neither `backend_api_key` nor `api_keys` is "
+        "set (a key for the gateway must not reach the backend).",
+    )
+    tokenizer: str | None = Field(
+        default=None,
+        description="The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` and "
+        "the chat template, the file itself, or the name of a model in the local Hugging Face cache. Nothing is downloaded. "
+        "Requires `pip install 'responses-gateway[tokenizer]'`; with `responses-gateway[transformers]` the files of "
+        "sentencepiece, tiktoken and tekken are also accepted.",
+    )
+    trust_remote_code: bool = Field(
+        default=False,
+        description="Run the Python code in the folder of `tokenizer`, for models whose tokenizer is code (Kimi). It can do "
+        "whatever the gateway can: read it first.",
+    )
+    model_table: Path | None = Field(
+        default=None,
+        description="YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more (see "
+        "docs/codex.md). It takes precedence over the built-in table.",
+    )
+
+    @field_validator("backends")
+    @classmethod
+    def _check_names(cls, value: dict[str, BackendDetails]) -> dict[str, BackendDetails]:
+        for name in value:
+            check_backend_name(name)
+        return value
+
+    @field_validator("backend")
+    @classmethod
+    def _normalise_backends(cls, value: list[str]) -> list[str]:
+        return list(dict.fromkeys(map(backend_url, value)))

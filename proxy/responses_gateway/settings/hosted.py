@@ -1,0 +1,190 @@
+"""Tools that the gateway runs itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator, ByteSize, Field, SecretStr, field_validator
+
+from responses_gateway.settings.mcp_servers import McpServerDetails, check_label
+from responses_gateway.settings.section import Seconds, Section, TextList
+from responses_gateway.wire.hosts.allowed_hosts import is_entry
+
+SEARCH_SERVICES = ("searxng", "brave", "tavily", "exa")
+_MCP_TOOL = re.compile(r"mcp:[^/\s]+/\S+")
+_TOOL = re.compile(r"[^/\s]+/\S.*")
+_SERVICE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", re.IGNORECASE)
+# YAML 1.1 reads an unquoted `off` as false.
+_OffOrName = Annotated[str, BeforeValidator(lambda value: "off" if value is False else value)]
+
+
+class Hosted(Section):
+    """Tools that the gateway runs itself."""
+
+    title = "Hosted tools"
+
+    hosted_turns: int = Field(
+        default=16,
+        ge=2,
+        le=1000,
+        description="Maximum number of the model's turns in one response with hosted tools. In the last one it may call none.",
+    )
+    hosted_call_timeout: Seconds = Field(default=60, gt=0, description="Maximum time for one call of a hosted tool.")
+    hosted_total_timeout: Seconds = Field(
+        default=600, gt=0, description="Maximum time for all calls of hosted tools in one response together."
+    )
+    hosted_result_bytes: ByteSize = Field(
+        default=ByteSize(64 * 1024), ge=1024, description="Maximum size of a result as shown to the model; the rest is cut off."
+    )
+    hosted_history_bytes: ByteSize = Field(
+        default=ByteSize(256 * 1024),
+        description="How much of what searches and code of earlier responses have found the model is shown again in later ones "
+        "of the conversation; of more than that the oldest are left out. 0: nothing, and nothing of it is stored.",
+    )
+    web_search_provider: str | None = Field(
+        default=None,
+        description="Web search provider: `searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as "
+        "`mcp:LABEL/TOOL`. By default `searxng` if `web_search_url` is set; otherwise there is no web search. "
+        "Requires `pip install 'responses-gateway[web]'`. See docs/hosted-tools.md.",
+    )
+    web_search_url: str | None = Field(
+        default=None,
+        description="Base URL of the search service, for example `http://searxng:8080`; by default that of the provider. "
+        "SearXNG has none: give yours, with the format `json` enabled.",
+    )
+    web_search_api_key: SecretStr | None = Field(
+        default=None,
+        description="Key for Brave, Tavily or Exa. SearXNG gets it as a bearer token, for a proxy in front of it. Prefer the "
+        "environment to the flag.",
+    )
+    web_search_results: int = Field(
+        default=8,
+        ge=1,
+        le=20,
+        description="Number of results of a search; half as many for `search_context_size: low`, twice as many for `high`.",
+    )
+    web_fetch_timeout: Seconds = Field(
+        default=15, gt=0, description="Maximum time for a search, and for fetching and reading a page."
+    )
+    web_fetch_max_bytes: ByteSize = Field(
+        default=ByteSize(5_000_000),
+        ge=10_000,
+        description="Maximum size of a page, compressed or not. Only the beginning of a larger page is read.",
+    )
+    web_fetch_private_hosts: TextList = Field(
+        default=[],
+        description="Hosts whose pages may be read though their addresses are private, such as `wiki.example.lan` or "
+        "`10.1.2.3:8080`; without a port, all ports of the host. By default only public addresses are fetched.",
+    )
+    mcp_servers: dict[str, McpServerDetails] = Field(
+        default={},
+        description="MCP servers that requests may use by their label, each with `url` (and `headers`, `transport`) or "
+        "`command` (and `args`, `env`, `cwd`), and optionally `require_approval`, `allowed_tools`, `description`, "
+        "`forward_authorization`. `${NAME}` in headers and env stands for an environment variable. Requires "
+        "`pip install 'responses-gateway[mcp]'`. See [docs/hosted-tools.md](hosted-tools.md).",
+    )
+    mcp_allowed_hosts: TextList = Field(
+        default=[],
+        description="Hosts of MCP servers that requests may name with `server_url`: `mcp.example.com` (HTTPS), "
+        "`*.example.com` for all names below, `*` for any public host, `tools.internal:9000` for one port, which may be plain "
+        "HTTP and at a private address. None by default.",
+    )
+    mcp_list_age: Seconds = Field(
+        default=300, ge=0, description="How long the list of an MCP server's tools is used before it is asked again."
+    )
+    mcp_connect_timeout: Seconds = Field(
+        default=30, gt=0, description="Maximum time for connecting to an MCP server, and again for listing its tools."
+    )
+    file_search_tools: dict[str, str] = Field(
+        default={},
+        description="The MCP tool that searches a vector store, as `label/tool`, by the store's id; `*` for all others: "
+        "`{vs_manuals: docs/search, '*': wiki/search}`. Stores that are not listed are not searched.",
+    )
+    code_interpreter: _OffOrName = Field(
+        default="off",
+        description="Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python 3.12 "
+        "or later with the extra `sandbox`), or a tool of an MCP server as `mcp:LABEL/TOOL`. See docs/hosted-tools.md.",
+    )
+    code_interpreter_python: str | None = Field(
+        default=None,
+        description="Python that runs the sandbox: the path of an interpreter, version 3.12 or later, for which pyeryx is "
+        "installed. By default the one that runs the gateway.",
+    )
+    code_interpreter_timeout: Seconds = Field(
+        default=30, gt=0, le=3600, description="Maximum time for one run of code. Then it is stopped, and loses its variables."
+    )
+    code_interpreter_memory_bytes: ByteSize = Field(
+        default=ByteSize(256 * 1024**2),
+        ge=64 * 1024**2,
+        le=2 * 1024**3,
+        description="Maximum memory of a container: the code's variables and its files together.",
+    )
+    code_interpreter_output_bytes: ByteSize = Field(
+        default=ByteSize(64 * 1024),
+        ge=1024,
+        le=16 * 1024**2,
+        description="Maximum output of one run, for the model and the client. Of more, the beginning and the end are kept. "
+        "Code that prints 64 times as much is stopped.",
+    )
+    code_interpreter_idle: Seconds = Field(
+        default=1200, gt=0, description="Time after which a container that is not used ends, with its variables and files."
+    )
+    code_interpreter_containers: int = Field(
+        default=16,
+        ge=1,
+        le=1000,
+        description="Maximum number of containers of a gateway, all its workers together. One key may have half of them. Where "
+        "there is no room for a new one, the one that was not used for longest ends.",
+    )
+
+    @property
+    def searches_with(self) -> str | None:
+        """The provider that is used, or None if there is no web search."""
+        return self.web_search_provider or ("searxng" if self.web_search_url else None)
+
+    @field_validator("web_search_provider")
+    @classmethod
+    def _check_provider(cls, value: str | None) -> str | None:
+        if value is not None and value not in SEARCH_SERVICES and not _MCP_TOOL.fullmatch(value):
+            raise ValueError(f"expected one of {', '.join(SEARCH_SERVICES)}, or mcp:LABEL/TOOL")
+        return value
+
+    @field_validator("web_search_url")
+    @classmethod
+    def _check_search_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not _SERVICE_URL.fullmatch(value):
+            raise ValueError("expected a URL without user, query and fragment, such as http://searxng:8080")
+        return value.rstrip("/")
+
+    @field_validator("web_fetch_private_hosts")
+    @classmethod
+    def _check_private_hosts(cls, value: list[str]) -> list[str]:
+        for host in value:
+            if not is_entry(host, ports=True, patterns=False):
+                raise ValueError("a host is a name or an address, optionally with a port: wiki.example.lan, 10.1.2.3:8080")
+        return [host.lower() for host in value]
+
+    @field_validator("mcp_servers")
+    @classmethod
+    def _check_labels(cls, value: dict[str, McpServerDetails]) -> dict[str, McpServerDetails]:
+        for label in value:
+            check_label(label)
+        return value
+
+    @field_validator("file_search_tools")
+    @classmethod
+    def _check_tools(cls, value: dict[str, str]) -> dict[str, str]:
+        for tool in value.values():
+            if not _TOOL.fullmatch(tool):
+                raise ValueError("a tool is named by the label of its MCP server and its own name: docs/search")
+        return value
+
+    @field_validator("code_interpreter")
+    @classmethod
+    def _check_code_interpreter(cls, value: str) -> str:
+        if value not in ("off", "sandbox") and not _MCP_TOOL.fullmatch(value):
+            raise ValueError("expected off, sandbox, or mcp:LABEL/TOOL")
+        return value

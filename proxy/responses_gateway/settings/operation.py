@@ -1,0 +1,71 @@
+"""Logs, metrics, traces and recordings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ByteSize, Field, SecretStr, field_validator
+
+from responses_gateway.settings.section import Section
+
+
+class OperationSettings(Section):
+    """Logs, metrics, traces and recordings."""
+
+    title = "Operation"
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Minimum severity of log records."
+    )
+    log_format: Literal["text", "json"] = Field(default="text", description="One line of text or one JSON object per record.")
+    access_log: bool = Field(default=True, description="Log one line per HTTP request, and one per response.")
+    log_backend_errors: bool = Field(
+        default=False,
+        description="Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. It may "
+        "repeat the prompt, so it is left out by default; the client receives it in any case.",
+    )
+    metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
+    admin_key: SecretStr | None = Field(
+        default=None,
+        min_length=16,
+        description="Key for `/admin/backends`, which lists, drains, adds and removes backends while the gateway runs, and for "
+        "the window at `/ui/`. Without it there is no `/admin/`, and the window is for this machine. At least 16 characters.",
+    )
+    otel_endpoint: str | None = Field(
+        default=None,
+        description="Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP over "
+        "HTTP; `/v1/traces` is added). Requires `pip install 'responses-gateway[otel]'`. With it, the standard variables "
+        "`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_EXPORTER_OTLP_ENDPOINT` have the same effect. See "
+        "docs/observability.md.",
+    )
+    invariant_sampling: float = Field(
+        default=0.002,
+        ge=0,
+        le=1,
+        description="Fraction of streams that are checked against the rules of a Responses stream while they are sent; a "
+        "metric counts violations.",
+    )
+    ui: Literal["auto", "off"] = Field(
+        default="auto",
+        description="Serve the window at `/ui/`: every request, live; its contents only where it is recorded. It needs the "
+        "`admin_key`; without one it is for this machine, and for others on `operations_port`, who see no contents. See "
+        "docs/window.md.",
+    )
+    record: Path | None = Field(
+        default=None,
+        description="Folder in which each exchange is saved as a file, for `responses-gateway replay` and for bug reports: "
+        "request, bytes of the backend, events sent. Keys are removed, the conversation is not.",
+    )
+    record_limit: ByteSize = Field(
+        default=ByteSize(1024**3), gt=0, description="Maximum total size of the files in `record`; the oldest are deleted."
+    )
+    uvloop: bool = Field(default=True, description="Use uvloop if it is installed.")
+
+    @field_validator("otel_endpoint")
+    @classmethod
+    def _check_collector(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^/@\s]+(/[^@\s]*)?", value):
+            raise ValueError("a URL like http://collector:4318 is expected; keys belong in OTEL_EXPORTER_OTLP_HEADERS")
+        return value

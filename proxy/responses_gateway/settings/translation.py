@@ -1,0 +1,150 @@
+"""How requests and answers are translated."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from responses_gateway.settings.section import Section, TextList, YesNo
+
+# YAML 1.1 reads an unquoted `off` as false.
+_OFF = BeforeValidator(lambda value: "off" if value is False else value)
+
+# Settings that belong together: where one is given, the others are taken to be as intended.
+PARSER_SETTINGS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
+
+
+class ModelParsers(BaseModel):
+    """How the text of some models is parsed. None stands for the value of the general setting of the same name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    reasoning_parser: str | None = None
+    tool_call_parser: str | None = None
+    opened_thinking: YesNo | None = None
+    rescue: bool | None = None
+
+
+class RequestSettings(Section):
+    """How a request is translated, and how the text of the answer is parsed."""
+
+    title = "Requests to the backend"
+
+    system_messages: Literal["merge", "keep"] = Field(
+        default="merge",
+        description="`merge` combines the instructions and the first system and developer messages into one leading system "
+        "message, as most chat templates require; `keep` sends each as a separate system message.",
+    )
+    late_developer: Literal["user", "system", "merge"] = Field(
+        default="user",
+        description="Role of a system or developer message after the first user message; `merge` moves its text into the "
+        "leading system message.",
+    )
+    user_messages: Literal["keep", "merge"] = Field(
+        default="keep",
+        description="`merge` combines consecutive user messages into one, for templates that require alternating roles.",
+    )
+    reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = Field(
+        default="reasoning",
+        description="Field of an assistant message in which earlier reasoning is sent back to the backend.",
+    )
+    reasoning_effort: Literal["map", "pass", "drop"] = Field(
+        default="map",
+        description="`map` adapts `reasoning.effort` to chat servers, `pass` sends it unchanged, `drop` omits it.",
+    )
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = Field(
+        default="max_completion_tokens",
+        description="Field of the chat request for `max_output_tokens`; older servers support only `max_tokens`.",
+    )
+    named_tool_choice: Literal["object", "required"] = Field(
+        default="object",
+        description="How to enforce a call of the one function that `tool_choice` names: `object` sends the choice as in "
+        "OpenAI's API; `required` sends that function alone and requires a call, for servers that only know strings "
+        "(llama.cpp, LM Studio).",
+    )
+    reasoning_parser: str = Field(
+        default="none",
+        description="Parser for reasoning markup in the text of a backend that does not parse it: a name of vLLM's "
+        "`--reasoning-parser`, `auto` (by the name of the model, or the first markers found), `template` (by the "
+        "`response_template` in the configuration of the `tokenizer`), or `none`.",
+    )
+    tool_call_parser: str = Field(
+        default="none",
+        description="Parser for tool-call markup in the text of a backend that does not parse it: a name of vLLM's "
+        "`--tool-call-parser`, `auto`, `template`, or `none`.",
+    )
+    token_ids: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Request the ids of tokens from the backend (`return_token_ids`, vLLM), to count each item exactly and to "
+        "distinguish markers from text that looks like them. `auto` does so for vLLM servers whose markup is parsed here.",
+    )
+    opened_thinking: YesNo = Field(
+        default="auto",
+        description="Whether the chat template ends inside an open reasoning block, for `reasoning_parser`. `auto` decides "
+        "for each request: by its prompt, else by what is known of the model, else by the default of the family.",
+    )
+    rescue: bool = Field(
+        default=False,
+        description="Find markup that the parsers of the backend have missed (`<tool_call>` or `</think>` in the text), and "
+        "convert it to items. A metric counts them.",
+    )
+    models: dict[str, ModelParsers] = Field(
+        default={},
+        description="`reasoning_parser`, `tool_call_parser`, `opened_thinking` and `rescue` for some models, by patterns of "
+        "model names (`*` matches anything, case does not matter; for an alias, the backend's name is tried too). The first "
+        "matching pattern applies. See [docs/parsers.md](parsers.md).",
+    )
+    forward: TextList = Field(
+        default=[],
+        description="Parameters of the request to send to the backend unchanged that would otherwise be ignored (for example "
+        "`service_tier`). Can be repeated.",
+    )
+    service_tier_priorities: dict[str, int] = Field(
+        default={},
+        description="The `priority` to send for a `service_tier`, by tier: `{priority: -10, flex: 10}`. vLLM with "
+        "`--scheduling-policy priority` serves lower numbers first. Tiers that are not listed are ignored.",
+    )
+    forward_unknown: bool = Field(default=False, description="Send unknown parameters to the backend.")
+    custom_tool_grammar: Annotated[Literal["auto", "json", "text", "describe", "off"], _OFF] = Field(
+        default="auto",
+        description="How to use the grammar of a custom tool: `describe` explains it to the model and checks the input that "
+        "the model writes; `auto` also sends it as a pattern if all backends with structured output interpret it alike; `json` "
+        "and `text` send it if a backend can enforce it that matches patterns with the JSON source, or with the decoded text, "
+        "of an argument (`doctor` tells which); `off` drops it. See [docs/custom-tools.md](custom-tools.md).",
+    )
+    repair_custom_tools: Annotated[Literal["off", "once"], _OFF] = Field(
+        default="off",
+        description="`once` asks the backend once to correct a custom tool's input that does not match its grammar, before the "
+        "client receives it; such inputs are then not streamed but sent when complete. `off` passes them on and counts them.",
+    )
+    strict: bool = Field(
+        default=False,
+        description="Answer 400 instead of ignoring a parameter, an item or a tool that could change the answer.",
+    )
+
+
+class ResponseSettings(Section):
+    """What to send where the specification, OpenAI and clients disagree."""
+
+    title = "Responses to the client"
+
+    reasoning_summary: Annotated[Literal["mirror", "always", "off"], _OFF] = Field(
+        default="mirror",
+        description="`mirror` repeats the reasoning as summary parts if the request asks for a summary, since some clients "
+        "display nothing else. `always` does so for all requests.",
+    )
+    reasoning_events: Literal["openai", "spec"] = Field(
+        default="openai",
+        description="Names of the reasoning events: `response.reasoning_text.*` as sent by OpenAI, or `response.reasoning.*` "
+        "as in the Open Responses specification.",
+    )
+    refusal: Literal["auto", "part", "text"] = Field(
+        default="auto",
+        description="Send a refusal as a `refusal` part or as `text`. `auto` is `text` for clients known to drop such parts.",
+    )
+    cut_calls: Literal["auto", "incomplete", "omit"] = Field(
+        default="auto",
+        description="Send a tool call cut off at the token limit with status `incomplete`, or omit it (`omit`). `auto` is "
+        "`omit` for clients known to run a call regardless of its status.",
+    )

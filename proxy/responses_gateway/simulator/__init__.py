@@ -1,0 +1,10 @@
+"""An embedded Chat Completions server that behaves like vLLM 0.32, without a GPU: for demos, tests and load.
+
+The last user message, the model name or headers choose what it answers (see `directives.py`); its dialect determines the
+wording; faults determine what goes wrong."""
+
+from responses_gateway.simulator.app import create_app, serving
+from responses_gateway.simulator.dialect import DIALECTS, Dialect
+from responses_gateway.simulator.state import COUNTERS, RECEIVED, SimulatorOptions
+
+__all__ = ["COUNTERS", "DIALECTS", "RECEIVED", "Dialect", "SimulatorOptions", "create_app", "serving"]

@@ -1,0 +1,102 @@
+"""The options of a simulator, and what it keeps: counters, the last requests, how often faults happened."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from responses_gateway.simulator.dialect import DIALECTS, Dialect
+
+# Messages for which faults are counted.
+_REMEMBERED = 1000
+
+
+@dataclass(frozen=True)
+class SimulatorOptions:
+    """The options of a simulator. A request may override dialect and pace (see `directives.py`). `tokens_per_second` is the
+    pace of each stream, 0 for no limit; `first_token_seconds` is the simulated prefill. `models` are listed; any other name is
+    accepted too, unless `strict_models`. With `api_key`, requests without it get 401."""
+
+    models: tuple[str, ...] = ("simulator",)
+    dialect: Dialect = field(default_factory=lambda: DIALECTS["vllm"])
+    tokens_per_second: float = 0.0
+    first_token_seconds: float = 0.0
+    max_model_len: int = 131072
+    strict_models: bool = False
+    api_key: str | None = None
+
+
+class RunningAnswer(Protocol):
+    """An answer that is being sent."""
+
+    def abort(self) -> None:
+        """End the answer now, as a server does that is stopped."""
+
+
+@dataclass
+class Counters:
+    """Counters of the simulated server. `running` counts the requests in progress; the others only grow."""
+
+    running: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    # requests whose client disconnected before the end
+    aborted: int = 0
+    finished: Counter[str] = field(default_factory=Counter)
+
+    def exposition(self, model: str) -> str:
+        """Return the counters in the text format of Prometheus, under the names that vLLM uses."""
+        labels = f'engine="0",model_name="{model}"'
+        lines = [
+            *_metric("vllm:num_requests_running", "gauge", f"{{{labels}}} {float(self.running)}"),
+            *_metric("vllm:num_requests_waiting", "gauge", f"{{{labels}}} 0.0"),
+            *_metric("vllm:kv_cache_usage_perc", "gauge", f"{{{labels}}} {min(1.0, self.running / 256)}"),
+            *_metric("vllm:prompt_tokens_total", "counter", f"{{{labels}}} {float(self.prompt_tokens)}"),
+            *_metric("vllm:generation_tokens_total", "counter", f"{{{labels}}} {float(self.generation_tokens)}"),
+            *_metric(
+                "vllm:request_success_total",
+                "counter",
+                *(
+                    f'{{{labels},finished_reason="{reason}"}} {float(number)}'
+                    for reason, number in sorted(self.finished.items())
+                ),
+            ),
+            *_metric("simulator:requests_total", "counter", f" {float(self.requests)}"),
+            *_metric("simulator:requests_aborted_total", "counter", f" {float(self.aborted)}"),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _metric(name: str, kind: str, *samples: str) -> list[str]:
+    return [f"# TYPE {name} {kind}", *(f"{name}{sample}" for sample in samples)]
+
+
+class FaultCounts:
+    """Counts how often faults happened for a message, for faults that happen only a number of times."""
+
+    def __init__(self) -> None:
+        self._happened: OrderedDict[int, int] = OrderedDict()
+
+    def count(self, message: str, times: int | None) -> bool:
+        """Count the message, and tell whether a fault that happens `times` times (None: always) happens once more."""
+        if times is None:
+            return True
+        key = hash(message)
+        happened = self._happened.get(key, 0)
+        self._happened[key] = happened + 1
+        while len(self._happened) > _REMEMBERED:
+            self._happened.popitem(last=False)
+        return happened < times
+
+
+OPTIONS = web.AppKey("options", SimulatorOptions)
+COUNTERS = web.AppKey("counters", Counters)
+# the last requests, the oldest first: `{"body": …, "headers": …}`
+RECEIVED: web.AppKey[deque[dict[str, Any]]] = web.AppKey("received", deque)
+FAULT_COUNTS = web.AppKey("fault_counts", FaultCounts)
+# the streams that are being sent
+PLAYERS: web.AppKey[set[RunningAnswer]] = web.AppKey("players", set)

@@ -1,0 +1,144 @@
+"""`POST /v1/completions`: a prompt in ids is continued in raw text; any other prompt is repeated."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from typing import Any
+
+from aiohttp import web
+
+from responses_gateway.simulator import tokenizer
+from responses_gateway.simulator.answer import completion_plan
+from responses_gateway.simulator.chunks import dumps
+from responses_gateway.simulator.errors import vllm_error
+from responses_gateway.simulator.frames import DONE, Frames
+from responses_gateway.simulator.generation import Token
+from responses_gateway.simulator.playback import stream_frames
+from responses_gateway.simulator.state import COUNTERS, OPTIONS, RECEIVED
+from responses_gateway.simulator.token_prompts import TokenPrompt, token_ids
+from responses_gateway.simulator.validation import parsed_body
+
+# What vLLM generates where a request does not say how much.
+_DEFAULT_TOKENS = 16
+# Special tokens without text, unless asked for. Those of thoughts and calls are no special ones, as with Qwen3.
+_HIDDEN = frozenset((tokenizer.SPECIAL["<|im_start|>"], tokenizer.SPECIAL["<|im_end|>"]))
+
+
+async def completions(request: web.Request) -> web.StreamResponse:
+    """Handle `POST /v1/completions`."""
+    body = parsed_body(await request.read(), request.content_type)
+    ids = token_ids(body.get("prompt"), "prompt")
+    if ids is None:
+        return await _repeat(request, body)
+    if not body.get("stream"):
+        raise vllm_error("the simulator streams what it generates from ids", param="stream")
+    request.app[RECEIVED].append({"body": body, "headers": dict(request.headers)})
+    options = request.app[OPTIONS]
+    left = options.max_model_len - len(ids)
+    if left < 1:
+        raise vllm_error(f"This model's maximum context length is {options.max_model_len} tokens.", param="input_tokens")
+    prompt, tokens = completion_plan(body, ids, request.app)
+    limit = min(_max_tokens(body), left)
+    frames = completion_frames(body, prompt, tokens[:limit], cut=len(tokens) >= limit)
+    counters = request.app[COUNTERS]
+    counters.requests += 1
+    counters.prompt_tokens += len(ids)
+    counters.running += 1
+    try:
+        return await _play(request, frames)
+    finally:
+        counters.running -= 1
+
+
+async def _play(request: web.Request, frames: Frames) -> web.StreamResponse:
+    options = request.app[OPTIONS]
+    transport = request.transport
+    assert transport is not None
+    response, ending = await stream_frames(request, transport, frames, options.first_token_seconds, options.tokens_per_second)
+    if ending == "finished":
+        await response.write_eof()
+    else:
+        request.app[COUNTERS].aborted += 1
+    return response
+
+
+def _max_tokens(body: dict[str, Any]) -> int:
+    limit = body.get("max_tokens")
+    return limit if isinstance(limit, int) else _DEFAULT_TOKENS
+
+
+def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[Token], *, cut: bool) -> Frames:
+    """Build the frames of a continuation, with all of its ids where they are wanted."""
+    shows_ids = bool(body.get("return_token_ids"))
+    hidden = frozenset() if body.get("skip_special_tokens") is False else _HIDDEN
+    primed = tokenizer.decode(prompt.ids)
+    waits = primed.endswith("\ufffd")  # then the first text is the whole prompt, as a real server has it
+    payloads: list[dict[str, Any]] = []
+    for token in tokens:
+        text = token.raw
+        if waits and text:
+            text = tokenizer.decode([*(number for number in prompt.ids if number not in hidden), token.id])
+            waits = False
+        payloads.append({"text": text, "finish_reason": None, "ids": [token.id or tokenizer.token_id(token.raw)]})
+    if cut and payloads:
+        payloads[-1]["finish_reason"] = "length"
+    else:
+        payloads.append({"text": "", "finish_reason": "stop", "ids": [tokenizer.SPECIAL[tokenizer.END]]})
+    head = {
+        "id": f"cmpl-{secrets.token_hex(8)}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": body.get("model"),
+    }
+    frames = [
+        _chunk(payload, list(prompt.ids) if shows_ids and not place else None, shows_ids)
+        for place, payload in enumerate(payloads)
+    ]
+    counts = list(range(1, len(frames) + 1))
+    if (body.get("stream_options") or {}).get("include_usage"):
+        usage = {
+            "prompt_tokens": len(prompt.ids),
+            "total_tokens": len(prompt.ids) + len(payloads),
+            "completion_tokens": len(payloads),
+            "prompt_tokens_details": {"cached_tokens": (len(prompt.ids) - 1) // 16 * 16},
+        }
+        frames.append(f'"choices":[],"usage":{dumps(usage)}}}\n\n'.encode())
+        counts.append(counts[-1])
+    return Frames(f"data: {dumps(head)[:-1]},".encode(), [*frames, DONE], [*counts, counts[-1]])
+
+
+def _chunk(payload: dict[str, Any], prompt_ids: list[int] | None, shows_ids: bool) -> bytes:
+    choice = {
+        "index": 0,
+        "text": payload["text"],
+        "logprobs": None,
+        "finish_reason": payload["finish_reason"],
+        "stop_reason": None,
+        "prompt_token_ids": prompt_ids,
+        "token_ids": payload["ids"] if shows_ids else None,
+    }
+    return f'"choices":[{dumps(choice)}]}}\n\n'.encode("utf-8", "replace")
+
+
+async def _repeat(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    """Repeat the prompt, in one chunk if streamed."""
+    prompt = body.get("prompt")
+    text = f" … {prompt if isinstance(prompt, str) else 'and so on'}"
+    count = tokenizer.count(str(prompt))
+    answer = {
+        "id": f"cmpl-{secrets.token_hex(8)}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": body.get("model") or request.app[OPTIONS].models[0],
+        "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": "stop", "stop_reason": None}],
+        "usage": {"prompt_tokens": count, "completion_tokens": count + 1, "total_tokens": 2 * count + 1},
+    }
+    if not body.get("stream"):
+        return web.json_response(answer)
+    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+    await response.prepare(request)
+    await response.write(b"data: " + json.dumps(answer).encode() + b"\n\ndata: [DONE]\n\n")
+    await response.write_eof()
+    return response

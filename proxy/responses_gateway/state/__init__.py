@@ -1,0 +1,31 @@
+"""Store responses, their items, conversations, and the events of running responses."""
+
+from responses_gateway.state.fleet_counters import CountersUnavailable, FleetCounters, LimitRequest, Refusal, Verdict
+from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, StoreUnavailable
+from responses_gateway.state.records import (
+    Abandoned,
+    AbandonedEnd,
+    Ages,
+    Conversation,
+    Cursor,
+    EventRow,
+    HistorySpan,
+    ItemPage,
+    NewEvents,
+    NewItem,
+    Orphan,
+    PageOrder,
+    ResponseRecord,
+    Running,
+    Stored,
+)
+from responses_gateway.state.results import recent
+from responses_gateway.state.sqlite import Sqlite
+from responses_gateway.state.store import Store
+
+__all__ = [
+    "Abandoned", "AbandonedEnd", "Ages", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow",
+    "EventsUnavailable", "FleetCounters", "HistorySpan", "ItemPage", "LimitRequest", "LiveLog", "NewEvents", "NewItem",
+    "Orphan", "PageOrder", "Refusal", "ResponseRecord", "Running", "Sqlite", "Store", "StoreUnavailable", "Stored", "Verdict",
+    "recent",
+]  # fmt: skip

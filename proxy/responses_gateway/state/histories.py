@@ -1,0 +1,247 @@
+"""Histories, stored as a tree of items, as SQL inside an open transaction.
+
+A history is identified by its last node and read by following the parents. A request that continues a history adds what is new
+and shares the rest, whether it names the previous response or repeats the whole conversation: a conversation of n turns takes
+space for n turns, not for n². `prune` deletes what is no longer referred to, from the leaves inward."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from responses_gateway.state.interfaces import Sql
+from responses_gateway.state.records import Cursor, HistorySpan, ItemPage, NewItem, PageOrder, Place, new_id
+
+_decode = msgspec.json.decode
+_canonical = msgspec.json.Encoder(order="sorted").encode
+
+# The prefix of the id of an item that came without one, by type.
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "compaction": "cmp",
+}
+# The members that content parts always have, by type.
+_PART_DEFAULTS: dict[str, dict[str, Any]] = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
+
+_CHAIN = (
+    "WITH RECURSIVE chain (key, parent, item, item_id, depth) AS ("
+    "SELECT key, parent, item, item_id, 0 FROM nodes WHERE key = ? "
+    "UNION ALL SELECT n.key, n.parent, n.item, n.item_id, c.depth + 1 FROM nodes n JOIN chain c ON n.key = c.parent "
+    "WHERE n.key <> ?) "
+)
+
+
+def exists(sql: Sql, place: Place) -> bool:
+    """Tell whether the place still exists: deleting a response may have deleted it."""
+    return not place or sql.execute("SELECT 1 FROM nodes WHERE key = ?", (place,)).fetchone() is not None
+
+
+def append(sql: Sql, tenant: str, place: Place, items: Iterable[NewItem], results: Mapping[str, bytes] | None = None) -> Place:
+    """Add items after a place, reusing those that are already there; `results` by their ids are kept with them. Return the
+    place of the last one."""
+    for item in items:
+        body = item if isinstance(item, str) else _text(item)
+        value: dict[str, Any] = _decode(body) if isinstance(item, str) else item
+        key = _item(sql, tenant, body, value)
+        if results and (result := results.get(str(value.get("id")))) is not None:
+            sql.execute("UPDATE items SET result = ? WHERE key = ?", (result, key))
+        place = _node(sql, tenant, place, key, value)
+    return place
+
+
+def append_texts(sql: Sql, tenant: str, texts: Iterable[str]) -> Place:
+    """Store texts as a history of their own, reusing those that are already there. They have no ids, and are never found as
+    items. Return the place of the last one."""
+    place = 0
+    for text in texts:
+        digest = hashlib.sha256(text.encode()).digest()  # longer than that of an item: they are never the same
+        key = _known(sql, tenant, digest) or _body(sql, tenant, digest, text)
+        found = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (place, key)).fetchone()
+        place = found[0] if found is not None else _child(sql, tenant, place, key, "")
+    return place
+
+
+def texts(sql: Sql, end: Place, begin: Place = 0) -> list[str]:
+    """Return the JSON of the items after `begin`, up to and including `end`, in order, as they were stored."""
+    if end == begin:
+        return []
+    statement = _CHAIN + "SELECT i.body FROM chain c JOIN items i ON i.key = c.item ORDER BY c.depth DESC"
+    return [row[0] for row in sql.execute(statement, (end, begin)).fetchall()]
+
+
+def values(sql: Sql, end: Place) -> list[dict[str, Any]]:
+    """Return the items of a whole history, in order, without ids that the store made up."""
+    return [_decode(text) for text in texts(sql, end)]
+
+
+def page(sql: Sql, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:
+    """Return a page of a part of a history, each item with its id; None if the cursor names none of its items."""
+    statement = _CHAIN + "SELECT item_id, item FROM chain ORDER BY depth" + (" DESC" if order == "asc" else "")
+    rows = sql.execute(statement, (span.end, span.begin)).fetchall() if span.end != span.begin else []
+    first = 0
+    last = len(rows)
+    ids = [row[0] for row in rows]
+    for named in (cursor.after, cursor.before):
+        if named is not None and named not in ids:
+            return None
+    if cursor.after is not None:  # if two have this id, after both: paging must reach the end
+        first = last - ids[::-1].index(cursor.after)
+    if cursor.before is not None:
+        last = ids.index(cursor.before)
+    if cursor.before is not None and cursor.after is None:
+        more = last > limit
+        first = max(0, last - limit)  # the nearest ones
+    else:
+        more = last > first + limit
+    return ItemPage([_shown(sql, item_id, key) for item_id, key in rows[first:last][:limit]], more)
+
+
+def item(sql: Sql, end: Place, item_id: str) -> dict[str, Any] | None:
+    """Return an item of a history by its id."""
+    row = sql.execute(_CHAIN + "SELECT item_id, item FROM chain WHERE item_id = ?", (end, 0, item_id)).fetchone()
+    return None if row is None else _shown(sql, row[0], row[1])
+
+
+def find(sql: Sql, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Find items by id in any history, the last one if several have it; unknown ids are left out."""
+    found: dict[str, dict[str, Any]] = {}
+    for item_id in filter(None, ids):
+        statement = "SELECT item FROM nodes WHERE tenant = ? AND item_id = ? ORDER BY key DESC LIMIT 1"
+        row = sql.execute(statement, (tenant, item_id)).fetchone()
+        if row is not None:
+            found[item_id] = _shown(sql, item_id, row[0])
+    return found
+
+
+def without(sql: Sql, tenant: str, end: Place, item_id: str) -> Place | None:
+    """Make the history without one of its items, by adding the later ones again. Return None if the item is not in it."""
+    rows = sql.execute(_CHAIN + "SELECT key, parent, item, item_id FROM chain ORDER BY depth DESC", (end, 0)).fetchall()
+    at = next((number for number, row in enumerate(rows) if row[3] == item_id), None)
+    if at is None:
+        return None
+    place: Place = rows[at][1]
+    for _, _, key, kept_id in rows[at + 1 :]:
+        place = _add_moved(sql, tenant, place, key, kept_id)
+    return place
+
+
+def prune(sql: Sql, place: Place) -> None:
+    """Delete a node that nothing refers to, then its parents likewise, and their items."""
+    while place:
+        row = sql.execute("SELECT parent, item FROM nodes WHERE key = ?", (place,)).fetchone()
+        if row is None or _is_used(sql, place):
+            return
+        sql.execute("DELETE FROM nodes WHERE key = ?", (place,))
+        sql.execute("DELETE FROM items WHERE key = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE item = ?)", (row[1], row[1]))
+        place = row[0]
+
+
+_USERS = (
+    "SELECT 1 FROM nodes WHERE parent = ?",
+    "SELECT 1 FROM responses WHERE input_end = ?",
+    "SELECT 1 FROM responses WHERE output_end = ?",
+    "SELECT 1 FROM responses WHERE repeated_end = ? AND repeated_end > 0",
+    "SELECT 1 FROM conversations WHERE output_end = ?",
+)
+_IS_USED = "SELECT " + " OR ".join(f"EXISTS ({user})" for user in _USERS)
+
+
+def _is_used(sql: Sql, place: Place) -> bool:
+    return bool(sql.execute(_IS_USED, (place,) * len(_USERS)).fetchone()[0])
+
+
+def _item(sql: Sql, tenant: str, body: str, value: dict[str, Any]) -> int:
+    return _body(sql, tenant, hashlib.blake2b(_canonical_text(value), digest_size=20).digest(), body)
+
+
+def _body(sql: Sql, tenant: str, digest: bytes, body: str) -> int:
+    row = sql.execute(
+        "INSERT INTO items (tenant, digest, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING key",
+        (tenant, digest, body),
+    ).fetchone()
+    return int(row[0]) if row is not None else cast("int", _known(sql, tenant, digest))
+
+
+def _known(sql: Sql, tenant: str, digest: bytes) -> int | None:
+    row = sql.execute("SELECT key FROM items WHERE tenant = ? AND digest = ?", (tenant, digest)).fetchone()
+    return row[0] if row is not None else None
+
+
+def _text(value: dict[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # a lone surrogate, which JSON text may not contain
+        return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def _canonical_text(value: dict[str, Any]) -> bytes:
+    try:
+        return _canonical(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, sort_keys=True).encode()
+
+
+def _node(sql: Sql, tenant: str, parent: Place, key: int, value: dict[str, Any]) -> Place:
+    given = value.get("id")
+    if not isinstance(given, str) or not given:
+        given = new_id(_PREFIXES.get(value.get("type", "message"), "item"))
+    return _child(sql, tenant, parent, key, given)
+
+
+def _child(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:
+    row = sql.execute(
+        "INSERT INTO nodes (tenant, parent, item, item_id) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING key",
+        (tenant, parent, key, item_id),
+    ).fetchone()
+    if row is None:
+        row = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (parent, key)).fetchone()
+    return int(row[0])
+
+
+def _add_moved(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:
+    """Add an item after another parent, with the id that it has."""
+    place = _child(sql, tenant, parent, key, item_id)
+    if sql.execute("SELECT item_id FROM nodes WHERE key = ?", (place,)).fetchone()[0] == item_id:
+        return place
+    # The same item is there already, with another id from the store: with an id of its own it is another item.
+    value = _value(sql, key) | {"id": item_id}
+    return _child(sql, tenant, parent, _item(sql, tenant, _text(value), value), item_id)
+
+
+def _value(sql: Sql, key: int) -> dict[str, Any]:
+    value: dict[str, Any] = _decode(sql.execute("SELECT body FROM items WHERE key = ?", (key,)).fetchone()[0])
+    return value
+
+
+def _shown(sql: Sql, item_id: str, key: int) -> dict[str, Any]:
+    """Return an item as the API shows it: with its id, and with the members that clients may omit."""
+    value = _value(sql, key)
+    kind = value.setdefault("type", "message")
+    if kind == "message" and isinstance(value.get("content"), str):
+        part = "output_text" if value.get("role") == "assistant" else "input_text"
+        value["content"] = [{"type": part, "text": value["content"]}]
+    if kind == "reasoning":
+        value.setdefault("summary", [])
+    elif value.get("status") is None and (kind == "message" or kind.endswith(("_call", "_output"))):
+        value["status"] = "completed"
+    for member in ("content", "output"):
+        if isinstance(value.get(member), list):
+            value[member] = [_complete_part(part) for part in value[member]]
+    return value | {"id": item_id}
+
+
+def _complete_part(part: Any) -> Any:
+    return (
+        {**_PART_DEFAULTS.get(part["type"], {}), **part}
+        if isinstance(part, dict) and isinstance(part.get("type"), str)
+        else part
+    )

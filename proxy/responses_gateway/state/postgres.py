@@ -1,0 +1,161 @@
+"""PostgreSQL, for replicas on several machines. Needs `pip install 'responses-gateway[postgres]'`.
+
+Transactions are serializable, as SQLite's always are; after a conflict they are repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg import IsolationLevel, errors
+from psycopg.conninfo import conninfo_to_dict
+
+from responses_gateway.state.interfaces import Rows, Sql, StoreUnavailable, storable
+from responses_gateway.state.schema import POSTGRES, TooNew, migrate
+
+T = TypeVar("T")
+
+# Connections of a process.
+_CONNECTIONS = 8
+# When a silent server is given up (libpq's parameters, in seconds and milliseconds), unless the URL says otherwise.
+_TIMEOUTS = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+}
+# Raised when a connection is lost.
+_LOST = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
+# How long a transaction may do nothing, in seconds: others wait for the rows that a process has written which was halted.
+IDLE_TIMEOUT = 10.0
+# How often a transaction is attempted.
+_ATTEMPTS = 20
+# The advisory lock for migrations: any number that nobody else uses.
+_MIGRATION_LOCK = 7_265_737_031
+# Pages of each table that are read to estimate its size. The same ones each time: so the estimate does not jump.
+_SAMPLE = 1000
+_PAGE = 8192
+# What a row takes beside its long columns, in bytes, with its part of the indexes.
+_ROW_BYTES = 130
+# The long columns of each table.
+_LONG_COLUMNS = {
+    "items": ("body", "digest", "digest", "result"),
+    "nodes": ("item_id", "item_id", "tenant", "tenant"),
+    "responses": ("head", "tail", "id", "id", "tenant"),
+    "conversations": ("metadata", "id", "id"),
+    "events": ("data", "response", "response"),
+    "journals": ("data", "response", "response"),
+}
+
+
+class Postgres:
+    """A database on a server, with a few connections and a thread for each."""
+
+    def __init__(self, url: str) -> None:
+        """Read `url` as libpq does (`postgresql://user@host/name`); `PGPASSWORD` and the like supply what it leaves out. Raises
+        `StoreUnavailable` for an invalid URL."""
+        self._target: dict[str, Any] = {**_TIMEOUTS, **_parsed(url)}
+        self._threads = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="store")
+        self._of_thread = threading.local()
+        self._all: set[psycopg.Connection[Any]] = set()
+
+    async def open(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._open)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._threads.shutdown)
+        for connection in self._all:
+            connection.close()
+
+    async def run(self, work: Callable[[Sql], T]) -> T:
+        # Who no longer waits for the result does not stop it.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._threads, self._run, work))
+
+    async def size(self) -> int:
+        # Serializable transactions would conflict with what is written meanwhile.
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, _size, IsolationLevel.READ_COMMITTED)
+
+    async def shrink(self) -> bool:
+        return False  # autovacuum makes room for new rows
+
+    def _open(self) -> None:
+        def locked(sql: Sql) -> None:
+            sql.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
+            migrate(sql, POSTGRES)
+
+        try:
+            self._once(locked, IsolationLevel.READ_COMMITTED)
+        except TooNew as error:
+            raise StoreUnavailable(str(error)) from error
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"cannot use the PostgreSQL store: {error}") from error
+
+    def _run(self, work: Callable[[Sql], T], isolation: IsolationLevel = IsolationLevel.SERIALIZABLE) -> T:
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._once(work, isolation)
+            except (errors.SerializationFailure, errors.DeadlockDetected, errors.UniqueViolation) as error:
+                last: psycopg.Error = error
+            except _LOST as error:  # try once more with a new connection
+                last = error
+                if attempt:
+                    break
+            except psycopg.Error as error:
+                raise StoreUnavailable(str(error)) from error
+        raise StoreUnavailable(str(last)) from last
+
+    def _once(self, work: Callable[[Sql], T], isolation: IsolationLevel) -> T:
+        connection = self._connection()
+        connection.isolation_level = isolation
+        with connection.transaction():
+            return work(_Transaction(connection))
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        connection: psycopg.Connection[Any] | None = getattr(self._of_thread, "connection", None)
+        if connection is None or connection.closed or connection.broken:
+            if connection is not None:
+                self._all.discard(connection)
+            connection = psycopg.connect(autocommit=True, **self._target)
+            connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_TIMEOUT * 1000:.0f}")
+            self._of_thread.connection = connection
+            self._all.add(connection)
+        return connection
+
+
+def _parsed(url: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.ProgrammingError:  # its message repeats the URL, perhaps with a password
+        raise StoreUnavailable("the URL of the PostgreSQL store is not valid") from None
+
+
+def _size(sql: Sql) -> int:
+    """Estimate the size of the stored data: that of the files includes what was deleted."""
+    total = 0
+    for table, columns in _LONG_COLUMNS.items():
+        pages = sql.execute("SELECT pg_relation_size(CAST(? AS regclass)) / ?", (table, _PAGE)).fetchone()[0]
+        percent = min(100.0, 100.0 * _SAMPLE / max(1, pages))
+        long = " + ".join(f"coalesce(pg_column_size({column}), 0)" for column in columns)
+        statement = f"SELECT coalesce(sum({long} + {_ROW_BYTES}), 0) FROM {table} TABLESAMPLE SYSTEM (?) REPEATABLE (0)"
+        total += int(float(sql.execute(statement, (percent,)).fetchone()[0]) * 100 / percent)
+    return total
+
+
+@lru_cache(maxsize=256)
+def _translated(statement: str) -> str:
+    # No statement of the store has another question mark, or a per cent sign.
+    return statement.replace("?", "%s")
+
+
+class _Transaction:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        return self._connection.execute(cast("Any", _translated(statement)), storable(values))

@@ -1,0 +1,92 @@
+"""The tables, and the migrations from older versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from responses_gateway.state.interfaces import Sql
+
+# The names of the types in a statement, by database. A `key` counts up and is never used twice.
+SQLITE = {"key": "INTEGER PRIMARY KEY AUTOINCREMENT", "integer": "INTEGER", "real": "REAL", "blob": "BLOB"}
+POSTGRES = {
+    "key": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "integer": "BIGINT",
+    "real": "DOUBLE PRECISION",
+    "blob": "BYTEA",
+}
+
+# The statements that lead from one version to the next. Never change a released entry: add one.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        # Each item once; `digest` is that of its JSON in canonical form.
+        # No key is ever used twice: a running request may still refer to one that was deleted.
+        "CREATE TABLE items (key {key}, tenant TEXT NOT NULL, digest {blob} NOT NULL, body TEXT NOT NULL)",
+        "CREATE UNIQUE INDEX items_digest ON items (tenant, digest)",
+        # Histories, as a tree: each node is an item that follows those of its parents (0: the beginning).
+        "CREATE TABLE nodes (key {key}, tenant TEXT NOT NULL, parent {integer} NOT NULL, "
+        "item {integer} NOT NULL, item_id TEXT NOT NULL)",
+        "CREATE UNIQUE INDEX nodes_parent ON nodes (parent, item)",
+        "CREATE INDEX nodes_item ON nodes (item)",
+        "CREATE INDEX nodes_item_id ON nodes (tenant, item_id)",
+        "CREATE TABLE responses (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, created_at {real} NOT NULL, "
+        "expires_at {real} NOT NULL, status TEXT NOT NULL, head TEXT NOT NULL, tail TEXT NOT NULL, "
+        "input_end {integer} NOT NULL, output_end {integer} NOT NULL, conversation TEXT, background {integer} NOT NULL, "
+        "worker TEXT, alive_until {real}, cancelled {integer} NOT NULL DEFAULT 0)",
+        "CREATE INDEX responses_expiry ON responses (expires_at)",
+        "CREATE INDEX responses_input ON responses (input_end)",
+        "CREATE INDEX responses_output ON responses (output_end)",
+        "CREATE INDEX responses_running ON responses (alive_until) WHERE alive_until IS NOT NULL",
+        "CREATE TABLE conversations (id TEXT PRIMARY KEY, tenant TEXT NOT NULL, created_at {real} NOT NULL, "
+        "expires_at {real} NOT NULL, metadata TEXT NOT NULL, output_end {integer} NOT NULL)",
+        "CREATE INDEX conversations_expiry ON conversations (expires_at)",
+        "CREATE INDEX conversations_output ON conversations (output_end)",
+        # The stream of a response that runs in the background, in pieces.
+        "CREATE TABLE events (response TEXT NOT NULL, first {integer} NOT NULL, next {integer} NOT NULL, data {blob} NOT NULL, "
+        "PRIMARY KEY (response, first))",
+        "CREATE TABLE secrets (name TEXT PRIMARY KEY, value {blob} NOT NULL)",
+    ),
+    (
+        # The place before the items of the request itself; for older responses that is the beginning of the history.
+        "ALTER TABLE responses ADD COLUMN input_begin {integer} NOT NULL DEFAULT 0",
+        # Work that one process does for all, and until when the others leave it alone.
+        "CREATE TABLE leases (name TEXT PRIMARY KEY, until {real} NOT NULL)",
+    ),
+    (
+        # The place of the last of the texts that `tail` shares with other responses (see `repeated_texts.py`); 0: none.
+        "ALTER TABLE responses ADD COLUMN repeated_end {integer} NOT NULL DEFAULT 0",
+        "CREATE INDEX responses_repeated ON responses (repeated_end) WHERE repeated_end > 0",
+        # Until when the log of a stream is kept that can be resumed only for a while.
+        "ALTER TABLE responses ADD COLUMN log_until {real}",
+        "UPDATE responses SET log_until = created_at + 3600 WHERE background = 0 AND id IN (SELECT response FROM events)",
+        "CREATE INDEX responses_log ON responses (log_until) WHERE log_until IS NOT NULL",
+    ),
+    (
+        # The result of the hosted call that the item is, as the model got it (see `results.py`).
+        "ALTER TABLE items ADD COLUMN result {blob}",
+    ),
+    (
+        # What another process needs to take a running response over (see `journals.py`).
+        "CREATE TABLE journals (response TEXT NOT NULL, first {integer} NOT NULL, data {blob} NOT NULL, "
+        "PRIMARY KEY (response, first))",
+    ),
+)
+
+
+class TooNew(Exception):
+    """The store was written by a later version of the gateway."""
+
+
+def migrate(sql: Sql, types: Mapping[str, str]) -> None:
+    """Migrate the schema, in the open transaction; `types` are those of the database. Raises `TooNew`."""
+    sql.execute("CREATE TABLE IF NOT EXISTS version (number {integer} NOT NULL)".format_map(types))
+    row = sql.execute("SELECT number FROM version").fetchone()
+    found = row[0] if row is not None else 0
+    if found > len(MIGRATIONS):
+        raise TooNew(f"the store has schema {found}, this gateway knows {len(MIGRATIONS)}: it was used by a later version")
+    for statements in MIGRATIONS[found:]:
+        for statement in statements:
+            sql.execute(statement.format_map(types))
+    if row is None:
+        sql.execute("INSERT INTO version (number) VALUES (?)", (len(MIGRATIONS),))
+    elif found < len(MIGRATIONS):
+        sql.execute("UPDATE version SET number = ?", (len(MIGRATIONS),))

@@ -1,0 +1,288 @@
+"""SQLite: one file, or memory. Several processes of one machine may have the same file open (WAL).
+
+Work that arrives while the file is busy is done together, with one commit."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from responses_gateway.state.interfaces import Rows, Sql, StoreUnavailable, storable
+from responses_gateway.state.schema import SQLITE, TooNew, migrate
+
+T = TypeVar("T")
+
+# How long a transaction waits for one of another process, in seconds.
+BUSY_TIMEOUT = 10
+_RETRY = 0.02
+# The largest number of pieces of work in one transaction.
+_BATCH = 64
+# The shortest time between the beginnings of two transactions, in seconds.
+_COMMIT_INTERVAL = 0.002
+# Pages in the write-ahead log after which they are copied to the file. Most change many times: the fewer copies, the better.
+_CHECKPOINT = 4000
+# Page cache, in KiB.
+_CACHE = 16 * 1024
+
+# A file of an older version that is not larger than this, in bytes, is rewritten once so that it can shrink: it takes a second
+# or two, in which nobody can write.
+LARGEST_REWRITTEN = 256 * 1024 * 1024
+# Pages that are given back at once. Some stay free, for what comes next: so many, and this part of the file.
+_PAGES = 256
+_SPARE_PAGES = 256
+_SPARE_PART = 16
+# The write-ahead log shrinks to this size, in bytes, when it has been copied to the file.
+_LARGEST_LOG = 16 * 1024 * 1024
+
+_INCREMENTAL = 2  # a value of `PRAGMA auto_vacuum`
+
+# The result of a piece of work, or its error.
+_Outcome = tuple[Any, Exception | None]
+
+
+class Sqlite:
+    """A database with a thread of its own."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Use the file at `path`, created with its folder if absent; None keeps everything in memory."""
+        self.path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None  # device and inode of the open file
+        self._closed = True
+        self._waiting: deque[_Work] = deque()
+        self._busy = False  # the thread will look for waiting work
+        self._several_at_once = False  # so it was in the last transaction
+        self._begun_at = 0.0  # when the last transaction began, on the monotonic clock
+
+    async def open(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown()
+
+    async def run(self, work: Callable[[Sql], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[T] = loop.create_future()
+        self._waiting.append(_Work(work, result))
+        if not self._busy:
+            self._busy = True
+            self._thread.submit(self._do_waiting, loop)
+        return await result
+
+    async def size(self) -> int:
+        return await self.run(lambda sql: _pages(sql).used_bytes)
+
+    async def shrink(self) -> bool:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._shrink)
+
+    # ---- in the thread ----------------------------------------------------------------------------------------------
+
+    def _do_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do all work that waits."""
+        try:
+            while self._waiting:
+                self._do_batch(loop)
+                if not self._waiting:
+                    self._busy = False  # before the last look: what comes behind it is done by another call
+        finally:
+            self._busy = False
+
+    def _do_batch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do as much of the waiting work as fits into one transaction."""
+        if self._several_at_once:
+            self._wait_for_more()
+        self._begun_at = time.monotonic()
+        batch: list[_Work] = []
+        while self._waiting and len(batch) < _BATCH:
+            batch.append(self._waiting.popleft())
+        self._several_at_once = len(batch) > 1
+        outcomes = self._together(batch) if len(batch) > 1 else None
+        if outcomes is None:
+            outcomes = [self._alone(one.function) for one in batch]
+        loop.call_soon_threadsafe(_deliver, batch, outcomes)
+
+    def _wait_for_more(self) -> None:
+        """Wait a moment if there was a transaction just now: by then there is more to do, and a commit costs more than what it
+        commits."""
+        wait = self._begun_at + _COMMIT_INTERVAL - time.monotonic()
+        if wait > 0 and not self._closed:
+            time.sleep(wait)
+
+    def _together(self, batch: Sequence[_Work]) -> list[_Outcome] | None:
+        """Do all pieces of work in one transaction. Return None if one failed: nothing was written."""
+        values, error = self._alone(lambda sql: [one.function(sql) for one in batch])
+        return None if error is not None else [(value, None) for value in values]
+
+    def _alone(self, function: Callable[[Sql], Any]) -> _Outcome:
+        """Do one piece of work as a transaction."""
+        try:
+            connection = self._usable()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = function(_Transaction(connection))
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:  # it failed; some errors have already ended it
+                    connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            if not isinstance(error, sqlite3.OperationalError):  # damaged or not a database: the file may be replaced later
+                self._close()
+            return None, _unavailable(error)
+        except Exception as error:
+            return None, error
+        return result, None
+
+    def _shrink(self) -> bool:
+        try:
+            connection = self._usable()
+            if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
+                return False
+            surplus = _pages(connection).surplus
+            if surplus > 0:
+                # `execute` would end after one page.
+                connection.executescript(f"PRAGMA incremental_vacuum({min(_PAGES, surplus)})")
+        except sqlite3.Error as error:
+            raise _unavailable(error) from error
+        return surplus > _PAGES
+
+    def _usable(self) -> sqlite3.Connection:
+        """Return the connection; a new one if the file was deleted, or replaced by a backup."""
+        if self._connection is None or (self.path is not None and _identity(self.path) != self._file):
+            self._close()
+            self._open()
+        assert self._connection is not None
+        return self._connection
+
+    def _open(self) -> None:
+        connection = None
+        try:
+            if self.path is not None:
+                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            connection = sqlite3.connect(self.path or ":memory:", timeout=BUSY_TIMEOUT, isolation_level=None)
+            # Files may shrink. The first write of a new file fixes this; an older one changes when it is rewritten.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            if self.path is not None:
+                self.path.chmod(0o600)
+                _switch_to_wal(connection)
+                connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
+                connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_LOG}")
+            # With WAL, a crash of the process loses nothing; a power cut may lose the last transactions, but not consistency.
+            connection.execute("PRAGMA synchronous = NORMAL")
+            # Deleted content is overwritten.
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE}")
+            connection.execute("BEGIN IMMEDIATE")
+            migrate(_Transaction(connection), SQLITE)
+            connection.execute("COMMIT")
+            _let_it_shrink(connection)
+        except (sqlite3.Error, OSError, TooNew) as error:
+            if connection is not None:
+                connection.close()
+            reason = str(error) if isinstance(error, TooNew) else f"cannot open {self.path}: {error}"
+            raise StoreUnavailable(reason) from error
+        self._connection = connection
+        self._file = _identity(self.path) if self.path is not None else None
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class _Work(NamedTuple):
+    function: Callable[[Sql], Any]
+    result: asyncio.Future[Any]
+
+
+def _deliver(batch: Sequence[_Work], outcomes: Sequence[_Outcome]) -> None:
+    for one, (value, error) in zip(batch, outcomes, strict=True):
+        if one.result.done():
+            continue  # its caller was cancelled
+        if error is not None:
+            one.result.set_exception(error)
+        else:
+            one.result.set_result(value)
+
+
+def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
+    unavailable = StoreUnavailable(str(error))
+    unavailable.__cause__ = error
+    return unavailable
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL; wait, as SQLite does not do here, if another process switches the new file at the same moment."""
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY)
+
+
+class _Pages(NamedTuple):
+    """The pages of a file, how many of them are free, and their size in bytes."""
+
+    all: int
+    free: int
+    size: int
+
+    @property
+    def used_bytes(self) -> int:
+        return (self.all - self.free) * self.size
+
+    @property
+    def surplus(self) -> int:
+        """How many free pages are not needed soon."""
+        return self.free - max(_SPARE_PAGES, self.all // _SPARE_PART)
+
+
+def _pages(sql: Sql | sqlite3.Connection) -> _Pages:
+    statement = "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+    return _Pages(*sql.execute(statement).fetchone())
+
+
+def _let_it_shrink(connection: sqlite3.Connection) -> None:
+    """Rewrite the file of an older version, unless it is large, or another process uses it right now."""
+    pages = _pages(connection)
+    if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL and pages.all * pages.size <= LARGEST_REWRITTEN:
+        with suppress(sqlite3.OperationalError):
+            connection.execute("VACUUM")
+
+
+class _Transaction:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._execute = connection.execute
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        try:
+            return self._execute(statement, values)
+        except UnicodeEncodeError:
+            return self._execute(statement, storable(values))

@@ -1,0 +1,325 @@
+"""One answer: what one backend sends for one turn of the model, from its bytes to the deltas of the lifecycle.
+
+A turn has more than one answer where another backend continues it, or answers in the place of one that said nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+from responses_gateway.stream.answer.fast_path import FastPath
+from responses_gateway.stream.continuation.catch_up import Diverged
+from responses_gateway.stream.continuation.join import Join
+from responses_gateway.stream.continuation.ledger import PartialAnswer, TokenLedger
+from responses_gateway.stream.lifecycle.machine import Lifecycle
+from responses_gateway.stream.lifecycle.needs import BrokenOff
+from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.reading.citations import CitationReader
+from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
+from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.stream.reading.reader import Reader
+from responses_gateway.stream.tokens.counter import TokenCounter
+from responses_gateway.wire.chat import Chunk, decode_chunk
+from responses_gateway.wire.deltas import Delta, Text, Usage
+from responses_gateway.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk
+from responses_gateway.wire.sse import SSEDecoder
+
+# Why something waits: the read ended within a chunk; a call has no name yet, or half a character came; it may be markup.
+HeldPart = Literal["partial_chunk", "partial_delta", "markup"]
+# Takes a chunk before anything else does.
+Observer: TypeAlias = Callable[[Chunk], None]
+# Returns what becomes of the deltas of one chunk, given the ids of its tokens.
+Stage: TypeAlias = Callable[[list[Delta], Sequence[int] | None], list[Delta]]
+
+
+class Answer:
+    """Feed it the body of the backend; its deltas go to the lifecycle. Behind the `last` chunk, or the end of the body,
+    `finish` it; then `broken_off` tells whether another backend is to continue it.
+
+    `ledger` has the ids of its tokens, unless no other backend may continue it; `join` tells how it continues an earlier one.
+    `error` is what the backend sent in place of the rest."""
+
+    __slots__ = (
+        "_citations", "_fast_path", "_lifecycle", "_markup", "_observers", "_options", "_plain", "_reader", "_received", "_sse",
+        "_stages", "_tokens", "broken_off", "diverged", "error", "join", "last", "ledger",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        lifecycle: Lifecycle,
+        tokens: TokenCounter,
+        markup: Markup | LeadingThoughtDetector | None,
+        ledger: TokenLedger | None,
+        citations: CitationReader | None,
+        join: Join | None = None,
+    ) -> None:
+        """`markup` reads the markup in its text, `citations` the marks of sources."""
+        self._options = options
+        self._lifecycle = lifecycle
+        self._tokens = tokens
+        self._markup = markup
+        self._citations = citations
+        self.ledger = ledger
+        self.join = join
+        self._sse = SSEDecoder()
+        self._reader = Reader(
+            known_tools=options.tools, logprobs=options.logprobs, refusal_as_text=options.client.drops_refusals
+        )
+        self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=options.compaction is None)
+        self._observers = self._chosen_observers()
+        self._stages = self._chosen_stages()
+        self._plain = citations is None and join is None
+        self._received = False  # a chunk with something in it
+        self.last = False  # the chunk was read that ends the body
+        self.broken_off: BrokenOff | None = None
+        self.error: ApiError | None = None
+        self.diverged = ""  # why it does not fit what was said before it
+
+    def _chosen_observers(self) -> tuple[Observer, ...]:
+        """Return the observers that this answer has; nearly always none."""
+        observers: list[Observer] = []
+        if self.join is not None:
+            observers.append(self.join.observe)
+        if self.ledger is not None:
+            observers.append(self.ledger.observe)
+        if isinstance(self._markup, Markup):
+            observers.append(self._markup.observe)
+        return tuple(observers)
+
+    def _chosen_stages(self) -> tuple[Stage, ...]:
+        """Return the stages that its deltas pass, in order."""
+        stages: list[Stage] = [self._tokens.counted]
+        if self._markup is not None:
+            stages.insert(0, self._markup.read)
+        if self.join is not None:
+            stages.insert(0, self.join.without_overlap)
+            stages.insert(-1, self.join.unseen_part)
+        if self._citations is not None:
+            stages.append(self._citations.read)
+        return tuple(stages)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> bytes | None:
+        """Take the next piece of the body, cut anywhere. Return the events where nothing but the open text was continued; else
+        the lifecycle's writer has them."""
+        fast_path = self._fast_path
+        if fast_path.pattern is not None and fast_path.item is not None:
+            events = fast_path.feed(data, fast_path.pattern, fast_path.item)
+            if events is not None:
+                return events
+        for payload in self._sse.feed(data):
+            self._read(payload)
+            if self.last:
+                break
+        if fast_path.item is not None:
+            fast_path.flush()
+        return None
+
+    def finish_body(self) -> None:
+        """Read the last event of a body that has ended: it may be cut."""
+        for payload in self._sse.finish():
+            self._read(payload)
+
+    def finish(self) -> None:
+        """Give the lifecycle what was held for its rest, unless another backend may continue the answer (`broken_off`). Raise
+        `Diverged` if it has not repeated what it had to."""
+        fast_path = self._fast_path
+        fast_path.flush()
+        if self.broken_off is None and self.continuable:
+            self.broken_off = "eof" if self._lifecycle.turn.finish_reason is None else "abort"
+        if self.broken_off is not None:
+            fast_path.stop()
+            return
+        lifecycle = self._lifecycle
+        rest = self._reader.finish()
+        if self._markup is not None:
+            rest = self._markup.read(rest, None) + self._markup.finish(lifecycle.turn.finish_reason or "error")
+        if self.join is not None:
+            rest = self.join.unseen_part(rest, last=True)
+            if not self.join.joined:
+                raise Diverged
+        self._step_last(rest)
+        if lifecycle.turn.finish_reason == "stop":
+            if not self._thought_is_marked:
+                lifecycle.repeat_reasoning()
+            self._show_silent_tokens()
+
+    def release(self) -> None:
+        """Give the lifecycle what a parser held back of a stream that broke: it is as true as what the model said before."""
+        rest: list[Delta] = []
+        if self._markup is not None and self.joined:
+            rest = self._markup.finish("error")
+            if self.join is not None:
+                rest = self.join.unseen_part(rest, last=True)
+        self._step_last(rest)
+
+    def stop(self) -> None:
+        """Write what was read of the open text, and read no more."""
+        self._fast_path.stop()
+
+    def _read(self, payload: bytes) -> None:
+        if payload[:6] == b"[DONE]":
+            self.last = True
+            return
+        fast_path = self._fast_path
+        fast_path.chunks += 1
+        if fast_path.item is not None and fast_path.take_payload(payload):
+            return
+        chunk = decode_chunk(payload)
+        for observe in self._observers:
+            observe(chunk)
+        if fast_path.item is not None:
+            if fast_path.take_chunk(chunk, payload):
+                return
+            fast_path.flush()
+        if chunk.failure is not None:
+            self._take_failure(chunk.failure)
+            return
+        token_ids = chunk.token_ids
+        deltas = self._reader.read(chunk)
+        if deltas or token_ids or self._reader.waiting:
+            self._received = True
+        for stage in self._stages:
+            deltas = stage(deltas, token_ids)
+        for delta in deltas:
+            self._lifecycle.step(delta)
+        if self._plain or self._may_skip_reader:
+            fast_path.look_ahead(self._reader.waiting)
+
+    def _take_failure(self, failure: object) -> None:
+        self.last = True
+        self.error = in_client_terms(read_error_chunk(failure))
+        if self.continuable and is_dead_engine(failure):
+            self.broken_off = "engine"
+            self._fast_path.stop()
+
+    def _step_last(self, deltas: list[Delta]) -> None:
+        if self._citations is not None:
+            deltas = self._citations.read(deltas) + self._citations.finish()
+        for delta in deltas:
+            self._lifecycle.step(delta)
+
+    @property
+    def _may_skip_reader(self) -> bool:
+        """Whether no text has to be searched for marks of sources, or for what was said before."""
+        return not self._lifecycle.sources and self.joined
+
+    @property
+    def _thought_is_marked(self) -> bool:
+        """Whether a marker tells reasoning from the answer, which no backend shows that parses by itself."""
+        reads_again = self.join is not None and self.join.reads_again
+        return self._markup is not None and not reads_again and self._markup.evidence.marked
+
+    def _show_silent_tokens(self) -> None:
+        """Give out as text what the model wrote, where the backend showed nothing at all of it but the ids of its tokens."""
+        ids = self._tokens.silent_ids
+        decode = self._options.decode
+        lifecycle = self._lifecycle
+        if not ids or decode is None or self._markup is not None or lifecycle.state != "idle" or lifecycle.writer.done:
+            return
+        text = decode(ids)
+        if text.strip():
+            lifecycle.repairs["silent_tokens_shown"] = 1
+            lifecycle.step(Text(text))
+
+    # ---- what is known of it ---------------------------------------------------------------------------------------------
+
+    @property
+    def nothing_received(self) -> bool:
+        """Whether the backend has not said anything yet, not even a part of something: another one may be fed in its place. A
+        chunk that only names the role says nothing."""
+        return not self._received and self.join is None and not self._sse.buffer
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the backend sent so far."""
+        return self._fast_path.chunks
+
+    @property
+    def repairs(self) -> dict[str, int]:
+        """What had to be repaired, by kind."""
+        return {**self._reader.repairs, **(self._markup.repairs if self._markup is not None else {})}
+
+    @property
+    def holds(self) -> list[HeldPart]:
+        """Why some of what came is not given to the lifecycle yet."""
+        reasons: dict[HeldPart, bool] = {
+            "partial_chunk": bool(self._sse.buffer),
+            "partial_delta": self._reader.waiting,
+            "markup": self._markup is not None and self._markup.holds,
+        }
+        return [reason for reason, holds in reasons.items() if holds]
+
+    # ---- continuing it ---------------------------------------------------------------------------------------------------
+
+    @property
+    def joined(self) -> bool:
+        """Whether the client has everything that an earlier answer of the turn said: there is nothing left to repeat."""
+        return self.join is None or self.join.joined
+
+    @property
+    def continuable(self) -> bool:
+        """Whether all is known that another backend needs, and the model has not ended the answer."""
+        return self.ledger is not None and self.ledger.complete and not self.ended_by_model
+
+    @property
+    def ended_by_model(self) -> bool:
+        """Whether the model has ended the answer."""
+        aborted = self.ledger is not None and self.ledger.aborted
+        return self._lifecycle.turn.finish_reason is not None and not aborted
+
+    @property
+    def said_nothing(self) -> bool:
+        """Whether the turn has begun no item."""
+        lifecycle = self._lifecycle
+        return lifecycle.state == "idle" and len(lifecycle.writer.done) == lifecycle.turn.first_item
+
+    def partial(self) -> PartialAnswer:
+        """Return what was generated of an answer that is `continuable`."""
+        ledger = self.ledger
+        assert ledger is not None
+        raw = isinstance(self._markup, Markup) and self._markup.reads_all and not ledger.parsed
+        return PartialAnswer(ledger.prompt, ledger.ids, ledger.whole, "".join(ledger.tail), raw)
+
+    def continue_with(self, join: Join, markup: Markup | None) -> Answer:
+        """Return the answer of another backend that continues this one. `markup` reads it, in the place of what read this one;
+        None if that reads on."""
+        self._fast_path.stop()
+        ledger = self.ledger
+        assert ledger is not None
+        self.ledger = None
+        dropped = ledger.cut(join.generated)
+        self._tokens.subtract(len(dropped))
+        citations = None  # a second reading takes the marks out by itself
+        if markup is None:
+            assert isinstance(self._markup, Markup)
+            markup = self._markup
+            self._markup = None
+            markup.rewind(dropped)
+            citations = self._citations
+            if self.join is not None:
+                join.follow(self.join)
+        turn = self._lifecycle.turn
+        turn.reopen()
+        turn.reasoning_unknown = True
+        return Answer(self._options, self._lifecycle, self._tokens, markup, ledger, citations, join)
+
+    def forget_ids(self) -> None:
+        """Forget the ids: nothing of the answer is missing, or nobody continues it."""
+        ledger = self.ledger
+        turn = self._lifecycle.turn
+        if ledger is not None and ledger.complete and turn.usage is None:
+            turn.counted = Usage(len(ledger.prompt), len(ledger.ids))
+            turn.reasoning_unknown = True
+        self.ledger = None
+
+
+def new_answer(
+    options: StreamOptions, lifecycle: Lifecycle, tokens: TokenCounter, markup: Markup | LeadingThoughtDetector | None
+) -> Answer:
+    """Return an answer of which nothing is known yet."""
+    ledger = TokenLedger(holds_text=options.holds_text) if options.continuable else None
+    citations = CitationReader(lifecycle.sources) if options.hosted is not None else None
+    return Answer(options, lifecycle, tokens, markup, ledger, citations)

@@ -1,0 +1,312 @@
+"""The usual chunk: it continues the text that is open, and brings nothing else.
+
+Such chunks differ in their text alone, and in the ids of its tokens if the server was asked for them. So what stands around
+these is learned from one chunk (`ChunkPattern`), and those that follow are recognised by comparing bytes: nothing of them is
+decoded but text and ids; text without ids only once for all the chunks that one read brought. A chunk that looks different in
+any way goes the ordinary way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from responses_gateway.stream.continuation.ledger import TokenLedger
+from responses_gateway.stream.items.text_items import MessageItem, ReasoningItem
+from responses_gateway.stream.lifecycle.machine import Lifecycle, State
+from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
+from responses_gateway.stream.reading.markup import IsPlain, Markup
+from responses_gateway.stream.tokens.counter import TokenCounter
+from responses_gateway.stream.writer import quoted
+from responses_gateway.wire.chat import Chunk, MalformedChunk, decode_chunk
+from responses_gateway.wire.deltas import Reasoning, Text
+from responses_gateway.wire.sse import SSEDecoder
+
+_NAMES = {"reasoning": ("reasoning", "reasoning_content", "thinking"), "text": ("content",)}
+
+_IDS = b'"token_ids":'
+
+_decode = msgspec.json.Decoder(str).decode
+_decode_ids = msgspec.json.Decoder(list[int]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPattern:
+    """What stands around the text in one payload of a stream, and in the event that it comes in. Where ids come behind the
+    text, `between` the two is what has to stand there; else it is empty."""
+
+    head: bytes
+    between: bytes
+    tail: bytes
+    before: bytes  # the head, and the beginning of the event
+    behind: bytes  # the tail, and the end of the event
+    begin: int  # where the text begins in an event
+    end: int  # where it ends, counted from the end of the event
+    around: int  # how many bytes of an event are not text
+
+    def texts(self, events: bytes) -> bytes:
+        """Return the texts of several events without ids, joined. Bytes of an event that does not fit stay in it, quotation
+        marks among them."""
+        return b"".join([event.removeprefix(self.before) for event in events.split(self.behind)])
+
+    def divide(self, inside: bytes) -> tuple[bytes, list[int] | None]:
+        """Divide what stands between head and tail into the text and its ids. None for the ids if it does not fit."""
+        text, _, ids = inside.partition(self.between)
+        try:
+            return text, _decode_ids(ids)
+        except msgspec.DecodeError:
+            return text, None
+
+    def read(self, payload: bytes) -> tuple[str, list[int] | None]:
+        """Return the text of a payload, and its ids; the text is empty if the payload does not fit."""
+        inside = payload[len(self.head) : -len(self.tail)]
+        ids = None
+        fits = payload.startswith(self.head) and payload.endswith(self.tail)
+        if fits and self.between:
+            inside, ids = self.divide(inside)
+            fits = ids is not None
+        return unquoted(b'"%b"' % inside) if fits else "", ids
+
+
+class FastPath:
+    """Takes usual chunks to the open text: neither the reader nor the table of the lifecycle is asked about them."""
+
+    __slots__ = (
+        "_field",
+        "_is_plain",
+        "_kind",
+        "_learns",
+        "_ledger",
+        "_lifecycle",
+        "_markup",
+        "_missed",
+        "_misses",
+        "_run",
+        "_space",
+        "_sse",
+        "_tokens",
+        "chunks",
+        "item",
+        "pattern",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sse: SSEDecoder,
+        lifecycle: Lifecycle,
+        tokens: TokenCounter,
+        ledger: TokenLedger | None,
+        markup: Markup | LeadingThoughtDetector | None,
+        *,
+        learns: bool,
+    ) -> None:
+        """Wait for a text to open. One that never `learns` returns no events from `feed`."""
+        self._sse = sse
+        self._lifecycle = lifecycle
+        self._tokens = tokens
+        self._ledger = ledger
+        self._space = lifecycle.space
+        self._markup = markup
+        self._learns = learns
+        self.chunks = 0  # of the stream so far
+        self.item: ReasoningItem | MessageItem | None = None  # the open text, if the next chunk may bring more of it
+        self.pattern: ChunkPattern | None = None  # what such a chunk looks like, once one was seen
+        self._kind: State = "idle"
+        self._field: State = "idle"  # the field of a chunk in which more of it comes: "reasoning", or else the content
+        self._is_plain: IsPlain | None = None  # tells whether raw text has no markup in it
+        self._run: list[str] = []  # pieces of the open text that are not written yet
+        self._misses = 0  # usual chunks in a row that did not look like the pattern
+        self._missed = 0  # the number of the last one
+
+    def feed(self, data: bytes, pattern: ChunkPattern, item: ReasoningItem | MessageItem) -> bytes | None:
+        """Return the events for a read of nothing but usual chunks. None, with nothing done, for any other read."""
+        whole = data
+        rest = b""
+        chunks = 1
+        ids = None
+        if self._sse.buffer or not data.endswith(pattern.behind):
+            whole, rest = self._sse.split(data)
+            if not whole.endswith(pattern.behind):
+                return None
+        if not whole.startswith(pattern.before):
+            return None
+        inside = whole[pattern.begin : pattern.end]
+        if pattern.between:
+            inside, ids = pattern.divide(inside)  # of one event: with ids, several do not fit
+            if ids is None:
+                return None
+        elif len(inside) > pattern.around:  # else it is one event
+            inside = pattern.texts(whole)
+            chunks = (len(whole) - len(inside)) // pattern.around
+        in_quotes = b'"%b"' % inside
+        text = unquoted(in_quotes)
+        if not text or not (self._is_plain is None or self._is_plain(text, ids)):
+            return None
+        self._sse.buffer = rest
+        self.chunks += chunks
+        if ids is not None:
+            self._take_ids(text, ids)
+        elif self._tokens.exact:
+            self._count(text, None)
+        space = self._space
+        if space.text or text[-1].isspace():
+            text = space.trimmed(text)
+            if not text:
+                return b""
+            in_quotes = quoted(text)
+            item.compact_pieces()
+        return item.append_quoted(self._lifecycle.writer, text, in_quotes)
+
+    def take_payload(self, payload: bytes) -> bool:
+        """Take one payload if it looks like the pattern."""
+        pattern = self.pattern
+        if pattern is None or not payload.startswith(pattern.head):
+            return False
+        text, ids = pattern.read(payload)
+        if not text or not (self._is_plain is None or self._is_plain(text, ids)):
+            return False
+        self._run.append(text)
+        if ids is not None:
+            self._take_ids(text, ids)
+        elif self._tokens.exact:
+            self._count(text, None)
+        return True
+
+    def take_chunk(self, chunk: Chunk, payload: bytes) -> bool:
+        """Take one chunk if it is a usual one, whatever it looks like."""
+        text = continued(self._field, chunk)
+        if text is None:
+            return False
+        token_ids = chunk.token_ids
+        if not (self._is_plain is None or self._is_plain(text, token_ids)):
+            return False
+        self._run.append(text)
+        if token_ids is not None or self._tokens.exact:
+            self._count(text, token_ids)
+        if self._learns:
+            self._learn(payload, text, token_ids)
+        return True
+
+    def flush(self) -> None:
+        """Write the run of pieces that all belong to the open text."""
+        run = self._run
+        if not run:
+            return
+        text = run[0] if len(run) == 1 else "".join(run)
+        run.clear()
+        text = self._space.trimmed(text)
+        if text:
+            self.item.append(self._lifecycle.writer, text, None)  # type: ignore[union-attr]
+
+    def stop(self) -> None:
+        """Write the run, and take nothing more."""
+        self.flush()
+        self.item = None
+
+    def look_ahead(self, waiting: bool) -> None:
+        """See whether the next chunk may be a usual one. Not if the reader is `waiting` for it."""
+        field = self._field
+        self.item = None if waiting else self._lifecycle.open_text
+        self._kind = self._field = self._lifecycle.state
+        if self._markup is not None and self.item is not None:
+            shortcut = self._markup.shortcut(self._kind)
+            if shortcut is None:
+                self.item = None
+            else:
+                self._field = shortcut.field
+                self._is_plain = shortcut.is_plain
+        if self._field != field:
+            self.pattern = None
+            self._misses = 0
+
+    def _take_ids(self, text: str, token_ids: list[int]) -> None:
+        """Take the ids of a chunk that was not decoded, as a decoded one has its ids taken before anything else."""
+        ledger = self._ledger
+        if ledger is not None:
+            ledger.take(token_ids, "" if self._field == "reasoning" else text)
+        self._tokens.count_more("reasoning" if self._kind == "reasoning" else "text", len(token_ids))
+
+    def _count(self, text: str, token_ids: list[int] | None) -> None:
+        self._tokens.count([Reasoning(text) if self._kind == "reasoning" else Text(text)], token_ids)
+
+    def _learn(self, payload: bytes, text: str, token_ids: list[int] | None) -> None:
+        """See what a usual chunk looks like; less and less often in a stream in which no two are alike."""
+        self._misses = self._misses + 1 if self.chunks == self._missed + 1 else 1
+        self._missed = self.chunks
+        if self._misses & (self._misses - 1) == 0:  # 1, 2, 4, ...
+            self.pattern = learn(self._field, payload, text, token_ids) or self.pattern
+
+
+def learn(field: State, payload: bytes, text: str, token_ids: list[int] | None = None) -> ChunkPattern | None:
+    """Return the pattern of a payload in which `continued` found this text, and the decoder these ids; None if it is not
+    certain where they stand."""
+    for name in _NAMES.get(field, ()):
+        key = b'"%b":' % name.encode()
+        if payload.count(key) != 1:
+            continue
+        begin = payload.find(key) + len(key)
+        begin += payload[begin : begin + 1] == b" "
+        in_quotes = b'"%b"' % text.encode()
+        if payload[begin : begin + len(in_quotes)] == in_quotes:
+            head = payload[: begin + 1]
+            between = b""
+            tail = payload[begin + len(in_quotes) - 1 :]
+            if token_ids is not None:
+                between, key, ids = tail.partition(_IDS)
+                between += key
+                tail = ids.partition(b"]")[2]
+            before = b"data: " + head
+            behind = tail + b"\n\n"
+            around = len(before) + len(behind)
+            pattern = ChunkPattern(head, between, tail, before, behind, len(before), -len(behind), around)
+            return pattern if token_ids is None or _is_read(pattern, field) else None
+    return None
+
+
+def _is_read(pattern: ChunkPattern, field: State) -> bool:
+    """Tell whether text and ids are read where the pattern has them."""
+    try:
+        chunk = decode_chunk(b"%btext%b[7,11]%b" % (pattern.head, pattern.between, pattern.tail))
+    except MalformedChunk:
+        return False
+    return continued(field, chunk) == "text" and chunk.token_ids == [7, 11]
+
+
+def unquoted(in_quotes: bytes) -> str:
+    """Return the text of a JSON string; empty if the bytes are none, or hold half a surrogate pair."""
+    try:
+        return _decode(in_quotes)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+
+
+def continued(field: State, chunk: Chunk) -> str | None:
+    """Return the text of a chunk that brings more of `field` ("reasoning", or else the content) and nothing else."""
+    choices = chunk.choices
+    if not choices or chunk.usage is not None or chunk.error is not None or chunk.lenient:
+        return None
+    choice = choices[0]
+    delta = choice.delta
+    if (
+        delta is None
+        or choice.index
+        or len(choices) > 1
+        or choice.error is not None
+        or choice.finish_reason is not None
+        or choice.logprobs is not None
+        or delta.tool_calls is not None
+        or delta.refusal
+        or delta.function_call is not None
+    ):
+        return None
+    thinking = delta.reasoning or delta.reasoning_content or delta.thinking
+    if not thinking and delta.reasoning_details is not None:
+        return None
+    text = delta.content
+    other: object = thinking
+    if field == "reasoning":
+        text = thinking
+        other = delta.content
+    if other or not text or text.__class__ is not str:
+        return None
+    return text

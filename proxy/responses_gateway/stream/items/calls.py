@@ -1,0 +1,361 @@
+"""The items of tool calls: a call of a function becomes the item of the tool that the client declared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from responses_gateway.stream.items.hosted import HostedItem
+from responses_gateway.stream.items.text_items import ItemStatus
+from responses_gateway.stream.writer import EventWriter, delta_head, json_text, quote, quoted
+from responses_gateway.wire.json_text import CustomInput, JsonScanner
+from responses_gateway.wire.tools import ToolTarget
+
+_BRACKETS = frozenset("{[")
+# Prefix of the item id, by kind of tool.
+CALL_ID_PREFIX = {
+    "function": "fc",
+    "custom": "ctc",
+    "local_shell": "lsh",
+    "shell": "sh",
+    "apply_patch": "apc",
+    "tool_search": "tsc",
+}
+
+
+class CallItem(Protocol):
+    """The item of a tool call of any type, fed with the JSON arguments of the function that stands for the tool."""
+
+    def append(self, writer: EventWriter, text: str) -> None:
+        """Write a piece of the arguments."""
+
+    def close(self, writer: EventWriter, status: ItemStatus, arguments: str) -> None:
+        """End the call; `arguments` is the whole text."""
+
+
+class FunctionCallItem:
+    """`function_call`: the arguments go through as they are."""
+
+    __slots__ = ("_deltas", "_fields", "_head", "_id", "_index", "_plain")
+
+    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget) -> None:
+        self._id = item_id
+        self._deltas = 0
+        # Otherwise Codex takes the text of the argument for ciphertext.
+        self._plain = ',"encrypted_function_args":[]' if target.expects_ciphertext else ""
+        self._fields = _call_fields("function_call", item_id, call_id, target)
+        self._index = writer.add_item(f'{self._fields},"arguments":"","status":"in_progress"}}')
+        self._head = delta_head("response.function_call_arguments.delta", item_id, self._index)
+
+    def append(self, writer: EventWriter, text: str) -> None:
+        """Write a piece of the arguments."""
+        self._deltas += 1
+        writer.events.append(writer.delta % (self._head, writer.next_number, quoted(text)))
+        writer.next_number += 1
+
+    def close(self, writer: EventWriter, status: ItemStatus, arguments: str) -> None:
+        """Write the done, and the item itself."""
+        kind = "response.function_call_arguments"
+        writer.write_text_done(f"{kind}.done", self._id, self._index, "arguments", arguments)
+        writer.count_deltas(f"{kind}.delta", self._deltas)
+        item = f'{self._fields},"arguments":{quote(arguments)}{self._plain},"status":"{status}"}}'
+        writer.finish_item("function_call", self._index, item)
+
+
+class CustomCallItem:
+    """`custom_tool_call`: the freeform input, decoded out of the arguments while they arrive. An item that is not `live` keeps
+    its input to itself until it is closed; then it is its `replacement`, if it was given one."""
+
+    __slots__ = ("_decoder", "_fields", "_head", "_id", "_index", "_live", "_pieces", "replacement")
+
+    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, *, live: bool = True) -> None:
+        self._id = item_id
+        self._live = live
+        self.replacement: str | None = None
+        self._pieces: list[str] = []
+        self._decoder = CustomInput()
+        self._fields = _call_fields("custom_tool_call", item_id, call_id, target)
+        self._index = writer.add_item(f'{self._fields},"input":"","status":"in_progress"}}')
+        self._head = delta_head("response.custom_tool_call_input.delta", item_id, self._index)
+
+    def append(self, writer: EventWriter, text: str) -> None:
+        """Write the input in a piece of the arguments."""
+        self._write(writer, self._decoder.feed(text))
+
+    def close(self, writer: EventWriter, status: ItemStatus, arguments: str) -> None:
+        """Write the rest of the input, the done, and the item itself."""
+        if self._live:
+            self._write(writer, self._decoder.finish(arguments))
+        else:
+            text = self.input_of(arguments) if self.replacement is None else self.replacement
+            self._live = True
+            self._pieces = []
+            self._write(writer, text)
+        text = "".join(self._pieces)
+        kind = "response.custom_tool_call_input"
+        writer.write_text_done(f"{kind}.done", self._id, self._index, "input", text)
+        writer.count_deltas(f"{kind}.delta", len(self._pieces))
+        item = f'{self._fields},"input":{quote(text)},"status":"{status}"}}'
+        writer.finish_item("custom_tool_call", self._index, item)
+
+    @property
+    def expected(self) -> bool:
+        """Whether the arguments have the form that the function asks for."""
+        return self._decoder.expected
+
+    @property
+    def closed(self) -> bool:
+        """Whether they have it, and the input in them is closed."""
+        return self._decoder.closed
+
+    def input_of(self, arguments: str) -> str:
+        """Return the whole input, given all of the arguments."""
+        return "".join(self._pieces) + self._decoder.finish(arguments)
+
+    def _write(self, writer: EventWriter, text: str) -> None:
+        if text:
+            self._pieces.append(text)
+        if text and self._live:
+            writer.events.append(writer.delta % (self._head, writer.next_number, quoted(text)))
+            writer.next_number += 1
+
+
+class ActionCallItem:
+    """The calls whose arguments are an object of their own shape (`local_shell_call`, `shell_call`, ...). Such an item has no
+    delta events, and a half-written action is of no use to anybody: it is added when it is whole. Arguments that do not fit the
+    type are handed over as a `function_call`, so that the client can say what is wrong with them."""
+
+    __slots__ = ("_call_id", "_id", "_target")
+
+    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget) -> None:
+        self._id = item_id
+        self._call_id = call_id
+        self._target = target
+
+    def append(self, writer: EventWriter, text: str) -> None:
+        """Write nothing: there are no events for a part of an action."""
+
+    def close(self, writer: EventWriter, status: ItemStatus, arguments: str) -> None:
+        """Write the item, added and done, if the call is whole."""
+        if status != "completed":
+            return
+        action = action_json(self._target, arguments)
+        if action is None:
+            call = FunctionCallItem(writer, self._id, self._call_id, self._target)
+            call.append(writer, arguments)
+            call.close(writer, status, arguments)
+            return
+        kind = f"{self._target.kind}_call"
+        head = f'{{"type":"{kind}","id":"{self._id}","call_id":{quote(self._call_id)},{action}'
+        index = writer.add_item(f'{head},"status":"in_progress"}}')
+        writer.finish_item(kind, index, f'{head},"status":"{status}"}}')
+
+
+@dataclass(slots=True)
+class Arguments:
+    """The arguments of one call as they arrive: the text so far, and whether its JSON is closed (looked at when asked)."""
+
+    _pieces: list[str] = field(default_factory=list)
+    _scanner: JsonScanner = field(default_factory=JsonScanner)
+    _scanned: int = 0
+    _first: str = ""  # the first character that is not white space
+
+    def append(self, text: str) -> None:
+        """Add the next piece."""
+        if not self._first:
+            self._first = text.lstrip()[:1]
+        self._pieces.append(text)
+
+    def append_to_end(self, text: str) -> str:
+        """Add as much of the next piece as belongs to the JSON object or array, and return that."""
+        if ("}" in text or "]" in text or self._scanner.closed) and (self._first or text.lstrip()[:1]) in _BRACKETS:
+            self._scan()
+            text = text[: self._scanner.feed(text)]
+            self._scanned += 1
+        self.append(text)
+        return text
+
+    @property
+    def text(self) -> str:
+        """All pieces, joined."""
+        return "".join(self._pieces)
+
+    @property
+    def bracketed(self) -> bool:
+        """Whether this is a JSON object or array. Anything else (`null`, freeform text) may always continue."""
+        return self._first in _BRACKETS
+
+    @property
+    def closed(self) -> bool:
+        """Whether the JSON object or array is complete: nothing that belongs to it can follow."""
+        if not self.bracketed:
+            return False
+        self._scan()
+        return self._scanner.closed
+
+    @property
+    def is_json(self) -> bool:
+        """Whether a client can parse them."""
+        try:
+            msgspec.json.decode(self.text.encode("utf-8", "replace"), type=msgspec.Raw)
+        except (msgspec.DecodeError, RecursionError):
+            return False
+        return True
+
+    def _scan(self) -> None:
+        while self._scanned < len(self._pieces):
+            self._scanner.feed(self._pieces[self._scanned])
+            self._scanned += 1
+
+
+def without_rest(text: str) -> str:
+    """Return the arguments of a whole call without what stands behind the end of their JSON, as its item shows them."""
+    arguments = Arguments()
+    arguments.append_to_end(text)
+    return arguments.text
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call that is being written: its item and its arguments so far. One that is `deferred` waits for a verdict."""
+
+    index: int  # the model's own
+    name: str  # the chat name
+    item: CallItem
+    deferred: bool
+    cut: bool = False  # its markup stopped in the middle
+    accepted: bool = False  # its input is not closed, but matches the grammar of the tool
+    arguments: Arguments = field(default_factory=Arguments)
+
+    @property
+    def complete(self) -> bool:
+        """Whether another item may follow at once."""
+        if isinstance(self.item, HostedItem):
+            return self.item.outcome is not None
+        if self.deferred or (isinstance(self.item, CustomCallItem) and not self.item.expected):
+            return False  # text that merely looks like JSON may continue
+        return self.arguments.closed
+
+    @property
+    def whole(self) -> bool:
+        """Whether the call may be handed over, given that the model has ended: the arguments of a function as they are written,
+        which its client will refuse if they do not parse; the input of a custom tool only if nothing is missing."""
+        item = self.item
+        if self.cut or not isinstance(item, CustomCallItem):
+            return not self.cut
+        if item.expected:
+            return item.closed or self.accepted
+        return self.arguments.closed or not self.arguments.bracketed
+
+    @property
+    def runnable(self) -> bool:
+        """Whether the gateway has to run this call, given that the model has ended."""
+        return isinstance(self.item, HostedItem) and self.item.outcome is None and not self.cut
+
+    @property
+    def repaired(self) -> bool:
+        """Whether the arguments of a call that is handed over are no JSON. A custom tool takes any text."""
+        arguments = self.arguments
+        custom = isinstance(self.item, CustomCallItem)
+        return (arguments.bracketed or not custom) and not arguments.is_json
+
+    def append(self, writer: EventWriter, text: str) -> bool:
+        """Write a piece of the arguments. Return False if some of it, more than white space, stands behind their end, wherever
+        the backend has cut it: that is left out."""
+        piece = text
+        if isinstance(self.item, CustomCallItem):
+            self.arguments.append(text)  # of which the item takes what it needs
+        else:
+            piece = self.arguments.append_to_end(text)
+        if piece:
+            self.item.append(writer, piece)
+        return len(piece) == len(text) or text[len(piece) :].isspace()
+
+    def close(self, writer: EventWriter, status: ItemStatus) -> None:
+        """Write the end of the item."""
+        self.item.close(writer, status, self.arguments.text)
+
+
+def new_item(writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, *, live: bool = True) -> CallItem:
+    """Return the item for a call of `target`; `live` is for a custom tool."""
+    if target.kind == "function":
+        return FunctionCallItem(writer, item_id, call_id, target)
+    if target.kind == "custom":
+        return CustomCallItem(writer, item_id, call_id, target, live=live)
+    return ActionCallItem(writer, item_id, call_id, target)
+
+
+def _call_fields(kind: str, item_id: str, call_id: str, target: ToolTarget) -> str:
+    namespace = "" if target.namespace is None else f',"namespace":{quote(target.namespace)}'
+    return f'{{"type":"{kind}","id":"{item_id}","call_id":{quote(call_id)},"name":{quote(target.name)}{namespace}'
+
+
+def action_json(target: ToolTarget, arguments: str) -> str | None:
+    """Return the JSON members that carry the action in an item of the tool's type; None if the arguments do not fit."""
+    try:
+        value: Any = json.loads(arguments)
+        members = _members(target, value) if isinstance(value, dict) else None
+        if members is not None:
+            members.encode()
+    except (ValueError, RecursionError):  # not JSON, or half a surrogate pair, which cannot be sent
+        return None
+    return members
+
+
+def _members(target: ToolTarget, value: dict[str, Any]) -> str | None:
+    match target.kind:
+        case "local_shell":
+            return _local_shell(value)
+        case "shell":
+            return _shell(value)
+        case "apply_patch":
+            return _apply_patch(value)
+        case _:
+            return f'"execution":"client","arguments":{json_text(value)}'
+
+
+def _local_shell(value: dict[str, Any]) -> str | None:
+    command = value.get("command")
+    if not _is_strings(command):
+        return None
+    action: dict[str, Any] = {
+        "type": "exec",
+        "command": command,
+        "env": value.get("env") if isinstance(value.get("env"), dict) else {},
+    }
+    for name in ("timeout_ms", "user", "working_directory"):
+        if value.get(name) is not None:
+            action[name] = value[name]
+    return f'"action":{json_text(action)}'
+
+
+def _shell(value: dict[str, Any]) -> str | None:
+    commands = value.get("commands")
+    if not _is_strings(commands):
+        return None
+    action = {
+        "commands": commands,
+        "timeout_ms": value.get("timeout_ms"),
+        "max_output_length": value.get("max_output_length"),
+    }
+    return f'"action":{json_text(action)}'
+
+
+def _apply_patch(value: dict[str, Any]) -> str | None:
+    operation = value.get("operation", value)
+    if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
+        return None
+    kind = operation.get("type")
+    diff = operation.get("diff")
+    if kind == "delete_file":
+        return f'"operation":{json_text({"type": kind, "path": operation["path"]})}'
+    if kind not in {"create_file", "update_file"} or not isinstance(diff, str):
+        return None
+    return f'"operation":{json_text({"type": kind, "path": operation["path"], "diff": diff})}'
+
+
+def _is_strings(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(entry, str) for entry in value)

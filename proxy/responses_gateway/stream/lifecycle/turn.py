@@ -1,0 +1,117 @@
+"""The turns of the model within one response: what is known of each, and which calls it may make."""
+
+from __future__ import annotations
+
+from responses_gateway.stream.options import StreamOptions
+from responses_gateway.wire.deltas import FinishReason, ToolCall, Usage
+
+
+class Turn:
+    """What is known of a turn. It begins behind the first `first_item` items of its response; their ids end with its `mark`."""
+
+    __slots__ = (
+        "call_cut", "client_calls", "counted", "finish_reason", "first_item", "hosted_calls", "mark", "reasoning_unknown",
+        "usage", "visible",
+    )  # fmt: skip
+
+    def __init__(self, first_item: int = 0, mark: str = "") -> None:
+        self.mark = mark
+        self.first_item = first_item
+        self.finish_reason: FinishReason | None = None
+        self.visible = False  # something that a user sees (text, refusal, call) was opened
+        self.call_cut = False  # a call was closed as incomplete, or left out
+        self.client_calls = 0  # calls that the client has to answer
+        self.hosted_calls = 0  # calls that the gateway has run
+        self.usage: Usage | None = None  # as the backend reports it
+        self.counted: Usage | None = None  # as its token ids tell it, where no backend reports it
+        self.reasoning_unknown = False  # no backend reports the reasoning of all of it
+
+    @property
+    def used(self) -> Usage | None:
+        """What the backend reports, or what its token ids tell; None where neither is known."""
+        return self.counted if self.usage is None else self.usage
+
+    def reopen(self) -> None:
+        """Forget how the answer ended: another backend continues it, or answers in its place."""
+        self.finish_reason = None
+        self.usage = None
+
+
+class CallLimits:
+    """Which calls the request permits: by name (`tool_choice`), by number (`max_tool_calls`), one at a time
+    (`parallel_tool_calls`). `suppressed` are the model's numbers of calls that were not permitted in this turn."""
+
+    __slots__ = ("_allowed", "_call_ids", "_count", "_count_before", "_options", "suppressed")
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._allowed = options.allowed
+        self._call_ids = set(options.call_ids)
+        self._count = 0
+        self._count_before = 0  # in earlier turns
+        self.suppressed: set[int] = set()
+
+    def begin_turn(self, *, may_call: bool) -> None:
+        """Count the calls of another turn; none is permitted unless it `may_call`."""
+        self._count_before = self._count
+        self._allowed = self._options.allowed_later if may_call else frozenset()
+        self.suppressed = set()
+
+    def permits(self, call: ToolCall, held: int) -> bool:
+        """Tell whether a call is permitted, while so many are `held` that are not counted yet."""
+        options = self._options
+        if self._allowed is not None and call.name not in self._allowed:
+            return False
+        calls = self._count + held
+        if options.parallel_calls is False and calls > self._count_before:
+            return False
+        return options.max_calls is None or calls < options.max_calls
+
+    def count(self) -> None:
+        """Count a call of this turn."""
+        self._count += 1
+
+    def count_approved(self) -> None:
+        """Count a call that the client has approved, as one of an earlier turn."""
+        self._count += 1
+        self._count_before += 1
+
+    def new_call_id(self, given: str, token: str) -> str:
+        """Return the id of the next call: the one `given` by the backend where it can be one and is new, else one made of the
+        response's `token`."""
+        call_id = given
+        if not 0 < len(given) <= 64 or given in self._call_ids or not given.isprintable():
+            call_id = f"call_{token}{self._count:04x}"
+        self._call_ids.add(call_id)
+        return call_id
+
+    def as_turn_began(self, options: StreamOptions) -> CallLimits:
+        """Return the limits as they were when this turn began."""
+        limits = CallLimits(options)
+        limits._allowed = self._allowed
+        limits._count = self._count_before
+        limits._count_before = self._count_before
+        return limits
+
+
+def usage_of(turns: list[Turn]) -> Usage | None:
+    """Return the usage of all turns together, a new object. Turns of which nothing is known are left out."""
+    total: Usage | None = None
+    for turn in turns:
+        total = _sum(total, turn.used)
+    if total is not None and any(turn.reasoning_unknown for turn in turns):
+        total.reasoning = None
+    return total
+
+
+def _sum(earlier: Usage | None, later: Usage | None) -> Usage | None:
+    fields = Usage.__struct_fields__
+    if later is None:
+        return earlier
+    if earlier is None:
+        return Usage(*(getattr(later, name) for name in fields))
+    return Usage(*(_sum_of(getattr(earlier, name), getattr(later, name)) for name in fields))
+
+
+def _sum_of(earlier: int | None, later: int | None) -> int | None:
+    return later if earlier is None else earlier if later is None else earlier + later

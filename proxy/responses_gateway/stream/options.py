@@ -1,0 +1,81 @@
+"""What a translation needs to know about its request, its client and the settings. Here is the one table of client quirks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from responses_gateway.stream.items.hosted import HostedOptions
+from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
+from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.stream.tokens.meter import Encode
+from responses_gateway.wire.tools import Grammar, ToolTable
+
+
+class Client(NamedTuple):
+    """How a client deviates from what the specification expects of one."""
+
+    name: str
+    # Runs every call that reaches `output_item.done`, whatever the item's status.
+    runs_cut_calls: bool = False
+    # Keeps every text that reaches `output_item.done`, although it repeats the request of a failed response: the user would
+    # read a broken answer and then the whole one.
+    keeps_broken_text: bool = False
+    # Shows the message of a 400 only under the code `invalid_prompt`; under others the user reads raw JSON.
+    reads_invalid_prompt: bool = False
+    # Drops a message that has a refusal part.
+    drops_refusals: bool = False
+
+
+STANDARD = Client("standard")
+CODEX = Client("codex", runs_cut_calls=True, keeps_broken_text=True, reads_invalid_prompt=True, drops_refusals=True)
+
+
+def recognise(headers: Mapping[str, str]) -> Client:
+    """Return the client behind a request. Codex names itself in `originator` (`codex_exec`, `codex-tui`, ...)."""
+    return CODEX if headers.get("originator", "").startswith("codex") else STANDARD
+
+
+# Returns the Unix time in seconds.
+Clock: TypeAlias = Callable[[], float]
+# Takes a text, returns what stands in `encrypted_content` for it.
+SealText: TypeAlias = Callable[[str], str]
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """All that a translation needs to know about its request."""
+
+    response_id: str  # `resp_` and letters or digits, unique
+    model: str
+    echo: Mapping[str, Any] = msgspec.field(default_factory=dict)  # response fields that repeat the request
+    tools: ToolTable = msgspec.field(default_factory=dict)
+    allowed: frozenset[str] | None = None  # chat names that may be called; None: any
+    allowed_later: frozenset[str] | None = None  # the same from the model's second turn on
+    max_calls: int | None = None
+    parallel_calls: bool = True  # else one call in each answer of the model
+    grammars: Mapping[str, Grammar] = msgspec.field(default_factory=dict)  # of custom tools, by chat name
+    judged: bool = False  # the inputs of the tools with a grammar wait for a verdict, see `deferred_calls.py`
+    call_ids: frozenset[str] = frozenset()  # call ids of the history, never given again
+    summary: bool = False  # mirror reasoning into a summary
+    seal: SealText | None = None  # makes the encrypted content of reasoning
+    compaction: SealText | None = None  # the answer becomes one sealed `compaction` item, see `compaction.py`
+    hosted: HostedOptions | None = None  # of a request that declares hosted tools which can be run
+    logprobs: bool = False
+    reasoning_event: str = "response.reasoning_text"
+    continuable: bool = False  # another backend may continue the answer, see `ledger.py`
+    holds_text: bool = False  # the backend holds text back, because it looks for stop strings
+    stream_id: str | None = None  # the last member of every event (WebSocket)
+    client: Client = STANDARD
+    markup: Markup | LeadingThoughtDetector | None = None  # reads the markup in the text; one for each stream
+    encode: Encode | None = None  # the model's tokenizer, to count where the backend does not
+    decode: Callable[[Sequence[int]], str] | None = None  # the same, for tokens of which the backend shows nothing
+
+    def grammar_of(self, name: str, namespace: str | None) -> Grammar | None:
+        """Return the grammar of the client's custom tool of this name."""
+        for chat_name, grammar in self.grammars.items():
+            target = self.tools[chat_name]
+            if (target.name, target.namespace) == (name, namespace):
+                return grammar
+        return None

@@ -1,0 +1,91 @@
+"""Detects a thought at the beginning of the text of a backend of which it is not known that it parses reasoning.
+
+An answer that begins with the opening marker of a thought is read by a parser from then on. Any other text passes untouched:
+the first visible character nearly always decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from responses_gateway.stream.reading.markup import Evidence, Markup, Shortcut
+from responses_gateway.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolCall
+
+_NOTHING_SEEN = Evidence()
+
+
+class LeadingThoughtDetector:
+    """Stands in the place of `Markup`, and makes one where it is needed."""
+
+    def __init__(self, openings: tuple[str, ...], new_markup: Callable[[], Markup]) -> None:
+        """Begin a stream. `openings` are the markers that open a thought."""
+        self._openings = openings
+        self._new_markup = new_markup
+        self._markup: Markup | None = None
+        self._held: list[Delta] = []  # text that may be the beginning of a marker
+        self._start = ""  # that text
+        self._settled = False
+        self._field = False
+
+    @property
+    def repairs(self) -> dict[str, int]:
+        """What had to be repaired, by kind."""
+        return {} if self._markup is None else self._markup.repairs
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the stream has shown of how the model thinks."""
+        if self._markup is not None:
+            return self._markup.evidence
+        return Evidence(field=True) if self._field else _NOTHING_SEEN
+
+    @property
+    def holds(self) -> bool:
+        """Whether some of the text waits for what comes next."""
+        return bool(self._held) if self._markup is None else self._markup.holds
+
+    def read(self, deltas: list[Delta], token_ids: Sequence[int] | None) -> list[Delta]:
+        """Return what becomes of the deltas of one chunk."""
+        if self._markup is not None:
+            return self._markup.read(deltas, token_ids)
+        if self._settled:
+            return deltas
+        out: list[Delta] = []
+        for at, delta in enumerate(deltas):
+            if type(delta) is Text:
+                self._held.append(delta)
+                self._start = (self._start + delta.text).lstrip()
+                if self._start.startswith(self._openings):
+                    self._markup = self._new_markup()
+                    return out + self._markup.read([*self._held, *deltas[at + 1 :]], token_ids)
+                if not any(opening.startswith(self._start) for opening in self._openings):
+                    self._settled = True
+            elif type(delta) in (Reasoning, Refusal, ToolCall):
+                self._field = type(delta) is Reasoning
+                self._settled = True
+            if self._settled:
+                return [*out, *self._release(), *([] if type(delta) is Text else [delta]), *deltas[at + 1 :]]
+            if type(delta) is not Text:
+                out.append(delta)
+        return out
+
+    def finish(self, reason: FinishReason) -> list[Delta]:
+        """Return the rest of the text, which is over."""
+        return self._release() if self._markup is None else self._markup.finish(reason)
+
+    def shortcut(self, kind: str) -> Shortcut | None:
+        """Return how more of an open item of this kind can be read without a parser; None where it cannot."""
+        if self._markup is not None:
+            return self._markup.shortcut(kind)
+        if self._settled:
+            return Shortcut("reasoning" if kind == "reasoning" else "text", None)
+        return None
+
+    def _release(self) -> list[Delta]:
+        held = self._held
+        self._held = []
+        return held
+
+
+# Returns what reads an answer, given the plain data of how it is read; None where the backend parses it.
+MarkupOf: TypeAlias = Callable[[Any], Markup | LeadingThoughtDetector | None]

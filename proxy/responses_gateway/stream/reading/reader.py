@@ -1,0 +1,287 @@
+"""Chat chunks become deltas: every server's dialect of parsed fields is reduced to the closed vocabulary of `wire/deltas.py`.
+
+Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Servers number parallel calls in different ways
+(by `index`, by `id` alone, or not at all); here each call gets its own number, counted from 0."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from responses_gateway.stream.items.calls import Arguments
+from responses_gateway.stream.reading.logprobs import spelled, within
+from responses_gateway.stream.writer import json_text
+from responses_gateway.wire import chat
+from responses_gateway.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta, text_of
+from responses_gateway.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
+
+# What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
+_LENGTH = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
+_FILTER = ("content_filter", "content_filtered", "safety", "recitation", "prohibited_content", "sensitive")
+_ERROR = (
+    "abort", "cancelled", "error", "insufficient_system_resource", "malformed_function_call", "network_error", "timeout",
+)  # fmt: skip
+FINISH_REASONS: dict[str, FinishReason] = {
+    **dict.fromkeys(_LENGTH, "length"),
+    **dict.fromkeys(_FILTER, "content_filter"),
+    **dict.fromkeys(_ERROR, "error"),
+}
+
+_SURROGATE = "\ufffd"  # what stands for half a surrogate pair
+_TEXTS = (Reasoning, Text, Refusal, ToolArguments)
+_LEGACY = -1  # the index of the one call that `delta.function_call` can make
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One call of the stream, not announced before its name is known."""
+
+    number: int
+    id: str = ""
+    name: str = ""
+    arguments: Arguments = field(default_factory=Arguments)  # until it is announced they wait for the name
+    announced: bool = False
+
+
+class Reader:
+    """Feed chunks in order to `read`; call `finish` when there are no more."""
+
+    def __init__(self, *, known_tools: Container[str] = (), logprobs: bool = False, refusal_as_text: bool = False) -> None:
+        self._known_tools = known_tools
+        self._logprobs = logprobs
+        self._refusal_as_text = refusal_as_text
+        self._calls: dict[int, _Call] = {}
+        self._numbered = 0
+        self._waiting: _Call | None = None
+        self._last = _LEGACY
+        self._choice: int | None = None  # the index of the one that is read
+        self._details_alone = True  # no reasoning came but in `reasoning_details`
+        self._half: Reasoning | Text | Refusal | ToolArguments | None = (
+            None  # ends in a high surrogate, whose text may continue
+        )
+        self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
+        self.repairs: dict[str, int] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a part of earlier chunks waits for its rest: the next chunk has to be read with it."""
+        return self._waiting is not None or self._half is not None or bool(self._early_logprobs)
+
+    def read(self, chunk: Chunk) -> list[Delta]:
+        """Return the deltas of one chunk."""
+        out: list[Delta] = []
+        if chunk.straightened:
+            self._repair("types_straightened")
+        choice = self._choice_to_read(chunk.choices) if chunk.choices else None
+        if choice is not None:
+            delta = choice.delta or choice.message
+            if delta is not None:
+                logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
+                self._read_delta(delta, logprobs and self._spelled(logprobs), out)
+                if chunk.lenient or self._half is not None:
+                    out = self._with_joined_surrogates(out)
+            if choice.finish_reason:
+                self._replace_half(out)
+                self._announce_waiting(out)
+                reason = choice.finish_reason.lower().partition(":")[0]  # some servers add details behind a colon
+                out.append(Finish(FINISH_REASONS.get(reason, "stop")))
+        if chunk.usage is not None and (usage := _usage(chunk.usage)) is not None:
+            out.append(usage)
+        return out
+
+    def finish(self) -> list[Delta]:
+        """Return what still waited for its rest: half a surrogate pair, a call without arguments, arguments without a name
+        (they become text)."""
+        out: list[Delta] = []
+        self._replace_half(out)
+        self._announce_waiting(out)
+        for call in self._calls.values():
+            if not call.announced and call.arguments.text:
+                out.append(Text(call.arguments.text))
+                self._repair("nameless_call_as_text")
+        return out
+
+    def _choice_to_read(self, choices: list[Choice]) -> Choice | None:
+        """Return the choice that the response is made of: the one that came first. Others were not asked for."""
+        if self._choice is None:
+            self._choice = choices[0].index
+        return next((choice for choice in choices if choice.index == self._choice), None)
+
+    def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
+        reasoning = self._reasoning(delta)
+        content = delta.content
+        refusal = delta.refusal
+        if self._waiting is not None and (reasoning or content or refusal):
+            self._announce_waiting(out)
+        if reasoning:
+            out.append(Reasoning(reasoning))
+        if content:
+            if isinstance(content, str):
+                if logprobs:
+                    logprobs = within(logprobs, content)
+                if self._early_logprobs:
+                    logprobs = self._early_logprobs + (logprobs or [])
+                    self._early_logprobs = []
+                out.append(Text(content, None, logprobs))
+            else:
+                _read_parts(content, out)
+        elif logprobs and content is not None:
+            self._early_logprobs += logprobs
+        if refusal:
+            out.append(Text(refusal) if self._refusal_as_text else Refusal(refusal))
+        if delta.tool_calls:
+            for call in delta.tool_calls:
+                self._read_call(call, out)
+        if delta.function_call is not None:
+            self._read_call(ToolCallDelta(_LEGACY, None, delta.function_call), out)
+
+    def _reasoning(self, delta: chat.Delta) -> str:
+        text = delta.reasoning or delta.reasoning_content or delta.thinking or ""
+        if text:
+            self._details_alone = False
+        elif delta.reasoning_details is not None and self._details_alone:  # OpenRouter sends the same text in both fields
+            text = text_of(delta.reasoning_details)
+        return text
+
+    def _read_call(self, delta: ToolCallDelta, out: list[Delta]) -> None:
+        function = delta.function or FunctionDelta()
+        name = function.name or ""
+        arguments = function.arguments or ""
+        if type(arguments) is not str:
+            arguments = json_text(arguments)
+        index = delta.index
+        if index is None:
+            index = self._last if not (name or delta.id) else self._index_of(delta.id)
+        call = self._calls.get(index)
+        if call is None or _begins_anew(call, delta.id, name, arguments):
+            call = self._calls[index] = _Call(self._numbered)
+            self._numbered += 1
+        self._last = index
+        if arguments:
+            call.arguments.append(arguments)
+        if call.announced:
+            if arguments:
+                out.append(ToolArguments(call.number, arguments))
+            return
+        call.id = call.id or delta.id or ""
+        if name != call.name:
+            call.name += name
+        if self._waiting is not call:
+            self._announce_waiting(out)
+        self._waiting = call
+        if call.name and (call.arguments.text or call.name in self._known_tools):
+            self._announce_waiting(out)
+
+    def _index_of(self, call_id: str | None) -> int:
+        """Return the index for a delta that has none but begins or names a call: the one with its id, else a new one."""
+        for index, call in self._calls.items():
+            if call_id and call.id == call_id:
+                return index
+        return max(self._calls, default=_LEGACY) + 1
+
+    def _announce_waiting(self, out: list[Delta]) -> None:
+        call = self._waiting
+        if call is None or not call.name:
+            return
+        self._waiting = None
+        call.announced = True
+        out.append(ToolCall(call.number, call.id, call.name))
+        if call.arguments.text:
+            out.append(ToolArguments(call.number, call.arguments.text))
+
+    def _spelled(self, logprobs: list[TokenLogprob]) -> list[TokenLogprob]:
+        tokens, dropped = spelled(logprobs)
+        if dropped:
+            self._repair("logprobs_dropped")
+        return tokens
+
+    def _with_joined_surrogates(self, deltas: list[Delta]) -> list[Delta]:
+        """Return the deltas with surrogate pairs joined that the server cut in two; half a pair alone becomes U+FFFD in its own
+        text."""
+        kept: list[Delta] = []
+        for delta in deltas:
+            if type(delta) is ToolCall or (type(delta) in _TEXTS and not _continues(self._half, delta)):
+                self._replace_half(kept)
+            if isinstance(delta, _TEXTS):
+                self._join(delta)
+                if not delta.text:
+                    continue
+            kept.append(delta)
+        return kept
+
+    def _join(self, delta: Reasoning | Text | Refusal | ToolArguments) -> None:
+        """Put the half that waits before a text, and keep back the half at its end."""
+        text = delta.text if self._half is None else self._half.text + delta.text
+        joined = self._half is not None and "\udc00" <= delta.text[0] < "\ue000"
+        self._half = None
+        if "\ud800" <= text[-1] < "\udc00":
+            self._half = copy(delta)
+            self._half.text = text[-1]
+            if isinstance(self._half, Text):
+                self._half.logprobs = None
+            text = text[:-1]
+        delta.text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        if joined:
+            self._repair("surrogates_joined")
+        if delta.text.count(_SURROGATE) > text.count(_SURROGATE):
+            self._repair("surrogates_replaced")
+
+    def _replace_half(self, out: list[Delta]) -> None:
+        """End the text that ends in half a surrogate pair: what follows has nothing to do with it."""
+        if self._half is not None:
+            self._half.text = _SURROGATE
+            out.append(self._half)
+            self._half = None
+            self._repair("surrogates_replaced")
+
+    def _repair(self, kind: str) -> None:
+        self.repairs[kind] = self.repairs.get(kind, 0) + 1
+
+
+def _continues(half: Reasoning | Text | Refusal | ToolArguments | None, delta: Delta) -> bool:
+    """Tell whether a delta is more of the text that ends in half a surrogate pair."""
+    if isinstance(half, ToolArguments):
+        return isinstance(delta, ToolArguments) and delta.index == half.index
+    return type(delta) is type(half)
+
+
+def _begins_anew(call: _Call, call_id: str | None, name: str, arguments: str) -> bool:
+    """Tell whether a delta begins another call of the same index, from a server that does not count its calls: it has another
+    id, another name behind arguments, or arguments behind those that are complete."""
+    if not name:
+        return False
+    if call_id and call.id:
+        return call_id != call.id
+    return call.announced and (name != call.name or (bool(arguments) and call.arguments.closed))
+
+
+def _read_parts(parts: list[Any], out: list[Delta]) -> None:
+    """Read content that is a list of parts (Mistral): text, and thinking with parts of its own."""
+    for part in parts:
+        if not isinstance(part, dict):
+            continue
+        text = part.get("text")
+        thinking = part.get("thinking")
+        if isinstance(thinking, list):
+            thinking = "".join(p["text"] for p in thinking if isinstance(p, dict) and isinstance(p.get("text"), str))
+        if isinstance(thinking, str) and thinking:
+            out.append(Reasoning(thinking))
+        elif isinstance(text, str) and text:
+            out.append(Text(text))
+
+
+def _usage(usage: chat.ChatUsage) -> Usage | None:
+    """Return the counts that can be true; None if there are none."""
+    prompt = usage.prompt_tokens_details
+    completion = usage.completion_tokens_details
+    counts = (
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        prompt.cached_tokens if prompt else None,
+        prompt.created_cache_tokens if prompt else None,
+        completion.reasoning_tokens if completion else None,
+    )
+    found = Usage(*(count if count is None or count >= 0 else None for count in counts))
+    return None if found.input is None and found.output is None else found

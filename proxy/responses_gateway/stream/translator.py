@@ -1,0 +1,482 @@
+"""A chat stream in, a Responses stream out. Sans I/O.
+
+    translator = Translator(options, clock)
+    send(translator.start())
+    for data in body:  send(translator.feed(data))
+    send(translator.finish())
+    send(translator.terminal())
+
+Whatever happens, the response ends with one terminal event: `finish` without a finish_reason, an error chunk, a malformed chunk
+and a defect of our own all end in `response.failed`. That event is asked for by itself, so that the response can be stored
+before its client gets it; behind the end every other method returns no bytes.
+
+`needs` is what the stream needs next. While it is None, that is more of the backend's body, or its end. A response may take
+several turns of the model, where the gateway runs tools itself; and where the options say that another backend may continue an
+answer, one that breaks off does not end the response:
+
+    match translator.needs:
+        case Verdict():      send(translator.judge(None))             # or refuse
+        case RunCalls():     send(translator.finish_call(outcome))    # of the first call
+        case AnotherTurn():  translator.next_turn(markup)             # and feed takes the model's next answer
+        case Continue():     send(translator.resume(join, markup))    # and feed takes what continues it; or restart, or fail
+        case Ended():        send(translator.terminal())"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from responses_gateway.stream.answer.answer import Answer, HeldPart, new_answer
+from responses_gateway.stream.continuation.catch_up import Diverged
+from responses_gateway.stream.continuation.join import Join
+from responses_gateway.stream.items.calls import without_rest
+from responses_gateway.stream.items.compaction import compaction_item
+from responses_gateway.stream.items.hosted import (
+    ApprovedCall,
+    CallOutcome,
+    HostedOptions,
+    ToolListing,
+    write_approved_call,
+    write_tool_list,
+)
+from responses_gateway.stream.lifecycle.deferred_calls import close_judged, waiting_call
+from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, Lifecycle, NextTurn, Stop
+from responses_gateway.stream.lifecycle.needs import AnotherTurn, CallToRun, Continue, Ended, Needs, RunCalls, Verdict
+from responses_gateway.stream.lifecycle.turn import usage_of
+from responses_gateway.stream.options import Clock, StreamOptions
+from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
+from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.stream.tokens.counter import TokenCounter
+from responses_gateway.stream.tokens.missing import unseen_tokens
+from responses_gateway.stream.writer import EventWriter, Outcome, ResponseObject, ResponseStream, Status, usage_json
+from responses_gateway.wire.chat import MalformedChunk
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.item_ids import BEFORE_THE_MODEL
+from responses_gateway.wire.sse import SSETooLong
+from responses_gateway.wire.tools import target_of
+
+# Takes each call of a public method: its name, its argument (plain data, or an error), the events that it returns. The terminal
+# event is among those of the call that ended the response.
+Note: TypeAlias = Callable[[str, object, bytes], None]
+
+# Why something that came was not sent yet: it may be the white space at an end; the open call has to be complete first; the
+# input of a call is to be judged first; and what the answer holds.
+Held = HeldPart | Literal["white_space", "open_call", "verdict"]
+
+# The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
+_STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
+# How a body of server-sent events begins.
+_STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
+
+
+class Translator:
+    """One stream. `needs` and `status` tell how it stands; `answers` are those of all turns, `answer` is the last one."""
+
+    __slots__ = (
+        "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "error", "incomplete_reason", "lifecycle",
+        "malformed", "needs", "options", "response", "tape", "tokens", "writer",
+    )  # fmt: skip
+
+    def __init__(self, options: StreamOptions, clock: Clock) -> None:
+        self.options = options
+        self._clock = clock
+        self.tape: Note | None = None  # see `tape.py`; may be set, or taken away, between two calls
+        self.writer = EventWriter(options.stream_id, clock)
+        # What the model writes for a compaction is not sent.
+        self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
+        self.tokens = TokenCounter(options.encode)
+        self.created = clock()
+        response = ResponseObject(options.response_id, int(self.created), options.model, options.echo)
+        self.response = ResponseStream(response, self.writer)
+        self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup)
+        self.answers = [self.answer]
+        self.needs: Needs = None
+        self.error: ApiError | None = None
+        self.incomplete_reason: str | None = None
+        self.defect: Exception | None = None
+        self.malformed = 0
+        self._terminal_noted = False
+
+    # ---- what is known of it ---------------------------------------------------------------------------------------------
+
+    @property
+    def response_id(self) -> str:
+        """The id of the response, the same from first event to last."""
+        return self.options.response_id
+
+    @property
+    def status(self) -> Status:
+        """The status of the response: `queued` until it is started."""
+        return self.response.status
+
+    @property
+    def ended(self) -> bool:
+        """Whether all but the terminal event is written."""
+        return type(self.needs) is Ended
+
+    @property
+    def nothing_received(self) -> bool:
+        """Whether the backend has not said anything yet, not even a part of something: another one may be fed in its place."""
+        return not self.malformed and self.answer.nothing_received
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the backends sent so far."""
+        return sum(answer.chunks for answer in self.answers)
+
+    @property
+    def repairs(self) -> dict[str, int]:
+        """What had to be repaired on the way, by kind."""
+        total = dict(self.lifecycle.repairs)
+        for answer in self.answers:
+            for kind, count in answer.repairs.items():
+                total[kind] = total.get(kind, 0) + count
+        return total
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the backends have reported for all turns so far; behind the end, with the reasoning that was counted here."""
+        return self.tokens.usage if self.ended else usage_of(self.lifecycle.turns)
+
+    @property
+    def unseen_tokens(self) -> int:
+        """How many tokens of a completed answer the backend used without showing anything of them."""
+        done = self.lifecycle.writer.done
+        if self.status != "completed" or not self.tokens.may_miss(len(done)):
+            return 0
+        return unseen_tokens(self.tokens, done, self.lifecycle.repairs)
+
+    @property
+    def held(self) -> list[Held]:
+        """Why some of what came was not sent yet; empty if all of it was."""
+        lifecycle = self.lifecycle
+        call = lifecycle.call
+        reasons: dict[Held, bool] = {
+            "white_space": bool(lifecycle.space.text),
+            "open_call": lifecycle.pending is not None,
+            "verdict": type(self.needs) is Verdict or (call is not None and call.deferred),
+        }
+        held: list[Held] = [*self.answer.holds, *(reason for reason, holds in reasons.items() if holds)]
+        return [] if self.ended else held
+
+    # ---- the stream ------------------------------------------------------------------------------------------------------
+
+    def queue(self) -> bytes:
+        """Return `response.created` and `response.queued`, for a response that runs in the background; `start` follows."""
+        self.response.queue()
+        return self._noted("queue", None, self._take())
+
+    def start(self) -> bytes:
+        """Return `response.created` and `response.in_progress`."""
+        self.response.start()
+        return self._noted("start", None, self._take())
+
+    def keep_alive(self) -> bytes:
+        """Return `response.in_progress` with the true snapshot so far: an event that resets the idle timers of clients."""
+        if not self.ended:
+            self.response.keep_alive()
+        return self._noted("keep_alive", None, self._take())
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the events for the next piece of the backend's body, cut anywhere. Deltas of one text that came with one read
+        leave as one event: a client gets tokens as fast as they come, and no more events than it can take."""
+        events: bytes | None = None
+        if self.needs is None:
+            answer = self.answer
+            try:
+                events = answer.feed(data)
+                if answer.last:
+                    self._end_answer()
+            except Exception as error:  # every failure must end in a terminal event, our own defects too
+                self._break(error)
+        if events is None:
+            events = self._take()
+        if self.tape is not None:
+            self._noted("feed", data, events)
+        return events
+
+    def feed_completion(self, body: bytes) -> bytes:
+        """Return the events for the body of a backend that did not say that it streams: one JSON object, or a stream."""
+        tape = self.tape
+        self.tape = None  # the calls below are parts of this one
+        if _STREAM.match(body):
+            events = self.feed(body) + self.finish()
+        else:
+            events = self.feed(b"data: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\ndata: [DONE]\n\n")
+        self.tape = tape
+        return self._noted("feed_completion", body, events)
+
+    def finish(self) -> bytes:
+        """Return the last events: the backend's body has ended."""
+        self._finish()
+        return self._noted("finish", None, self._take())
+
+    def fail(self, error: ApiError) -> bytes:
+        """Return the last events of a stream that broke (connection lost, time-out, shutdown): what is open is incomplete.
+        Behind a finish_reason nothing was lost but usage and `[DONE]`: then the response ends as the model ended it, unless the
+        model waits for the results of calls (`finish` has them run)."""
+        answer = self.answer
+        answer.forget_ids()
+        if self.needs is None and answer.joined and self.lifecycle.turn.finish_reason is not None:
+            self._finish()
+        while isinstance(self.needs, Verdict):
+            self._settle(self.needs.unclosed, None)
+        if not self.ended:
+            self._fail(error)
+        return self._noted("fail", error, self._take())
+
+    def terminal(self, *, stored: bool | None = None) -> bytes:
+        """Return the terminal event and `[DONE]`; no bytes before the end. `stored` overrides the `store` of the request."""
+        return self.response.terminal(stored=stored) if self.ended else b""
+
+    # ---- verdicts on the inputs of custom tools --------------------------------------------------------------------------
+
+    def judge(self, replacement: str | None) -> bytes:
+        """Return the events that were held for the verdict on the call that waits: None lets its input pass as it is."""
+        if type(self.needs) is Verdict:
+            self._settle(False, replacement)
+        return self._noted("judge", replacement, self._take())
+
+    def refuse(self) -> bytes:
+        """Return the events that were held for the verdict, which is that the call that waits is not to be handed over."""
+        if type(self.needs) is Verdict:
+            self._settle(True, None)
+        return self._noted("refuse", None, self._take())
+
+    # ---- continuing on another backend -----------------------------------------------------------------------------------
+
+    @property
+    def continuable(self) -> bool:
+        """Whether another backend can continue the answer, should it break off now, or has to, since it did."""
+        return (self.needs is None or type(self.needs) is Continue) and self.answer.continuable
+
+    def restart(self, markup: Markup | LeadingThoughtDetector | None, start: object = None) -> bytes:
+        """Forget an answer that has said nothing yet: another backend answers in its place. `start` is how that answer is read,
+        as plain data, for the tape."""
+        self.answer.stop()
+        self.lifecycle.restart()
+        self.tokens.forget_answer()
+        self._begin(new_answer(self.options, self.lifecycle, self.tokens, markup))
+        return self._noted("restart", start, b"")
+
+    def resume(self, join: Join, markup: Markup | None) -> bytes:
+        """Continue with the answer of another backend, which `feed` takes. `markup` reads it, in the place of what read the
+        answer that broke off; None if that reads on. Return the events of what a second reading of that answer has shown."""
+        self._begin(self.answer.continue_with(join, markup))
+        for delta in join.unseen:
+            self.lifecycle.step(delta)
+        return self._noted("resume", join.point, self._take())
+
+    def _begin(self, answer: Answer) -> None:
+        self.answer = answer
+        self.answers.append(answer)
+        self.needs = None
+
+    # ---- items before the model's first turn -----------------------------------------------------------------------------
+
+    def insert(self, kind: str, item: str) -> bytes:
+        """Return the events for an item that the gateway made itself, as JSON: behind `start`, before the model's first one."""
+        if not self.ended:
+            self.writer.finish_item(kind, self.writer.add_item(item), item)
+            self._count_inserted()
+        return self._noted("insert", item, self._take())
+
+    def list_tools(self, listing: ToolListing) -> bytes:
+        """Return the events for the tools of an MCP server, which are offered to the model."""
+        if not self.ended:
+            write_tool_list(self.writer, self._inserted_id("mcpl"), listing)
+            self._count_inserted()
+        return self._noted("list_tools", listing, self._take())
+
+    def approved_call(self, call: ApprovedCall) -> bytes:
+        """Return the events for a call that the client has approved and that was run."""
+        if not self.ended:
+            write_approved_call(self.writer, self._inserted_id("mcp"), call, self.options.hosted or HostedOptions())
+            self.lifecycle.count_approved()
+            self._count_inserted()
+        return self._noted("approved_call", call, self._take())
+
+    def _inserted_id(self, prefix: str) -> str:
+        return f"{prefix}_{self.response_id.removeprefix('resp_')}{self.writer.next_index:04x}{BEFORE_THE_MODEL}"
+
+    def _count_inserted(self) -> None:
+        self.lifecycle.turn.first_item = len(self.lifecycle.writer.done)
+
+    # ---- hosted calls ----------------------------------------------------------------------------------------------------
+
+    def finish_call(self, outcome: CallOutcome) -> bytes:
+        """Return the events for the outcome of the first call to run, and those that were held for it."""
+        if type(self.needs) is RunCalls:
+            self._proceed(self.lifecycle.step, CallDone(outcome))
+        return self._noted("finish_call", outcome, self._take())
+
+    def next_turn(
+        self, markup: Markup | LeadingThoughtDetector | None, *, may_call: bool = True, start: object = None
+    ) -> bytes:
+        """Begin the next answer of the model, which has got the results: `feed` takes the body of another request. Unless it
+        `may_call`, its calls are suppressed. `start` is how the answer is read, as plain data, for the tape."""
+        if type(self.needs) is AnotherTurn:
+            self.lifecycle.step(NextTurn(may_call))
+            self.tokens.begin_answer()
+            self._begin(new_answer(self.options, self.lifecycle, self.tokens, markup))
+        return self._noted("next_turn", {"may_call": may_call, "start": start}, b"")
+
+    def _calls_to_run(self) -> RunCalls:
+        """Return the calls of hosted tools for which an outcome is needed: the open one, and those that are held behind it."""
+        lifecycle = self.lifecycle
+        assert lifecycle.call is not None
+        asked = [(lifecycle.call.name, lifecycle.call.arguments.text)]
+        if lifecycle.pending is not None:
+            asked += lifecycle.pending.whole_calls()
+        found: list[CallToRun] = []
+        for name, arguments in asked:
+            target = target_of(self.options.tools, name)
+            if target is not None and target.hosted and not target.needs_approval:
+                found.append(CallToRun(name, target, without_rest(arguments)))
+        return RunCalls(found)
+
+    # ---- events ----------------------------------------------------------------------------------------------------------
+
+    def _noted(self, method: str, argument: object, events: bytes) -> bytes:
+        if self.tape is not None:
+            ends = self.ended and not self._terminal_noted
+            self._terminal_noted = self.ended
+            self.tape(method, argument, events + self.terminal() if ends else events)
+        return events
+
+    def _take(self) -> bytes:
+        if self.options.compaction is not None:
+            self.lifecycle.writer.events.clear()
+        events = self.writer.events
+        data = b"".join(events)
+        events.clear()
+        return data
+
+    # ---- the end ---------------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        if self.needs is not None:
+            return
+        try:
+            try:
+                self.answer.finish_body()
+            except MalformedChunk:
+                self.malformed += 1  # the finish_reason tells what was lost
+            self._end_answer()
+        except Exception as error:  # as in feed
+            self._break(error)
+
+    def _settle(self, refused: bool, replacement: str | None) -> None:
+        if refused:
+            self._proceed(self.lifecycle.step, Stop())
+        else:
+            self._proceed(close_judged, self.lifecycle, replacement)
+
+    def _proceed(self, step: Callable[..., None], *arguments: object) -> None:
+        """Do what the stream has waited for, and find out what it needs next."""
+        self.needs = None
+        try:
+            step(*arguments)
+            self._conclude()
+        except Exception as error:  # as in feed
+            self._break(error)
+
+    def _end_answer(self) -> None:
+        answer = self.answer
+        if answer.error is not None and answer.broken_off is None:
+            self._fail(answer.error)
+            return
+        answer.finish()
+        if answer.broken_off is not None:
+            self.needs = Continue(answer.broken_off, answer.error)
+        else:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """Close what is open, behind the end of an answer, as far as nothing else is needed for that."""
+        lifecycle = self.lifecycle
+        turn = lifecycle.turn
+        reason = turn.finish_reason
+        if reason is None:
+            self._fail(server_error("The backend closed the stream before the model finished."))
+            return
+        if reason == "error":
+            self._fail(server_error("The backend aborted the generation."))
+            return
+        grammars = self.options.grammars if self.options.compaction is None else {}
+        while lifecycle.state != "ended":
+            call = lifecycle.call
+            if call is not None and reason == "stop" and call.runnable:
+                self.answer.forget_ids()
+                lifecycle.step(CallRuns())
+                self.needs = self._calls_to_run()
+                return
+            if grammars and (verdict := waiting_call(lifecycle, grammars)) is not None:
+                self.needs = verdict
+                return
+            lifecycle.close_next()
+        if reason != "stop" or turn.call_cut:
+            # There is no third reason, and this one tells what happened to a call that was cut: the model wrote too little.
+            self.incomplete_reason = "content_filter" if reason == "content_filter" else "max_output_tokens"
+            self._terminate("incomplete")
+        elif turn.hosted_calls and not turn.client_calls:
+            self.needs = AnotherTurn()
+        else:
+            self._terminate("completed")
+
+    def _break(self, error: Exception) -> None:
+        if isinstance(error, Diverged):
+            self.answer.diverged = str(error) or "text_differs"
+            self._fail(server_error("The connection to the backend broke in the middle of the answer."))
+        elif isinstance(error, MalformedChunk | SSETooLong):
+            self.malformed += 1
+            if self.lifecycle.turn.finish_reason is None:
+                self._fail(server_error("The backend sent something that is not a chat completion chunk."))
+                return
+            try:
+                self._end_answer()  # nothing was lost but usage, as in `fail`
+            except Exception as defect:
+                self._break(defect)
+        else:
+            self.defect = error
+            self._fail(server_error("The gateway failed to translate the stream. This is a defect: please report it.", 500))
+
+    def _fail(self, error: ApiError) -> None:
+        self.error = error
+        for step in (self.answer.stop, self._release, self.lifecycle.abandon):
+            try:
+                step()
+            except Exception as defect:  # nothing may stand between the client and its terminal event
+                self.defect = defect
+        self._terminate("failed")
+
+    def _release(self) -> None:
+        if self.defect is None:
+            self.answer.release()
+
+    def _terminate(self, status: Status) -> None:
+        if self.options.compaction is not None and status != "failed":
+            status = self._compact()
+        error = None
+        if self.error is not None:
+            code = self.error.code if self.error.code in _STREAM_CODES else "server_error"
+            error = (code or "server_error", self.error.message)
+        self.answer.stop()
+        self.answer.forget_ids()
+        self.needs = Ended()
+        usage = self.tokens.complete_usage(usage_of(self.lifecycle.turns), self.lifecycle.writer.characters)
+        completed_at = int(self._clock()) if status == "completed" else None
+        self.response.end(status, Outcome(usage_json(usage), completed_at, self.incomplete_reason, error))
+
+    def _compact(self) -> Status:
+        """Write the item that takes the place of what the model wrote; return how the response ends."""
+        assert self.options.compaction is not None
+        item = compaction_item(self.response_id, self.lifecycle.writer.done, self.options.compaction)
+        if item is None:
+            self.error = server_error("The model wrote no summary.")
+            return "failed"
+        self.incomplete_reason = None  # a summary that was cut is better than none
+        self.writer.finish_item("compaction", self.writer.add_item(item), item)
+        return "completed"

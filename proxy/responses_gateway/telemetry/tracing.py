@@ -1,0 +1,267 @@
+"""Traces over OTLP: a span for each response, a child span for each request to a backend and for each call of a hosted tool.
+
+A client's own trace (W3C Trace Context) is passed on to the backend whether the gateway traces or not. `Tracing` needs the
+extra `otel`, which is not imported before `Tracing` is created. The SDK sends spans from a thread of its own and a
+bounded queue: when the collector is slow or has failed, nothing but spans is lost. Sampling, batching, headers and certificates
+follow the standard `OTEL_*` variables, as the SDK reads them.
+
+Attributes are named after the semantic conventions for HTTP and generative AI where these have a name; others begin with
+`responses_gateway.`. Spans never contain prompts or answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from responses_gateway.telemetry import logs
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+_PATH = "/v1/traces"
+_TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+# What the specification asks every hop to forward, in characters. No more is accepted.
+_STATE_LIMIT = 512
+_PRINTABLE = re.compile(r"[\x20-\x7e]*")
+# Seconds that the last spans may take to be sent: a collector that hangs must not delay a restart.
+_LAST_SPANS = 2.0
+# Seconds between two warnings about the collector.
+_WARNING_INTERVAL = 60.0
+
+# Field of the log line -> attribute of both spans.
+_MODEL_ATTRIBUTES = {
+    "model": "gen_ai.request.model",
+    "response_id": "gen_ai.response.id",
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
+}
+_OUR_ATTRIBUTES = {
+    "request_id": "responses_gateway.request_id",
+    "outcome": "responses_gateway.outcome",
+    "delivery": "responses_gateway.delivery",
+    "phase": "responses_gateway.phase",
+    "stream": "gen_ai.request.stream",
+}
+
+
+class ToolCall(Protocol):
+    """A call of a hosted tool. `began` is the loop's time; `seconds` is None while it runs."""
+
+    began: float
+    outcome: str
+    seconds: float | None
+
+    @property
+    def target(self) -> ToolName:
+        """The tool."""
+
+
+class ToolName(Protocol):
+    """The kind of a tool, and its name."""
+
+    @property
+    def kind(self) -> str:
+        """One of a bounded list."""
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+
+
+def trace_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the `traceparent` and `tracestate` to forward; nothing without a valid `traceparent`. `headers` are a client's,
+    with names in any case and arbitrary values. Rules: https://www.w3.org/TR/trace-context/"""
+    parent = headers.get("traceparent", "").strip()
+    if not _TRACE_PARENT.fullmatch(parent):
+        return {}
+    state = ",".join(part.strip() for part in _values(headers, "tracestate"))
+    if not state or len(state) > _STATE_LIMIT or not _PRINTABLE.fullmatch(state):
+        return {"traceparent": parent}
+    return {"traceparent": parent, "tracestate": state}
+
+
+def _values(headers: Mapping[str, str], name: str) -> Iterable[str]:
+    """Return all values of a header: a list may be spread over several lines."""
+    getall = getattr(headers, "getall", None)
+    return getall(name, ()) if getall is not None else [headers.get(name, "")]
+
+
+class TracingMissing(Exception):
+    """Traces are configured, but the extra is not installed. The message says what to do."""
+
+
+class Tracing:
+    """The connection to a collector. Create it inside the process that serves, and `close` it at the end."""
+
+    def __init__(self, endpoint: str, version: str) -> None:
+        """Prepare to send spans to `endpoint`, with or without `/v1/traces`. `version` is the gateway's. Raises
+        `TracingMissing`."""
+        try:
+            # Not at the top: the extra is optional, and its import takes long.
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+            from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
+            from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        except ImportError:
+            raise TracingMissing("otel_endpoint needs an extra: pip install 'responses-gateway[otel]'") from None
+        _redirect_warnings()
+        ours = Resource.create({"service.name": "responses-gateway", "service.version": version})
+        self._provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
+        self._exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/").removesuffix(_PATH) + _PATH)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
+        self._tracer = self._provider.get_tracer("responses_gateway", version)
+
+    def begin(self, name: str, headers: Mapping[str, str], now: float) -> Trace:
+        """Start the trace of a request. `headers` are the client's and may contain its trace; `now` is the loop's time."""
+        return Trace(self._tracer, name, headers, now)
+
+    async def close(self) -> None:
+        """Send the remaining spans, within two seconds."""
+        last = Thread(target=self._provider.shutdown, daemon=True)
+        last.start()
+        await asyncio.to_thread(last.join, _LAST_SPANS)
+        if last.is_alive():
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+
+class Trace:
+    """The spans of one request. Their attributes are set at the end, so that nothing is done per chunk."""
+
+    def __init__(self, tracer: Tracer, name: str, headers: Mapping[str, str], now: float) -> None:
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        self._propagator = TraceContextTextMapPropagator()
+        self._tracer = tracer
+        self._began_ns = time.time_ns()
+        self._began_at = now
+        parent = self._propagator.extract(trace_headers(headers))
+        self._span = tracer.start_span(name, parent, SpanKind.SERVER, start_time=self._began_ns)
+        self._call: Span | None = None
+        self._called = now
+
+    def call(self, backend: str, now: float) -> dict[str, str]:
+        """Start the span of a request to a backend, which ends the one before. Returns the headers that continue the trace."""
+        from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415
+
+        if self._call is not None:
+            self._call.end(self._at(now))
+        self._called = now
+        # The provider's name stands for the protocol; the address tells which server it is.
+        attributes: dict[str, str | int] = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}
+        address = urlsplit(f"//{backend}")
+        attributes["server.address"] = address.hostname or backend
+        if address.port is not None:
+            attributes["server.port"] = address.port
+        within = set_span_in_context(self._span)
+        self._call = self._tracer.start_span("chat", within, SpanKind.CLIENT, attributes, start_time=self._at(now))
+        carried: dict[str, str] = {}
+        self._propagator.inject(carried, set_span_in_context(self._call))
+        return carried
+
+    def event(self, name: str, fields: Mapping[str, str | int], now: float) -> None:
+        """Add an event to the span of the request."""
+        self._span.add_event(name, {field: _text(value) for field, value in fields.items()}, self._at(now))
+
+    def end_call(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
+        """End the span of the request to a backend; the arguments are those of `end`."""
+        call = self._call
+        if call is None:
+            return
+        if "model" in line:
+            call.update_name(_text(f"chat {line['model']}"))
+        call.set_attributes(_attributes(line, _MODEL_ATTRIBUTES))
+        call.set_attribute("gen_ai.request.stream", True)  # requests to a backend always stream
+        if "finish_reason" in line:
+            call.set_attribute("gen_ai.response.finish_reasons", [line["finish_reason"]])
+        for name, at in (("first_token", first), ("first_visible_token", visible)):
+            if at is not None and at >= self._called:  # in this call, not in one before
+                call.add_event(name, timestamp=self._at(at))
+        if first is not None:
+            call.set_attribute("gen_ai.response.time_to_first_chunk", first - self._called)
+        call.end(self._at(now))
+        self._call = None
+
+    def tool_called(self, call: ToolCall, now: float) -> None:
+        """Write the span of a call of a hosted tool."""
+        from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415
+
+        attributes: dict[str, str] = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": _text(call.target.name),
+            "responses_gateway.tool": call.target.kind,
+            "responses_gateway.outcome": call.outcome,
+        }
+        if call.outcome != "completed":
+            attributes["error.type"] = call.outcome
+        span = self._tracer.start_span(
+            _text(f"execute_tool {call.target.name}"),
+            set_span_in_context(self._span),
+            SpanKind.INTERNAL,
+            attributes,
+            start_time=self._at(call.began),
+        )
+        span.end(self._at(now if call.seconds is None else call.began + call.seconds))
+
+    def end(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
+        """End all spans. `line` are the fields of the request's log line. `first` and `visible` are the loop's times of the
+        first token of the last call, and of the first one that a user sees."""
+        ended = self._at(now)
+        failed = line.get("code") or ("server_error" if line.get("outcome") == "failed" else None)
+        if self._call is not None:
+            _set_status(self._call, failed, line.get("error"))
+            turns = line.get("usage_by_turn")
+            self.end_call({**line, **turns[-1]} if turns else line, now, first, visible)
+        self._span.set_attributes(_attributes(line, _MODEL_ATTRIBUTES | _OUR_ATTRIBUTES))
+        self._span.set_attribute("http.response.status_code", line.get("status", 200))
+        # By convention, a server's span fails when the server does, not when the request is wrong.
+        _set_status(self._span, failed if line.get("outcome") == "failed" else None, line.get("error"))
+        self._span.end(ended)
+
+    def _at(self, now: float) -> int:
+        """Convert the loop's time to nanoseconds since 1970."""
+        return self._began_ns + round((now - self._began_at) * 1e9)
+
+
+def _attributes(line: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {attribute: _text(line[field]) for field, attribute in names.items() if field in line}
+
+
+def _text(value: Any) -> Any:
+    """Replace half surrogate pairs, which JSON allows: the exporter would discard the whole batch of spans."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _set_status(span: Span, failed: str | None, message: str | None) -> None:
+    from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415
+
+    if failed is not None:
+        span.set_attribute("error.type", failed)
+        span.set_status(Status(StatusCode.ERROR, _text(message)))
+
+
+def _redirect_warnings() -> None:
+    """Log the SDK's warnings from time to time: it warns about every batch, with a stack trace."""
+    theirs = logging.getLogger("opentelemetry")
+    theirs.propagate = False
+    theirs.handlers = [_Warnings(time.monotonic)]
+
+
+class _Warnings(logging.Handler):
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(logging.WARNING)
+        self._clock = clock
+        self._next = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._clock() >= self._next:
+            self._next = self._clock() + _WARNING_INTERVAL
+            logs.logger().warning("traces", extra=logs.fields(reason=record.getMessage()))

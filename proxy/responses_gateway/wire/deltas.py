@@ -1,0 +1,83 @@
+"""The deltas of a model's answer: the closed vocabulary between a backend's dialect and the lifecycle of items.
+
+Whatever a server sends (parsed fields, raw markup, harmony channels) is reduced to these nine deltas, in the order in which
+the model wrote. `tokens` is the number of tokens that a delta stands for, where it is known."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from responses_gateway.wire.chat import TokenLogprob
+
+FinishReason = Literal["stop", "length", "content_filter", "error"]
+
+
+class Reasoning(msgspec.Struct, gc=False):
+    """A piece of the model's visible thinking."""
+
+    text: str
+    tokens: int | None = None
+
+
+class Text(msgspec.Struct, gc=False):
+    """A piece of the answer."""
+
+    text: str
+    tokens: int | None = None
+    logprobs: list[TokenLogprob] | None = None
+
+
+class Refusal(msgspec.Struct, gc=False):
+    """A piece of a refusal."""
+
+    text: str
+    tokens: int | None = None
+
+
+class ToolCall(msgspec.Struct, gc=False):
+    """A call begins. `index` counts the calls of this response from 0; `id` may be empty (one is then made up)."""
+
+    index: int
+    id: str
+    name: str
+
+
+class ToolArguments(msgspec.Struct, gc=False):
+    """A piece of the JSON arguments of call `index`."""
+
+    index: int
+    text: str
+    tokens: int | None = None
+
+
+class ToolCallCut(msgspec.Struct, gc=False):
+    """The markup of call `index` stopped in the middle: its arguments are not whole, however the model ended."""
+
+    index: int
+
+
+class Citation(msgspec.Struct, gc=False):
+    """What stands before this in the text is taken from the source with this number."""
+
+    number: int
+
+
+class Finish(msgspec.Struct, gc=False):
+    """The model stopped. The stream may continue: usage and even text may follow."""
+
+    reason: FinishReason
+
+
+class Usage(msgspec.Struct, gc=False):
+    """Token counts reported by the backend; None where it reports none. A later one replaces an earlier one."""
+
+    input: int | None
+    output: int | None
+    cached: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+
+
+Delta: TypeAlias = Reasoning | Text | Refusal | ToolCall | ToolArguments | ToolCallCut | Citation | Finish | Usage

@@ -1,0 +1,199 @@
+"""Read JSON that is still being written: whether it is closed, and its strings so far."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from responses_gateway.wire.tools import CUSTOM_INPUT
+
+_OUTSIDE = re.compile(r'["{}\[\]]')
+_INSIDE = re.compile(r'["\\]')
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_HEX4 = re.compile(r"[0-9a-fA-F]{4}")
+_LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_REPLACEMENT = "\ufffd"
+_any_object = msgspec.json.Decoder(dict[str, Any])
+
+
+def json_object(text: str) -> str | None:
+    """Return the JSON object that a model wrote as strict JSON, or None if it is no object. Line breaks and other control
+    characters in strings, which JSON wants escaped, are taken as the model means them; all else stays as it stands."""
+    found = _read(text)
+    return None if found is None else found[0]
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """Return the object that a model wrote as JSON, in the same way."""
+    found = _read(text.encode("utf-8", "replace").decode())
+    return None if found is None else found[1]
+
+
+def _read(text: str) -> tuple[str, dict[str, Any]] | None:
+    """Return an object as strict JSON, and as such."""
+    try:
+        return text, _any_object.decode(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        written = json.dumps(json.loads(text, strict=False), ensure_ascii=False, allow_nan=False)
+        return written, _any_object.decode(written)
+    except (ValueError, RecursionError):
+        return None
+
+
+@dataclass(slots=True)
+class JsonScanner:
+    """Finds where the brackets of a JSON object or array that arrives in pieces are closed. Linear in the text."""
+
+    _depth: int = 0
+    _opened: bool = False
+    _in_string: bool = False
+    _escaped: bool = False
+
+    @property
+    def closed(self) -> bool:
+        """A bracket was opened, and every bracket and string is closed again."""
+        return self._opened and self._depth <= 0 and not self._in_string
+
+    def feed(self, text: str) -> int:
+        """Read the next piece. Return where the object or array ends in it, or the length of the piece if it does not end."""
+        if self.closed:
+            return 0
+        at = 0
+        if self._escaped and text:
+            at = 1
+            self._escaped = False
+        while True:
+            found = (_INSIDE if self._in_string else _OUTSIDE).search(text, at)
+            if found is None:
+                return len(text)
+            at = found.end()
+            match found[0]:
+                case '"':
+                    self._in_string = not self._in_string
+                case "\\":
+                    self._escaped = at == len(text)
+                    at += 1
+                case "{" | "[":
+                    self._depth += 1
+                    self._opened = True
+                case _:
+                    self._depth -= 1
+                    if self.closed:
+                        return at
+
+
+@dataclass(slots=True)
+class StringDecoder:
+    """Decodes the inside of a JSON string that arrives in pieces, from just behind its opening quote. An escape cut by the end
+    of a piece waits for the next one, a high surrogate for its low half. What JSON forbids (raw control characters, unknown
+    escapes, lone surrogates) is taken as a model would mean it, never refused: the backslash of an unknown escape is kept, and
+    a lone surrogate is replaced by U+FFFD."""
+
+    _rest: str = ""
+    closed: bool = False
+    unread: int = 0  # characters of the last piece behind the closing quote
+
+    def feed(self, text: str) -> str:
+        """Return the characters that the piece completes; nothing more once the closing quote was read."""
+        if self.closed:
+            return ""
+        text = self._rest + text
+        self._rest = ""
+        out: list[str] = []
+        at = 0
+        while True:
+            found = _INSIDE.search(text, at)
+            if found is None:
+                out.append(text[at:])
+                break
+            out.append(text[at : found.start()])
+            if found[0] == '"':
+                self.closed = True
+                self.unread = len(text) - found.end()
+                break
+            decoded = _escape(text, found.end())
+            if decoded is None:
+                self._rest = text[found.start() :]
+                break
+            character, at = decoded
+            out.append(character)
+        return "".join(out)
+
+
+def _escape(text: str, at: int) -> tuple[str, int] | None:
+    """Return the character of the escape whose backslash stands before `at`, and where it ends; None if it is cut."""
+    letter = text[at : at + 1]
+    if letter != "u":
+        return (_ESCAPES.get(letter, "\\" + letter), at + 1) if letter else None
+    digits = _HEX4.match(text, at + 1)
+    if digits is None:
+        cut = len(text) < at + 5 and re.fullmatch(r"[0-9a-fA-F]*", text[at + 1 :])
+        return None if cut else ("\\u", at + 1)
+    code = int(digits[0], 16)
+    at += 5
+    if not 0xD800 <= code < 0xE000:
+        return chr(code), at
+    if code >= 0xDC00:
+        return _REPLACEMENT, at
+    low = _LOW_SURROGATE.match(text, at)
+    if low is not None:
+        return chr(0x10000 + ((code - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)), at + 6
+    if len(text) < at + 6 and re.fullmatch(r"(\\(u[dD]?([dD][c-fC-F][0-9a-fA-F]?)?)?)?", text[at:]):
+        return None
+    return _REPLACEMENT, at
+
+
+@dataclass(slots=True)
+class CustomInput:
+    """Takes the freeform text of a tool out of the arguments of the function that stands for it. Expected is an object with the
+    one member `member`, a string, which is decoded as it arrives. A model may write something else: then all is kept, and
+    `finish` takes the one string of the object, else the arguments as they stand."""
+
+    member: str = CUSTOM_INPUT
+    _buffer: str = ""
+    _decoder: StringDecoder | None = None
+    _undecided: bool = True
+
+    @property
+    def expected(self) -> bool:
+        """Whether the arguments have the expected form."""
+        return self._decoder is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether they have it, and the string that is the input is closed."""
+        return self._decoder is not None and self._decoder.closed
+
+    def feed(self, text: str) -> str:
+        """Return the piece of input that this piece of the arguments completes."""
+        if self._decoder is not None:
+            return self._decoder.feed(text)
+        if not self._undecided:
+            return ""
+        self._buffer += text
+        head = re.match(rf'\s*\{{\s*"{self.member}"\s*:\s*"', self._buffer)
+        if head is not None:
+            self._decoder = StringDecoder()
+            return self._decoder.feed(self._buffer[head.end() :])
+        self._undecided = f'{{"{self.member}":"'.startswith("".join(self._buffer.split()))
+        return ""
+
+    def finish(self, arguments: str) -> str:
+        """Return the rest of the input. `arguments` are all of them, once more, for those that are not of the expected form."""
+        if self._decoder is not None:
+            return ""
+        try:
+            value: Any = json.loads(arguments, strict=False)
+        except (ValueError, RecursionError):
+            return arguments
+        if isinstance(value, dict):
+            strings = [v for v in value.values() if isinstance(v, str)]
+            given = value.get(self.member)
+            value = given if isinstance(given, str) else strings[0] if len(strings) == 1 else value
+        return value if isinstance(value, str) else arguments if value else ""

@@ -1,0 +1,221 @@
+"""Decode and check the body of `POST /v1/responses`, without translating it.
+
+Parameters are typed here; items, tools and the like stay plain dicts and are checked when they are translated
+(`request/`), so that a request with a hundred items does not build a hundred models. Limits follow the Open Responses
+schema where a client could rely on them, and are wider where real clients send more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.validation import problem
+
+# The deepest nesting of JSON: no request needs more, and every later encoder would have to cope with it.
+MAX_DEPTH = 128
+# The most values in a body, approximately: `[],` takes three bytes of it and 64 of memory, and decoding blocks everything else.
+# Every value but the first follows one of these characters; they also occur in texts, but no model accepts so long a text.
+MAX_VALUES = 1_000_000
+_SIGNS = (b",", b"[", b"{")
+# The most fields of one object of parameters, known and unknown, and the most entries of `include`.
+MAX_FIELDS = 256
+_MAX_INCLUDES = 64
+# Smaller bodies, in bytes, cannot contain too many values and are not checked.
+_SMALL = 1024 * 1024
+
+Temperature = Annotated[float, Field(ge=0, le=2)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+PositiveInt = Annotated[int, Field(ge=1)]
+Key = Annotated[str, StringConstraints(max_length=128)]
+Metadata = Annotated[
+    dict[Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=512)]],
+    Field(max_length=16),
+]
+# "none" is Codex's word for no summary.
+Summary = Literal["auto", "concise", "detailed", "none"]
+# Left open: the contents are checked by the translation, which can name the field.
+Open = dict[str, Any]
+
+
+class ReasoningConfig(BaseModel):
+    """`reasoning`: any effort is accepted, since clients send more values than the schema lists."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    effort: str | None = None
+    summary: Summary | None = None
+    generate_summary: Summary | None = None
+    context: str | None = None
+    mode: str | None = None
+
+
+class TextConfig(BaseModel):
+    """`text`: the output format and the verbosity of the answer."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    format: Open | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class ResponsesRequest(BaseModel):
+    """Every create parameter of the Responses API. None means absent or null, which are equivalent. Other fields are kept in
+    `model_extra`: sampling parameters of chat servers, and anything else."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: Annotated[str, StringConstraints(min_length=1)]
+    input: str | list[Any] | None = None
+    instructions: str | None = None
+
+    tools: list[Any] | None = None
+    tool_choice: str | Open | None = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: PositiveInt | None = None
+
+    text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
+    max_output_tokens: PositiveInt | None = None
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    include: Annotated[list[str], Field(max_length=_MAX_INCLUDES)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+
+    stream: bool | None = None
+    stream_options: Open | None = None
+    background: bool | None = None
+    background_options: Open | None = None
+    store: bool | None = None
+    previous_response_id: str | None = None
+    conversation: str | Open | None = None
+    prompt: Open | None = None
+    context_management: list[Any] | None = None
+
+    metadata: Metadata | None = None
+    client_metadata: Open | None = None
+    service_tier: str | None = None
+    prompt_cache_key: Key | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: Open | None = None
+    safety_identifier: Key | None = None
+    user: str | None = None
+    moderation: Open | None = None
+    access_programs: Open | None = None
+    image: Open | None = None
+
+    # Part of the WebSocket message that contains this body.
+    type: str | None = None
+    generate: bool | None = None
+    stream_id: Key | None = None
+
+
+def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
+    """Decode and check a request body. Raises `ApiError` 400 naming the field (`param`), whatever the body contains. The result
+    shares nothing with a mapping that was passed in."""
+    raw = body if isinstance(body, bytes | bytearray | memoryview) else _encode(body)
+    fields = _decode(raw)
+    if fields.get("model") is None:
+        raise invalid_request("Missing required parameter: 'model'.", "model", "missing_required_parameter")
+    if all(fields.get(name) is None for name in ("input", "previous_response_id", "conversation", "prompt")):
+        raise invalid_request("Missing required parameter: 'input'.", "input", "missing_required_parameter")
+    for name in ("", "reasoning", "text", "metadata"):
+        _refuse_many(fields.get(name) if name else fields, name)
+    try:
+        return ResponsesRequest.model_validate(fields)
+    except ValidationError as error:
+        raise refusal(error) from None
+
+
+def parse_message(data: bytes) -> ResponsesRequest:
+    """Return the request in a message of a WebSocket. Raise `ApiError` 400."""
+    body = read_object(data)
+    if body.pop("type", None) != "response.create":
+        raise invalid_request('A message is {"type": "response.create", …}.', "type", "invalid_value")
+    if body.get("background"):
+        raise invalid_request("'background' is not possible over a WebSocket.", "background", "unsupported_parameter")
+    return parse_request(body)
+
+
+def _refuse_many(fields: Any, name: str) -> None:
+    """Refuse an object of more fields than any client sends: each costs time, also to say that it is not known."""
+    if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
+        what = f"Invalid '{name}'" if name else "Too many parameters"
+        message = f"{what}: at most {MAX_FIELDS} fields are accepted, but got {len(fields)}."
+        raise invalid_request(message, name or None, "object_above_max_properties")
+
+
+def read_object(body: bytes, *, optional: bool = False) -> dict[str, Any]:
+    """Decode the JSON object of any other request; an `optional` body may be empty. Raises `ApiError` 400."""
+    return {} if optional and not body.strip() else _decode(body)
+
+
+def _encode(body: Mapping[str, Any]) -> bytes:
+    """Encode a mapping, so that it passes the same checks as bytes."""
+    try:
+        return json.dumps(dict(body), allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        raise invalid_request("The request body is not valid JSON.", code="invalid_json") from None
+
+
+def _decode(raw: bytes | bytearray | memoryview) -> dict[str, Any]:
+    if len(raw) > _SMALL and sum(bytes(raw).count(sign) for sign in _SIGNS) > MAX_VALUES:
+        message = f"The request body contains too many values: at most {MAX_VALUES} are accepted."
+        raise ApiError(413, message, code="request_too_large")
+    try:
+        fields = msgspec.json.decode(raw)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise invalid_request(f"The request body is not valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(fields, dict):
+        raise invalid_request("The request body must be a JSON object.", code="invalid_json")
+    if _deeper_than(fields, MAX_DEPTH):
+        raise _too_deep()
+    return fields
+
+
+def _too_deep() -> ApiError:
+    return invalid_request("The request body is nested too deeply.", code="invalid_json")
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        children = (node.values() if type(node) is dict else node for node in level)
+        level = [child for nodes in children for child in nodes if type(child) is dict or type(child) is list]
+        if not level:
+            return False
+    return True
+
+
+# Parameters of two possible types: the error names the parameter, not the type that was tried last.
+_UNIONS = {"input": "a string or a list", "tool_choice": "a string or an object", "conversation": "a string or an object"}
+
+
+def refusal(error: ValidationError) -> ApiError:
+    """Return the first error in the fields of a request as OpenAI words it: the field, the problem, and a code for programs."""
+    first = error.errors(include_url=False)[0]
+    what = problem(first["type"], first.get("ctx", {}), first["msg"])
+    param = _param(first["loc"])
+    if param in _UNIONS:
+        return invalid_request(f"Invalid type for '{param}': expected {_UNIONS[param]}.", param, "invalid_type")
+    if first["type"].endswith("_type") or (first["type"] == "literal_error" and not isinstance(first["input"], str)):
+        return invalid_request(f"Invalid type for '{param}': {what}.", param, "invalid_type")
+    return invalid_request(f"Invalid value for '{param}': {what}.", param, "invalid_value")
+
+
+def _param(path: tuple[int | str, ...]) -> str:
+    """Write the path of a field: `include[1]`, `metadata.color`. It is shortened, since the client chose the keys."""
+    if path[0] in _UNIONS:
+        return str(path[0])
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != "[key]"]
+    return "".join(steps)[1:200]
