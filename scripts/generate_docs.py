@@ -1,6 +1,6 @@
 """Write the generated parts of docs/ (`make docs`): `configuration.md` from the settings, `translation.md` from the tables of
-the translation, the table of names in `parsers.md` from the formats, that of metrics in `observability.md` from the metrics.
-Also add new settings to the list of released ones."""
+the translation, the table of names in `parsers.md` from the formats, that of metrics in `observability.md` from the metrics,
+that of rules in `checking.md` from their levels. Also add new settings to the list of released ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
+from responses_gateway.conformance.levels import LEVELS, RULES
 from responses_gateway.conformance.rules import SHAPES
 from responses_gateway.parsers import REASONING, TOOLS
 from responses_gateway.parsers.format import (
@@ -34,6 +35,9 @@ END = "<!-- /names -->"
 OBSERVABILITY = Path(__file__).parents[1] / "docs" / "observability.md"
 METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/responses_gateway/telemetry/metrics.py -->"
 METRICS_END = "<!-- /metrics -->"
+CHECKING = Path(__file__).parents[1] / "docs" / "checking.md"
+RULES_BEGIN = "<!-- rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
+RULES_END = "<!-- /rules -->"
 TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
 RELEASED = Path(__file__).parents[1] / "tests" / "released_settings.txt"
 TRANSLATION = Path(__file__).parents[1] / "docs" / "translation.md"
@@ -114,6 +118,16 @@ def with_metrics(document: str) -> str:
     before, rest = document.split(METRICS_BEGIN)
     _, after = rest.split(METRICS_END)
     return before + "\n".join([METRICS_BEGIN, "", *_metrics(), "", METRICS_END]) + after
+
+
+def with_rules(document: str) -> str:
+    """Return `docs/checking.md` with its table of rules up to date. Raises `ValueError` if a marker comment is missing."""
+    before, rest = document.split(RULES_BEGIN)
+    _, after = rest.split(RULES_END)
+    lines = ["| rule | level | what it demands | why it has this level |", "|---|---|---|---|"]
+    for rule, demand in sorted(RULES.items(), key=lambda entry: LEVELS.index(entry[1].level)):
+        lines.append(f"| `{rule}` | `{demand.level}` | {demand.text} | {demand.reason} |")
+    return before + "\n".join([RULES_BEGIN, "", *lines, "", RULES_END]) + after
 
 
 def _metrics() -> list[str]:
@@ -281,4 +295,5 @@ if __name__ == "__main__":
     RELEASED.write_text(with_new_settings(RELEASED.read_text(encoding="utf-8")), encoding="utf-8")
     TRANSLATION.write_text(translation(), encoding="utf-8")
     OBSERVABILITY.write_text(with_metrics(OBSERVABILITY.read_text(encoding="utf-8")), encoding="utf-8")
+    CHECKING.write_text(with_rules(CHECKING.read_text(encoding="utf-8")), encoding="utf-8")
     PARSERS.write_text(with_names(PARSERS.read_text(encoding="utf-8")), encoding="utf-8")
