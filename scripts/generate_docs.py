@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
+from generated_section import updated
+
 from responses_gateway.conformance.levels import LEVELS, RULES
 from responses_gateway.conformance.rules import SHAPES
 from responses_gateway.parsers import REASONING, TOOLS
@@ -108,26 +110,20 @@ def with_new_settings(released: str) -> str:
 
 def with_names(document: str) -> str:
     """Return `docs/parsers.md` with its table of names up to date. Raises `ValueError` if a marker comment is missing."""
-    before, rest = document.split(BEGIN)
-    _, after = rest.split(END)
-    return before + "\n".join([BEGIN, "", *_names(), "", END]) + after
+    return updated(document, "\n".join([BEGIN, "", *_names(), "", END]))
 
 
 def with_metrics(document: str) -> str:
     """Return `docs/observability.md` with its table of metrics up to date. Raises `ValueError` if a marker is missing."""
-    before, rest = document.split(METRICS_BEGIN)
-    _, after = rest.split(METRICS_END)
-    return before + "\n".join([METRICS_BEGIN, "", *_metrics(), "", METRICS_END]) + after
+    return updated(document, "\n".join([METRICS_BEGIN, "", *_metrics(), "", METRICS_END]))
 
 
 def with_rules(document: str) -> str:
     """Return `docs/checking.md` with its table of rules up to date. Raises `ValueError` if a marker comment is missing."""
-    before, rest = document.split(RULES_BEGIN)
-    _, after = rest.split(RULES_END)
     lines = ["| rule | level | what it demands | why it has this level |", "|---|---|---|---|"]
     for rule, demand in sorted(RULES.items(), key=lambda entry: LEVELS.index(entry[1].level)):
         lines.append(f"| `{rule}` | `{demand.level}` | {demand.text} | {demand.reason} |")
-    return before + "\n".join([RULES_BEGIN, "", *lines, "", RULES_END]) + after
+    return updated(document, "\n".join([RULES_BEGIN, "", *lines, "", RULES_END]))
 
 
 def _metrics() -> list[str]:

@@ -11,10 +11,11 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
+from scripts.generated_section import updated
 from tests.bridges import recordings
 from tests.bridges.backend import Backend, serving
 from tests.bridges.bridges import BRIDGES, ROOT, Bridge, started
-from tests.bridges.document import section, updated
+from tests.bridges.document import section
 from tests.bridges.playing import Found, play
 from tests.bridges.scenarios import scenarios
 from tests.foreign_streams import ABSENT, chat_streams

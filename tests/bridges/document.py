@@ -35,15 +35,6 @@ def section(found: Mapping[str, Found], scenarios: Sequence[Scenario]) -> str:
     return "\n".join([*lines, "", END])
 
 
-def updated(document: str, section: str) -> str:
-    """Return the document with the section in the place of the one between the same marker comments. Raise `ValueError` where
-    one is missing."""
-    begin, *_, end = section.splitlines()
-    before, rest = document.split(begin)
-    _, after = rest.split(end)
-    return before + section + after
-
-
 def _sums(found: Mapping[str, Found], total: int) -> list[str]:
     every = list(found.values())
     right = [sum(not verdict.content for verdict in one.verdicts.values()) for one in every]

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from scripts.generated_section import updated
 from tests.bridges import recordings
 from tests.bridges.backend import Backend, serving
 from tests.bridges.bridges import BRIDGES, OURS, ROOT, started
-from tests.bridges.document import BEGIN, END, section, updated
+from tests.bridges.document import BEGIN, END, section
 from tests.bridges.judging import Answer, judge
 from tests.bridges.official_sdk import sdk_error
 from tests.bridges.playing import Found, play
