@@ -57,6 +57,7 @@ STAGES: dict[str, Stage] = {
     "telemetry": "outside",
     "test_installation.py": "outside",
     "test_packaging.py": "outside",
+    "test_tutorial.py": "outside",
     "test_upgrades.py": "outside",
 }
 
