@@ -7,11 +7,14 @@ import os
 import shlex
 import shutil
 import sys
+import time
+from http.client import HTTPException
 from threading import Thread
-from typing import TextIO
-from urllib.error import URLError
-from urllib.request import ProxyHandler, build_opener
+from typing import Any, TextIO
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
+from responses_gateway.backend.served_models import BackendSpec, ModelCatalogue
 from responses_gateway.server.process.sockets import Listeners, url_of
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import Settings
@@ -19,7 +22,8 @@ from responses_gateway.telemetry import logs
 from responses_gateway.version import version_line
 
 _COMMAND = "responses-gateway"
-_TIMEOUT = 5.0  # seconds for each of the gateway's own answers
+_TIMEOUT = 5.0  # seconds for a backend to list its models
+_RETRY_INTERVAL = 1.0  # seconds, while no backend answers
 _KEY = "RESPONSES_GATEWAY_KEY"  # the variable that stands for a key in the commands shown
 # Addresses that a server listens on but no client can connect to, and what they connect to instead.
 _CONNECTABLE = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
@@ -37,8 +41,9 @@ def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
 
 
 def show_next_steps(settings: Settings, url: str, operations: str | None, stream: TextIO | None = None) -> None:
-    """Print the next steps on standard error, if it is a terminal, as soon as the gateway itself has listed the models that
-    it serves. A Unix socket has no URL that could be copied."""
+    """Print the next steps on standard error, if it is a terminal, as soon as a backend answers; until then, what is missing.
+    The backends are asked directly, since the log has a line for each request to the gateway. A Unix socket has no URL that
+    could be copied."""
     stream = stream or sys.stderr
     if not url.startswith("http") or not stream.isatty():
         return
@@ -63,18 +68,33 @@ def next_steps(url: str, model: str | None, *, keys: bool = False, page: str | N
     return f"\nThe gateway is ready at {url}/v1. Ctrl-C stops it. Try:\n\n{lines}\n"
 
 
+def show_waiting(responses: int, seconds: float) -> None:
+    """Say on standard error, if it is a terminal, what a gateway that was stopped waits for, `seconds` at most."""
+    if responses and sys.stderr.isatty():
+        some, them = ("1 response", "it") if responses == 1 else (f"{responses} responses", "them")
+        sys.stderr.write(f"\nWaiting for {some} to end, {seconds:g} s at most. Ctrl-C again ends {them} at once.\n\n")
+        sys.stderr.flush()
+
+
 def _print(settings: Settings, url: str, operations: str | None, stream: TextIO) -> None:
     reachable = _connectable(url)
-    page = f"{_connectable(operations or url)}/ui"
-    stream.write(
-        next_steps(
-            reachable,
-            None if settings.api_keys else _first_model(reachable),
-            keys=bool(settings.api_keys),
-            page=page if _fetched(page) is not None else None,
-            command=_own_command(),
+    specs = specs_of(settings)
+    models = _models(specs)
+    if models is None:
+        asked = " ".join(spec.url for spec in specs)
+        stream.write(
+            f"\nThe gateway listens at {reachable}/v1, but no backend answers yet: {asked}\n"
+            "Is the server running, and is its URL right? The next steps follow when it answers. Ctrl-C stops the gateway.\n\n"
         )
-    )
+        stream.flush()
+    while models is None:
+        time.sleep(_RETRY_INTERVAL)
+        models = _models(specs)
+    # Others are refused there, or asked for a key that the gateway does not have.
+    has_page = settings.ui != "off" and (operations is not None or settings.admin_key is not None or not settings.api_keys)
+    page = f"{_connectable(operations or url)}/ui" if has_page else None
+    model = models[0] if models else None
+    stream.write(next_steps(reachable, model, keys=bool(settings.api_keys), page=page, command=_own_command()))
     stream.flush()
 
 
@@ -84,21 +104,33 @@ def _connectable(url: str) -> str:
     return url
 
 
-def _first_model(url: str) -> str | None:
-    """Return the first model that the gateway lists; None if its backend does not answer."""
-    try:
-        return str(json.loads(_fetched(f"{url}/v1/models") or "")["data"][0]["id"])
-    except (ValueError, LookupError, TypeError):
-        return None
+class _NoRedirects(HTTPRedirectHandler):
+    """Takes a redirect as the answer: following it would send the backend's key elsewhere."""
+
+    def redirect_request(self, *arguments: Any) -> None:
+        """Follow none."""
 
 
-def _fetched(url: str) -> bytes | None:
-    """Return the body of a successful answer, else None (as for a certificate that this machine does not trust)."""
+def _models(specs: list[BackendSpec]) -> list[str] | None:
+    """Return the models that clients can name, as the first backend lists them that answers; None if none answers."""
+    return next((models for spec in specs if (models := _models_of(spec)) is not None), None)
+
+
+def _models_of(spec: BackendSpec) -> list[str] | None:
+    """Return the models of a backend, none if it lists them only for the key of a client; None if it does not answer."""
+    headers = {} if spec.api_key is None else {"Authorization": f"Bearer {spec.api_key}"}
+    catalogue = ModelCatalogue(spec.models, spec.aliases)
+    request = Request(f"{spec.url}/models", headers=headers)
     try:
-        with build_opener(ProxyHandler({})).open(url, timeout=_TIMEOUT) as answer:
-            return bytes(answer.read())
-    except (URLError, OSError, ValueError):
+        with build_opener(ProxyHandler({}), _NoRedirects()).open(request, timeout=_TIMEOUT) as answer:
+            catalogue.listed = {str(model["id"]): None for model in json.load(answer)["data"]}
+    except HTTPError as error:
+        return None if error.code >= 500 else catalogue.names()
+    except (OSError, HTTPException):
         return None
+    except (ValueError, LookupError, TypeError):  # not a list of models
+        pass
+    return catalogue.names()
 
 
 def _own_command() -> str:

@@ -23,7 +23,7 @@ from responses_gateway.server.app import create_app, create_operations_app
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.http.connections import Runner, body_limit
 from responses_gateway.server.lifespan import Parts, open_parts
-from responses_gateway.server.process.announcement import announce
+from responses_gateway.server.process.announcement import announce, show_waiting
 from responses_gateway.server.process.backend_sync import WorkerSync
 from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
 from responses_gateway.server.process.sockets import BACKLOG, Listeners, open_listeners, tls_context
@@ -190,6 +190,7 @@ class _Server:
         in_flight = self._parts.in_flight
         stop_signals = self.stop_signals
         logs.logger().info("draining", extra=logs.fields(in_flight=len(in_flight.activities)))
+        show_waiting(len(in_flight.activities), self._parts.settings.drain_timeout)
         in_flight.enter(State.LEAVING)
         if not stop_signals.retire.is_set() and not stop_signals.stop_now.is_set():
             await _either(stop_signals.stop_now, self._parts.settings.drain_delay)
