@@ -73,6 +73,17 @@ def test_a_server_that_ignores_schemas() -> None:
     assert "JSON schema" in found.said("warning")
 
 
+def test_a_server_that_fails_at_schemas() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        return bad_request("Input should be 'text' or 'json_object'", 500) if "response_format" in body else None
+
+    found = report(change=change)
+    assert (found.status, found.verdict) == (0, "works, with losses")
+    assert found.profile["structured_output"] is False
+    assert "JSON schema" in found.said("warning")
+    assert found.said("error") == ""
+
+
 def test_a_model_that_cannot_call() -> None:
     def change(body: dict[str, Any]) -> web.Response | None:
         for name in ("tools", "tool_choice"):

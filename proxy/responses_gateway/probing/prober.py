@@ -41,6 +41,8 @@ _THINKING_LIMIT = 2048
 _FORCED_LIMIT = 64
 # In the brief probe, less is tried first.
 _BRIEF_THINKING_LIMIT = 512
+# The answers to a format that a server does not know; llama-cpp-python reports with 500 whatever it cannot read.
+_REFUSES_FORMATS = (400, 422, 500, 501)
 # The fields in which servers take earlier reasoning.
 _HISTORY_FIELDS: tuple[Literal["reasoning", "reasoning_content"], ...] = ("reasoning", "reasoning_content")
 # Enough tokens to be noticed.
@@ -102,6 +104,9 @@ class _Prober:
         if not await self._first_answer():
             return
         await self._questions.find_limit_field()
+        server_type = SERVER_TYPES[self._profile.server]
+        if server_type.own_limit or self._profile.server == "unknown":
+            await self._questions.find_own_limit()
         question = "Think step by step: what is 17 times 23? Then answer with the number."
         await self._questions.ask("reasoning", question, limit=_THINKING_LIMIT)
         await self._calls()
@@ -119,14 +124,17 @@ class _Prober:
     async def ask_briefly(self) -> None:
         profile = self._profile
         await self._questions.list_models()
-        if profile.server == "ollama":
-            # It may hold many models and loads each on demand. It parses by itself, and knows one name for the limit.
-            profile.max_tokens_field = SERVER_TYPES[profile.server].max_tokens_field
+        if profile.server == "unknown":
+            await self._identify()
+        server_type = SERVER_TYPES[profile.server]
+        if profile.server == "ollama" or (server_type.on_demand and len(profile.models) > 1):
+            # No model is loaded just to be examined: what holds for all of them has to do.
+            profile.max_tokens_field = server_type.max_tokens_field
             return
-        if len(profile.models) > 1 and not SERVER_TYPES[profile.server].one_model:
+        if len(profile.models) > 1 and not server_type.one_model:
             profile.refusal = f"it lists {len(profile.models)} models, which may differ"
             return
-        self._questions.wants_token_ids = SERVER_TYPES[profile.server].token_ids
+        self._questions.wants_token_ids = server_type.token_ids
         answer = await self._questions.find_limit_field()
         _require_answer(answer)
         if answer.status != 200:
@@ -292,8 +300,9 @@ class _Prober:
         if answer.ok and answer.finish_reason == "stop" and answer.text.strip():
             text = answer.text.rpartition("</think>")[2]
             self._profile.structured_output = _is_object(text) and set(json.loads(text)) == set(names)
-        elif answer.status in (400, 422):
+        elif answer.status in _REFUSES_FORMATS:
             self._profile.structured_output = False
+            self._profile.problems.pop("structured", None)  # other answers came: the server is not broken
 
     async def _templates(self) -> None:
         for name, messages in _CONVERSATIONS.items():

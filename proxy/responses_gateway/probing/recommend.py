@@ -12,6 +12,9 @@ from responses_gateway.probing.parser_mismatch import reads_call
 from responses_gateway.probing.profile import Profile
 from responses_gateway.settings import PARSER_SETTINGS, Settings
 
+# In place of a server's own limit: enough for a coding agent to write a file, after thinking.
+_ENOUGH_TOKENS = 32_768
+
 _NOT_APPLIED = frozenset({"backend", "opened_thinking"})
 
 
@@ -70,6 +73,8 @@ def recommended_settings(profile: Profile) -> dict[str, Any]:
     wanted: dict[str, Any] = {"max_tokens_field": profile.max_tokens_field, "reasoning_field": _reasoning_field(profile)}
     wanted["named_tool_choice"] = profile.named_tool_choice or SERVER_TYPES[profile.server].named_tool_choice
     wanted["custom_tool_grammar"] = profile.pattern_reading
+    if SERVER_TYPES[profile.server].own_limit:
+        wanted["default_max_output_tokens"] = _ENOUGH_TOKENS
     if profile.tolerates.get("two_user") is False:
         wanted["user_messages"] = "merge"
     needed = needed_parsers(profile)

@@ -68,9 +68,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         if value is not None:
             fields[parameter.name] = value
             report.preserved("parameter", parameter.name)
-    if request.max_output_tokens is not None:
-        fields[policy.max_tokens_field] = request.max_output_tokens
-        report.preserved("parameter", "max_output_tokens")
+    _limit(request, policy, report, fields)
     if request.reasoning is not None:
         _reasoning(request, request.reasoning, policy, report, fields)
     if request.text is not None:
@@ -186,6 +184,14 @@ def _reasoning(
         value = getattr(reasoning, parameter.name.removeprefix("reasoning."))
         if value is not None and value not in parameter.neutral:
             report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+
+
+def _limit(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object) -> None:
+    limit = request.max_output_tokens or policy.default_max_output_tokens
+    if limit is not None:
+        fields[policy.max_tokens_field] = limit
+    if request.max_output_tokens is not None:
+        report.preserved("parameter", "max_output_tokens")
 
 
 def _effort(effort: str, in_effect: str | None, policy: Policy, report: LossReport, fields: Object) -> None:

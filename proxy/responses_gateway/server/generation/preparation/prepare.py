@@ -381,7 +381,7 @@ def forwards_client_key(settings: Settings) -> bool:
 
 
 def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:
-    """Return the headers for the backend: the id of the request, and of the client's its key and its trace."""
+    """Return the headers for the backend: the id of the request (sent as a UUID), and of the client's its key and its trace."""
     sent = {"X-Request-Id": request_id}
     if "traceparent" in headers:
         sent.update(trace_headers(headers))
