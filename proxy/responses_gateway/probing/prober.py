@@ -41,8 +41,9 @@ _THINKING_LIMIT = 2048
 _FORCED_LIMIT = 64
 # In the brief probe, less is tried first.
 _BRIEF_THINKING_LIMIT = 512
-# The answers to a format that a server does not know; llama-cpp-python reports with 500 whatever it cannot read.
-_REFUSES_FORMATS = (400, 422, 500, 501)
+# How servers that work answer what they do not support: vLLM's frontend in Rust tools without a parser, llama-cpp-python a JSON
+# schema.
+_UNSUPPORTED = (500, 501)
 # The fields in which servers take earlier reasoning.
 _HISTORY_FIELDS: tuple[Literal["reasoning", "reasoning_content"], ...] = ("reasoning", "reasoning_content")
 # Enough tokens to be noticed.
@@ -196,7 +197,7 @@ class _Prober:
         """Find out with one answer how both reasoning and calls come; with two if the first was too short to tell."""
         for limit in (_BRIEF_THINKING_LIMIT, _THINKING_LIMIT):
             answer = await self._ask_for_call("calls", limit, tool_choice="auto")
-            if 400 <= answer.status < 500 and answer.status != 429:
+            if (400 <= answer.status < 500 and answer.status != 429) or answer.status in _UNSUPPORTED:
                 answer = await self._tools_refused(answer, limit)
             _require_answer(answer)
             self._note_calls(answer)
@@ -213,7 +214,10 @@ class _Prober:
         self._profile.calls = "refused"
         self._profile.calls_refusal = refusal.error.message if refusal.error is not None else None
         # With `none` vLLM still shows the tools to the model, so that the text may have a call as markup.
-        return await self._ask_for_call("calls", limit, tool_choice="none", skip_special_tokens=False)
+        answer = await self._ask_for_call("calls", limit, tool_choice="none", skip_special_tokens=False)
+        if answer.ok:
+            self._profile.problems.pop("calls", None)
+        return answer
 
     async def _look_for_swallowed_call(self, answer: Answer, limit: int) -> None:
         """Find out whether the server left out a call that its parser did not understand: tokens were used and not shown.
@@ -300,9 +304,9 @@ class _Prober:
         if answer.ok and answer.finish_reason == "stop" and answer.text.strip():
             text = answer.text.rpartition("</think>")[2]
             self._profile.structured_output = _is_object(text) and set(json.loads(text)) == set(names)
-        elif answer.status in _REFUSES_FORMATS:
+        elif answer.status in (400, 422, *_UNSUPPORTED):
             self._profile.structured_output = False
-            self._profile.problems.pop("structured", None)  # other answers came: the server is not broken
+            self._profile.problems.pop("structured", None)
 
     async def _templates(self) -> None:
         for name, messages in _CONVERSATIONS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -14,6 +15,9 @@ from responses_gateway.settings import PARSER_SETTINGS, Settings
 
 # In place of a server's own limit: enough for a coding agent to write a file, after thinking.
 _ENOUGH_TOKENS = 32_768
+
+# What vLLM says to tools if it has no parser for calls; the second is its frontend in Rust.
+_NO_PARSER = re.compile("tool-call-parser|tool parsing is disabled")
 
 _NOT_APPLIED = frozenset({"backend", "opened_thinking"})
 
@@ -37,7 +41,7 @@ def needed_parsers(profile: Profile) -> NeededParsers:
         seen_tools = None
     elif seen_tools is None and '"name"' in text and "get_weather" in text:
         seen_tools = "llama3_json"  # a bare JSON object
-    if profile.calls == "refused" and seen_tools is None and "tool-call-parser" in (profile.calls_refusal or ""):
+    if profile.calls == "refused" and seen_tools is None and _NO_PARSER.search(profile.calls_refusal or ""):
         seen_tools = parsers.detect(profile.model, None)[1] or "auto"  # there is no markup to tell by
     if profile.reasoning_field is not None:
         seen_reasoning = None
