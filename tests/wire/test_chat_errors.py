@@ -139,6 +139,7 @@ def test_a_prompt_that_does_not_fit(status: int, body: Any) -> None:
         (400, {"detail": [{"loc": ["header", "x-request-id"], "msg": "not a UUID"}]}, HEADER_REFUSED, None),
         (400, openai("Invalid header: X-Request-ID is not a UUID"), HEADER_REFUSED, None),
         (400, openai("The header of the table is not a UUID"), wrong(), None),
+        (400, {"detail": [{"loc": ["body", "tools", 0, "header", "x"], "msg": "missing"}]}, wrong(), None),
         (
             500,
             openai("1 validation error:\n  {'loc': ('body', 'top_p')}\n\n  File \"/srv/app.py\", line 3, in f\n    x"),

@@ -36,10 +36,14 @@ _LIMIT_CODES = {"rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES}
 
 # A request that does not validate, where a server answers 500 (llama-cpp-python).
 _INVALID_REQUEST = re.compile(r"\d+ validation errors?:")
-# The end of such a message: where in the server's own code it was.
-_CODE_LINES = re.compile(r'\s*\n\s*File "[^"\n]+", line \d+.*', re.DOTALL)
+# What begins the end of such a message: where in the server's own code it was.
+_CODE_LINES = '\n\n  File "'
 # A refusal of one of the headers that the gateway sends on its own: FastAPI's place of it, or its name.
-_REFUSED_HEADER = re.compile(r"""["']header["'],|\b(?:x-request-id|traceparent|tracestate)\b""", re.IGNORECASE)
+_OWN_HEADER = r"\b(?:x-request-id|traceparent|tracestate)\b"
+_REFUSED_HEADER = re.compile(
+    rf"""["']loc["']: ?[\[(]["']header["']|\bheaders?\b.{{0,80}}{_OWN_HEADER}|{_OWN_HEADER}.{{0,80}}\bheaders?\b""",
+    re.IGNORECASE,
+)
 # What servers answer that have no such endpoint.
 _NO_ENDPOINT = re.compile(r"(?:404 page )?not ?found|cannot post .*|invalid url .*", re.IGNORECASE)
 
@@ -189,7 +193,9 @@ def _first(value: Any) -> Any:
 def _classify(status: int, fields: dict[str, Any], retry_after: float | None) -> ApiError:
     text = fields.get("message")
     has_message = isinstance(text, str) and text != ""
-    message = _CODE_LINES.sub("", str(text)[:_MESSAGE_LIMIT]) if has_message else f"The backend answered with HTTP {status}."
+    message = (
+        str(text)[:_MESSAGE_LIMIT].partition(_CODE_LINES)[0] if has_message else f"The backend answered with HTTP {status}."
+    )
     code, kind, param = (value if isinstance(value := fields.get(name), str) else None for name in ("code", "type", "param"))
     if _is_overflow(status, code, kind, param, message):
         return ApiError(400, message, code="context_length_exceeded", param="input", quoted=has_message)
