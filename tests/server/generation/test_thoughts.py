@@ -6,13 +6,19 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from responses_gateway.parsers import PromptEnd
 from responses_gateway.probing.known_models import KnownModel
+from responses_gateway.request import Policy
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.settings import Settings
 from tests.probing.conftest import lines as lines  # noqa: PLC0414  (a fixture)
 from tests.probing.simulated_backend import SimulatedBackend, adapted
 from tests.server.running_gateway import Served, gateway, post, run, until
 from tests.server.scripted_backend import Connection, backend, chunk, streaming, text_stream
+from tests.stream.stream_player import finish, play, text
 
 THOUGHT = "<think>\nThey greet.\n</think>\n\n"
 OPENED = "They greet.\n</think>\n\n"
@@ -193,6 +199,51 @@ def test_requests_that_turn_thinking_on_or_off_are_known_apart() -> None:
             assert await said(served) == [("message", "Plain.")]
             assert await said(served, **on) == [("reasoning", "They greet."), ("message", "Yes.")]
             assert await said(served, reasoning={"effort": "none"}) == [("message", "Plain.")]
+
+    run(test())
+
+
+# ---- a parser is named -----------------------------------------------------------------------------------------------------
+
+
+def items_of(choice: ParserChoice, answer: str, reason: str) -> list[Any]:
+    """Return the items of an answer, of which the choice learns."""
+    body = {"model": "m"}
+    start = choice.start_without_template(body)
+    markup = choice.markup(body, start)
+    played = play(text(answer), finish(reason), markup=markup)
+    assert markup is not None
+    choice.learn(body, start, markup.evidence, completed=played.response["status"] == "completed")
+    return played.said
+
+
+pieces_of_answers = st.lists(st.sampled_from(["<think>", "</think>", "So. ", "\n", "Yes."]), min_size=1, max_size=5).map("".join)
+answers_of_models = st.tuples(pieces_of_answers, st.sampled_from(["stop", "length"]))
+
+
+@pytest.mark.parametrize("name", ["deepseek_r1", "qwen3", "glm45", "kimi_k2", "mistral"])
+@given(before=st.lists(answers_of_models, max_size=4), answer=answers_of_models)
+@settings(max_examples=40, deadline=None)
+def test_with_a_named_parser_an_answer_depends_on_itself_alone(
+    name: str, before: list[tuple[str, str]], answer: tuple[str, str]
+) -> None:
+    def choice() -> ParserChoice:
+        return ParserChoice(Settings(backend=["http://b"], reasoning_parser=name), Policy())
+
+    used = choice()
+    for earlier in before:
+        items_of(used, *earlier)
+    assert items_of(used, *answer) == items_of(choice(), *answer)
+
+
+def test_a_thought_that_never_closes_is_read_by_the_named_parser_whatever_came_before(lines: list[str]) -> None:
+    async def test() -> None:
+        model = Model("No thought.", THOUGHT + "Hi.", "They greet", "They greet")
+        async with backend(model) as raw, gateway(raw.url, **{**RAW, "reasoning_parser": "deepseek_r1"}) as served:
+            found = [await said(served) for _ in range(4)]
+            assert found[0] == [("reasoning", "No thought."), ("message", "No thought.")]
+            assert found[2] == found[3] == [("reasoning", "They greet"), ("message", "They greet")]
+        assert not [line for line in lines if "learned" in line]
 
     run(test())
 

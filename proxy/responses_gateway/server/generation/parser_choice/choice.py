@@ -166,8 +166,8 @@ class ParserChoice:
             opened = found.thinking_open and thinking_wish(body) is not False
             return msgspec.structs.replace(start, opened=opened, decided_by="setting")
         default = False if found.watches else None
-        prompt_end = self._own_prompt_end or known.prompt_end
-        return msgspec.structs.replace(start, opened=opens_thought(body, known, default), prompt_end=prompt_end)
+        opened = opens_thought(body, known if found.learns else UNKNOWN, default)
+        return msgspec.structs.replace(start, opened=opened, prompt_end=self._own_prompt_end or known.prompt_end)
 
     def markup(self, body: Mapping[str, Any], start: AnswerStart) -> Markup | LeadingThoughtDetector | None:
         """Return what reads the answer to a chat request; None where the backend parses it.
@@ -231,7 +231,7 @@ class ParserChoice:
 
     def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
         """Remember what the answer to a chat request has shown of its model. `completed`: the model stopped by itself."""
-        if start.reading == "rescued" or seen == _NOTHING_SEEN:
+        if start.reading == "rescued" or seen == _NOTHING_SEEN or not self._settings_for(body["model"]).learns:
             return
         name = self._own_name(body["model"])
         known = self._known.get(name, UNKNOWN)
