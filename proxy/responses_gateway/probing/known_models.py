@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from responses_gateway.parsers import PromptEnd
+from responses_gateway.parsers import PromptEnd, ThoughtTokens
 from responses_gateway.telemetry import logs
 
 # The names of models come from clients, so there is a limit; the one learned first is forgotten first.
@@ -21,13 +21,14 @@ class KnownModel(msgspec.Struct, frozen=True):
 
     `field`: its reasoning came in a field of its own. `marked`: it opened its reasoning itself, in the text. `opens`: the
     prompt ends inside reasoning, where a request leaves it to the template; `opens_if_asked`: where a request turns thinking
-    on. `prompt_end`: how to see that in the ids of a prompt."""
+    on. `prompt_end`: how to see that in the ids of a prompt; `thoughts`: how to see thoughts in those of an answer."""
 
     field: bool = False
     marked: bool = False
     opens: bool | None = None
     opens_if_asked: bool | None = None
     prompt_end: PromptEnd | None = None
+    thoughts: ThoughtTokens | None = None
 
     def with_more(self, more: KnownModel) -> KnownModel:
         """Return what is known with more evidence."""
@@ -37,6 +38,7 @@ class KnownModel(msgspec.Struct, frozen=True):
             opens=self.opens if more.opens is None else more.opens,
             opens_if_asked=self.opens_if_asked if more.opens_if_asked is None else more.opens_if_asked,
             prompt_end=more.prompt_end or self.prompt_end,
+            thoughts=more.thoughts or self.thoughts,
         )
 
 

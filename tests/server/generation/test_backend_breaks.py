@@ -190,7 +190,10 @@ def test_an_error_chunk_behind_the_finish_reason_is_on_record(phase: str) -> Non
     pieces = [*chat_stream()[: PHASES[phase]], b"data: " + json.dumps(error).encode() + b"\n\n", b"data: [DONE]\n\n"]
 
     async def test() -> None:
-        async with backend(streaming(*pieces)) as behind, gateway(behind.url, access_log=True, log_backend_errors=True) as served:
+        async with (
+            backend(streaming(*pieces)) as behind,
+            gateway(behind.url, access_log=True, log_backend_errors=True) as served,
+        ):
             answers = await post(served, tools=[WEATHER]), await post(served, tools=[WEATHER], stream=False)
             completed(answers)
             assert served.metric("backend_errors_total", kind="server_error") == 2

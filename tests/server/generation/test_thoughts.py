@@ -217,7 +217,9 @@ def items_of(choice: ParserChoice, answer: str, reason: str) -> list[Any]:
     return played.said
 
 
-pieces_of_answers = st.lists(st.sampled_from(["<think>", "</think>", "So. ", "\n", "Yes."]), min_size=1, max_size=5).map("".join)
+pieces_of_answers = st.lists(st.sampled_from(["<think>", "</think>", "So. ", "\n", "Yes."]), min_size=1, max_size=5).map(
+    "".join
+)
 answers_of_models = st.tuples(pieces_of_answers, st.sampled_from(["stop", "length"]))
 
 

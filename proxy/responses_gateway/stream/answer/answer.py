@@ -202,6 +202,7 @@ class Answer:
             self._fast_path.stop()
 
     def _step_last(self, deltas: list[Delta]) -> None:
+        deltas = self._tokens.counted(deltas, None)
         if self._citations is not None:
             deltas = self._citations.read(deltas) + self._citations.finish()
         for delta in deltas:
@@ -297,7 +298,7 @@ class Answer:
         assert ledger is not None
         self.ledger = None
         dropped = ledger.cut(join.generated)
-        self._tokens.subtract(len(dropped))
+        self._tokens.keep(ledger.ids, len(dropped))
         citations = None  # a second reading takes the marks out by itself
         if markup is None:
             assert isinstance(self._markup, Markup)

@@ -17,7 +17,7 @@ import msgspec
 
 from responses_gateway import parsers
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
-from responses_gateway.parsers import PromptEnd, template, vllm
+from responses_gateway.parsers import PromptEnd, ThoughtTokens, template, vllm
 from responses_gateway.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from responses_gateway.request import Policy
 from responses_gateway.request.parameters.table import has_grammar
@@ -46,7 +46,7 @@ class AnswerStart(msgspec.Struct, frozen=True):
     `reading`: the backend parses ("parsed"); it is not known to, so that a thought at the beginning is watched for ("watched");
     its text is raw; or it parses and leaks ("rescued"). `opened`: the text begins inside reasoning; None for the default of the
     family. `decided_by`: what says so; what is known of the "model" is the weakest. `prompt_end` reads it in the ids of the
-    prompt. `reopens`: a thought may begin behind text."""
+    prompt. `reopens`: a thought may begin behind text. `thoughts`: by which the tokens of reasoning are counted in ids."""
 
     reading: Literal["parsed", "watched", "raw", "rescued"] = "parsed"
     reasoning: str = "none"
@@ -55,6 +55,7 @@ class AnswerStart(msgspec.Struct, frozen=True):
     decided_by: Literal["setting", "grammar", "prompt", "model"] = "model"
     prompt_end: PromptEnd | None = None
     reopens: bool = True
+    thoughts: ThoughtTokens | None = None
 
 
 class ParserChoice:
@@ -86,6 +87,9 @@ class ParserChoice:
         self._all, self._some = parser_settings(settings, self._given)
         self._template = response_template([self._all, *(found for _, found in self._some)], tokenizer)
         self._own_prompt_end = _prompt_end(tokenizer)
+        self._own_thoughts = (
+            None if tokenizer is None else parsers.thought_tokens(tokenizer.marker_ids(parsers.thought_markers()))
+        )
 
     def changed(self, settings: Settings, policy: Policy) -> ParserChoice:
         """Return the choice for settings that were found out, with what was loaded for these. Raise `ValueError` as the
@@ -143,9 +147,11 @@ class ParserChoice:
 
     def start_without_template(self, body: Mapping[str, Any]) -> AnswerStart:
         """Decide the same by what is known already."""
-        model = body["model"]
-        found = self._settings_for(model)
-        known = self._known.get(self._own_name(model), UNKNOWN)
+        known = self._known.get(self._own_name(body["model"]), UNKNOWN)
+        return msgspec.structs.replace(self._start(body, known), thoughts=self._own_thoughts or known.thoughts)
+
+    def _start(self, body: Mapping[str, Any], known: KnownModel) -> AnswerStart:
+        found = self._settings_for(body["model"])
         if found.raw:
             return self._raw_start(body, found, known)
         if found.rescue:
@@ -166,8 +172,9 @@ class ParserChoice:
             opened = found.thinking_open and thinking_wish(body) is not False
             return msgspec.structs.replace(start, opened=opened, decided_by="setting")
         default = False if found.watches else None
-        opened = opens_thought(body, known if found.learns else UNKNOWN, default)
-        return msgspec.structs.replace(start, opened=opened, prompt_end=self._own_prompt_end or known.prompt_end)
+        learned = known if found.learns else UNKNOWN
+        prompt_end = self._own_prompt_end or known.prompt_end
+        return msgspec.structs.replace(start, opened=opens_thought(body, learned, default), prompt_end=prompt_end)
 
     def markup(self, body: Mapping[str, Any], start: AnswerStart) -> Markup | LeadingThoughtDetector | None:
         """Return what reads the answer to a chat request; None where the backend parses it.
