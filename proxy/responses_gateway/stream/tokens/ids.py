@@ -20,7 +20,7 @@ class IdCount:
     the chunks brought. `total` is the number of ids."""
 
     __slots__ = (
-        "_before", "_called", "_first", "_inside", "_marked", "_markers", "_reasoned", "_stopped", "_texted", "_thought",
+        "_before", "_called", "_first", "_marked", "_markers", "_open_at", "_reasoned", "_stopped", "_texted", "_thought",
         "_tokens", "total",
     )  # fmt: skip
 
@@ -39,32 +39,31 @@ class IdCount:
         self.total = 0
         self._first: Literal["none", "open", "close", "call"] = "none"  # what the first marker did
         self._before = 0  # tokens before it
-        self._thought = 0  # tokens of thoughts behind it
-        self._inside = False
+        self._thought = 0  # tokens of thoughts behind it that are over
+        self._open_at: int | None = None  # where the thought began that is not over
         self._marked = 0  # markers
         self.take(ids)
 
     def take(self, ids: Sequence[int]) -> None:
         """Count the ids of a chunk."""
-        if not self._markers.isdisjoint(ids):  # hardly ever
+        if self._markers.isdisjoint(ids):  # nearly always
+            self.total += len(ids)
+        else:
             for token in ids:
-                self._take_one(token)
-            return
-        self.total += len(ids)
-        if self._inside:
-            self._thought += len(ids)
+                if token in self._markers:
+                    self._take_marker(token)
+                self.total += 1
 
-    def _take_one(self, token: int) -> None:
+    def _take_marker(self, token: int) -> None:
         tokens = self._tokens
-        if token in self._markers:
-            if self._first == "none":
-                self._first = "open" if token in tokens.opens else "close" if token in tokens.closes else "call"
-                self._before = self.total
-            self._inside = token in tokens.opens
-            self._marked += 1
-        elif self._inside:
-            self._thought += 1
-        self.total += 1
+        opens = token in tokens.opens
+        if self._first == "none":
+            self._first = "open" if opens else "close" if token in tokens.closes else "call"
+            self._before = self.total
+        if self._open_at is not None:
+            self._thought += self.total - self._open_at
+        self._open_at = self.total + 1 if opens else None
+        self._marked += 1
 
     def note(self, deltas: Iterable[Delta]) -> None:
         """Note what came of the ids."""
@@ -89,6 +88,7 @@ class IdCount:
         thought, the prompt has opened it."""
         if not self._reasoned:
             return 0
+        unclosed = 0 if self._open_at is None else self.total - self._open_at
         match self._first:
             case "open":
                 found = self._thought
@@ -97,8 +97,8 @@ class IdCount:
             case "call" if not self._texted:
                 found = self._before + self._thought
             case "none" if self._markers and not self._texted and not self._called:
-                found = self.total
+                found = 0
+                unclosed = self.total
             case _:
                 return None
-        unclosed = self._inside or self._first == "none"
-        return max(found - (unclosed and self._stopped), 0)
+        return found + unclosed - (unclosed > 0 and self._stopped)
