@@ -15,7 +15,7 @@ from responses_gateway.parsers.engine import MarkupParser
 from responses_gateway.parsers.interface import FirstMarker, Parser
 from responses_gateway.parsers.prompt_end import PromptEnd
 from responses_gateway.parsers.registry import REASONING, TOOLS, base_name, detect, fitted, format_of
-from responses_gateway.parsers.thought_tokens import ThoughtTokens, thought_markers, thought_tokens
+from responses_gateway.parsers.thought_tokens import ThoughtTokens, call_openings, thought_markers, thought_tokens
 
 __all__ = [
     "REASONING",
@@ -28,6 +28,7 @@ __all__ = [
     "Repair",
     "ThoughtTokens",
     "base_name",
+    "call_openings",
     "detect",
     "fitted",
     "markers",

@@ -34,6 +34,11 @@ def thought_tokens(marker_ids: Mapping[str, int]) -> ThoughtTokens | None:
     return ThoughtTokens(opens, closes, calls) if opens and closes else None
 
 
+def call_openings() -> tuple[str, ...]:
+    """Return the markers with which calls begin, of all families."""
+    return _markers()[2]
+
+
 def _markers() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     form = format_of("auto", "auto")
     calls = [opening for call in form.tools.calls for opening in call.opens]

@@ -285,3 +285,94 @@ def test_an_answer_that_a_server_took_for_reasoning_is_a_message_too() -> None:
             assert served.metric("repairs_total", kind="reasoning_as_message") == 1
 
     run(test())
+
+
+# ---- calls in the text -----------------------------------------------------------------------------------------------------
+
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+QUOTES = [
+    f"A call looks like this: {CALL}",
+    f"```\n{CALL}\n```",
+    f"Like so:\n{CALL}\nDo not forget the end.",
+    f"Like so:\n`{CALL}`",
+    CALL.replace("get_weather", "some_tool"),
+    CALL.replace('"city": "Paris"', '"key": "value"'),
+    CALL.replace('"city": "Paris"', ""),
+    CALL.replace("}}", "}"),
+]
+
+
+async def kinds(served: Served, **asked: Any) -> list[str]:
+    """Return the types of the items of an answer to a request with a tool."""
+    answer = await post(served, {"model": "m", "stream": False, "tools": [WEATHER], **asked})
+    return [item["type"] for item in answer.json["output"]]
+
+
+@pytest.mark.parametrize("before", ["", THOUGHT, "Let me see.\n\n"])
+def test_a_model_whose_calls_nobody_parses_is_known_after_two(lines: list[str], before: str) -> None:
+    async def test() -> None:
+        answers = [before + CALL, "Hello!", before + CALL, before + CALL, CALL, "Hello!", '{"a": "<tool_call>"}']
+        async with backend(Model(*answers)) as raw, gateway(raw.url) as served:
+            found = [await kinds(served) for _ in range(3)]
+            assert not any("function_call" in items for items in found)
+            assert [line for line in lines if "calls" in line] == ["learned that the model's calls come in its text model=m"]
+            assert (await kinds(served))[-1] == "function_call"
+            assert (await kinds(served, tools=[]))[-1] == "message"
+            assert (await kinds(served))[-1] == "message"
+            assert (await kinds(served, text=FORMAT))[-1] == "message"
+
+    run(test())
+
+
+def test_a_model_that_thinks_in_a_field_may_call_in_the_text() -> None:
+    async def test() -> None:
+        thought = [chunk({"reasoning": "Hm."}), *text_stream(CALL)]
+        async with backend(Model(thought, thought, thought)) as raw, gateway(raw.url) as served:
+            assert [(await kinds(served))[-1] for _ in range(3)] == ["message", "message", "function_call"]
+
+    run(test())
+
+
+def test_calls_are_learned_where_a_parser_of_reasoning_was_found_out() -> None:
+    choice = ParserChoice(Settings(backend=["http://b"], reasoning_parser="qwen3"), Policy(), given=frozenset())
+    body = {"model": "m", "tools": [{"type": "function", "function": {**WEATHER, "type": None}}]}
+    for expected in ("none", "none", "auto"):
+        start = choice.start_without_template(body)
+        assert (start.reasoning, start.tools) == ("qwen3", expected)
+        played = play(text(THOUGHT + CALL), finish(), markup=choice.markup(body, start))
+        choice.learn_calls(body, start, played.translator.response.output)
+    assert choice.start_without_template({**body, "guided_regex": "x"}).tools == "none"
+
+
+@pytest.mark.parametrize("quote", QUOTES)
+def test_a_model_that_quotes_a_call_has_not_called(quote: str) -> None:
+    async def test() -> None:
+        async with backend(Model(*[quote] * 3, CALL, CALL)) as raw, gateway(raw.url) as served:
+            assert [await kinds(served) for _ in range(4)] == [["message"]] * 4
+
+    run(test())
+
+
+@pytest.mark.parametrize("given", [{"adapt": False}, {"tool_call_parser": "none"}])
+def test_calls_in_the_text_are_not_learned_against_the_settings(given: dict[str, Any]) -> None:
+    async def test() -> None:
+        async with backend(Model(*[CALL] * 4)) as raw, gateway(raw.url, **given) as served:
+            assert [await kinds(served) for _ in range(4)] == [["message"]] * 4
+
+    run(test())
+
+
+def test_a_server_that_parses_calls_is_left_to_it() -> None:
+    async def test() -> None:
+        function = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
+        parsed = [chunk({"tool_calls": [{"index": 0, "id": "a", "function": function}]}), *text_stream()]
+        async with backend(Model(CALL, parsed, CALL, CALL)) as parsing, gateway(parsing.url) as served:
+            assert [(await kinds(served))[-1] for _ in range(4)] == ["message", "function_call", "message", "message"]
+            assert served.parts.known_models["m"].calls_field
+
+    run(test())

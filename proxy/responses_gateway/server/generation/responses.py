@@ -351,6 +351,8 @@ class Creation:
 def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Translator) -> None:
     """Note what an answer has shown of its model."""
     markup = prepared.options.markup
+    completed = translator.status == "completed"
     if markup is not None:
-        completed = translator.status == "completed"
         parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
+    if completed and prepared.hosted is None:
+        parsers.learn_calls(prepared.call.body, prepared.start, translator.response.output)
