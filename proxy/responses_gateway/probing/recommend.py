@@ -56,14 +56,16 @@ def needed_parsers(profile: Profile) -> NeededParsers:
 
 def known_model(profile: Profile) -> KnownModel:
     """Return what the answers show of how the model thinks. That none has a thought shows nothing."""
+    calls_field = profile.calls in ("parsed", "forced", "legacy")
     if profile.reasoning_field is not None:
-        return KnownModel(field=True)
+        return KnownModel(field=True, calls_field=calls_field)
     opens, closes = parsers.reasoning_markers("auto")
     texts = profile.texts.values()
     if any(text.lstrip().startswith(opens) for text in texts):
-        return KnownModel(marked=True, opens=False)
+        return KnownModel(marked=True, opens=False, calls_field=calls_field)
     closed = any(marker in text for text in texts for marker in closes)
-    return KnownModel(opens=True if closed and not any(marker in text for text in texts for marker in opens) else None)
+    opened = True if closed and not any(marker in text for text in texts for marker in opens) else None
+    return KnownModel(opens=opened, calls_field=calls_field)
 
 
 def markup_leaks(profile: Profile) -> bool:

@@ -348,6 +348,7 @@ def stream_options(
         client=client,
         hosted=hosted_options(request, chat_request),
         markup=in_force.parsers.markup(chat_request.body, start),
+        thoughts=start.thoughts,
         **more,
     )
 

@@ -210,7 +210,7 @@ class RequestLog:
         if self._reservation is not None:
             self._reservation.end(_tokens_of(translator))
         self._metrics.count(self._metrics.in_flight, amount=-1)
-        error = self.facts.error or (translator.error if translator is not None else None)
+        error = self.facts.error or (translator.error or _late_error(translator) if translator is not None else None)
         outcome = _outcome(self.facts, translator)
         self._metrics.defer(partial(self._report, translator, error, outcome, now, record))
         return outcome
@@ -299,6 +299,11 @@ def _execution(facts: RequestFacts, translator: Translator | None, error: ApiErr
     if not translator.ended or (error is not None and error.status == 499):
         return "cancelled"
     return translator.status
+
+
+def _late_error(translator: Translator) -> ApiError | None:
+    """Return what a backend sent behind the end of an answer; it does not change how the response ended."""
+    return next(filter(None, (answer.late_error for answer in translator.answers)), None)
 
 
 def _tokens_of(translator: Translator | None) -> int:
