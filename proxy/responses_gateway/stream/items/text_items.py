@@ -120,6 +120,16 @@ class MessageItem:
         """What was written so far."""
         return "".join(self._pieces)
 
+    def end(self, longest: int) -> tuple[str, int]:
+        """Return the last characters of what was written so far, and its length. Does not take longer for a long text."""
+        found: list[str] = []
+        for piece in reversed(self._pieces):
+            found.append(piece[-longest:])
+            longest -= len(found[-1])
+            if not longest:
+                break
+        return "".join(reversed(found)), sum(map(len, self._pieces))
+
     def annotate(self, writer: EventWriter, annotation: dict[str, object]) -> None:
         """Write an annotation of the text."""
         place = f'"item_id":"{self._id}","output_index":{self._index},"content_index":0'
