@@ -29,6 +29,8 @@ from responses_gateway.wire.tools import CUSTOM_INPUT, ToolKind
 
 # The result of a call that was approved, until it is run.
 NOT_RUN_YET = "The user approved this call. It was not run yet."
+# The result of a call of which nothing is known but that it was made.
+INTERRUPTED = "The call was interrupted. Whether it was carried out is not known."
 
 
 class InputCall(NamedTuple):
@@ -106,6 +108,8 @@ class CallItemReader:
         name = text(item, "name", path)
         server = text(item, "server_label", path)
         output = optional_text(item, "output", path) or _error_text(item.get("error"))
+        if not output and item.get("status") == "incomplete":
+            output = INTERRUPTED
         kept = self._kept(item)
         if kept is not None:
             output = kept.text

@@ -17,6 +17,7 @@ from responses_gateway.server.generation.generation import Generation, shutting_
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
+from responses_gateway.server.generation.preparation.compaction import Summary
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
 from responses_gateway.server.generation.preparation.journal import ResumedResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
@@ -86,9 +87,8 @@ class Responses:
             raise
         return creation
 
-    async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Translator:
-        """Have the backend answer a request that ends with a `compaction_trigger`; return the translator of the answer, which
-        has one `compaction` item. Raise `ApiError`."""
+    async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Summary:
+        """Have the backend answer a request that ends with a `compaction_trigger`. Raise `ApiError`."""
         with Creation(self, caller, lambda: None, for_compaction=True) as creation:
             creation.recording.received(request.model_dump_json(exclude_none=True).encode())
             creation.recording.parsed()
@@ -99,7 +99,7 @@ class Responses:
         translator = creation.translator
         if translator.error is not None:
             raise translator.error.copy()
-        return translator
+        return Summary(translator, creation.prepared.context.items)
 
 
 class Creation:

@@ -7,6 +7,8 @@ The events of each kind, in the order in which OpenAI sends them, stand between 
     file_search_call       in_progress, searching, completed
     code_interpreter_call  in_progress, code.delta*, code.done, interpreting, completed
 
+The last one says what the status of the item is. A call that was interrupted, or whose kind has no event for its failure, has
+none: its item tells.
 A call for which the client's approval is needed is an `mcp_approval_request`, which has no events of its own."""
 
 from __future__ import annotations
@@ -30,11 +32,13 @@ CODE_OUTPUTS = "code_interpreter_call.outputs"
 
 class HostedOptions(NamedTuple):
     """What the items of a request's hosted tools depend on: the values of `include`, and the id of the container that the
-    request's code runs in. `sources` were shown to the model in earlier responses, and may be cited."""
+    request's code runs in. `sources` were shown to the model in earlier responses, and may be cited. `turn_calls`: how
+    many calls one turn of the model may have."""
 
     include: frozenset[str] = frozenset()
     container_id: str = ""
     sources: tuple[CitedSource, ...] = ()
+    turn_calls: int = 32
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
@@ -55,13 +59,14 @@ class ToolListing(msgspec.Struct, frozen=True):
 
 
 class ApprovedCall(msgspec.Struct, frozen=True):
-    """A call of an MCP tool that the client has approved, and its outcome. `request_id` is the id of the request."""
+    """A call of an MCP tool that the client has approved, and its outcome; None if it was interrupted. `request_id` is the id
+    of the request."""
 
     request_id: str
     label: str
     name: str
     arguments: str
-    outcome: CallOutcome
+    outcome: CallOutcome | None
 
 
 class HostedItem:
@@ -70,7 +75,7 @@ class HostedItem:
     prefix: str  # of the item's id
     kind: str  # the item's type
     running: str = ""  # the event that the call runs, without its `response.KIND.`
-    ends: tuple[str, str] = ("completed", "completed")  # the events that it succeeded, and that it did not
+    ends: frozenset[str] = frozenset({"completed"})  # the statuses that have an event of their own
 
     __slots__ = ("_id", "_index", "_options", "_ran", "_target", "outcome")
 
@@ -99,19 +104,16 @@ class HostedItem:
         if not self._ran:
             self.run(writer, arguments)
         if outcome is None:
-            final = status if status == "completed" else self._cut
-            self._finish(writer, final, self._members(arguments, CallOutcome()), failed=True)
+            final: str = status if status == "completed" else self._cut
         else:
             final = "failed" if outcome.failed else "completed"
-            self._finish(writer, final, self._members(arguments, outcome), failed=outcome.failed)
+        if final in self.ends:
+            self._event(writer, final)
+        writer.finish_item(self.kind, self._index, self._json(final, self._members(arguments, outcome or CallOutcome())))
 
     @property
     def _cut(self) -> str:
         return "incomplete"
-
-    def _finish(self, writer: EventWriter, status: str, members: dict[str, Any], *, failed: bool) -> None:
-        self._event(writer, self.ends[failed])
-        writer.finish_item(self.kind, self._index, self._json(status, members))
 
     def _event(self, writer: EventWriter, name: str) -> None:
         writer.write(f"response.{self.kind}.{name}", f'"item_id":"{self._id}","output_index":{self._index}')
@@ -133,7 +135,7 @@ class McpCallItem(HostedItem):
 
     prefix = "mcp"
     kind = "mcp_call"
-    ends = ("completed", "failed")
+    ends = frozenset({"completed", "failed"})
 
     __slots__ = ("_approval", "_deltas", "_head")
 
@@ -315,7 +317,7 @@ def write_approved_call(writer: EventWriter, item_id: str, call: ApprovedCall, o
     arguments = call.arguments or "{}"
     item.append(writer, arguments)
     item.outcome = call.outcome
-    item.close(writer, "completed", arguments)
+    item.close(writer, "completed" if call.outcome is not None else "incomplete", arguments)
 
 
 def scored(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,15 +10,15 @@ from responses_gateway.stream.writer import EventWriter, json_text
 
 
 class HostedEvents(NamedTuple):
-    """The events of one kind of item, in order: progress, its text if it has one, more progress, one of two ends.
+    """The events of one kind of item, in order: progress, its text if it has one, more progress, and its end.
 
     `empty` are the members that the item is added with, `later` those that it is added without. `stem` is the event of the text
-    without `.delta`/`.done`, and `member` holds the text. `ends`: the item succeeded, or did not."""
+    without `.delta`/`.done`, and `member` holds the text. `ends`: the statuses that have an event of their own."""
 
     empty: Object
     before: tuple[str, ...]
     after: tuple[str, ...] = ()
-    ends: tuple[str, str] = ("completed", "completed")
+    ends: frozenset[str] = frozenset({"completed"})
     later: frozenset[str] = frozenset()
     member: str = ""
     stem: str = ""
@@ -26,12 +26,12 @@ class HostedEvents(NamedTuple):
 
 HOSTED_EVENTS: dict[str, HostedEvents] = {
     "mcp_list_tools": HostedEvents(
-        {"tools": []}, ("in_progress",), ends=("completed", "failed"), later=frozenset({"error"})
+        {"tools": []}, ("in_progress",), ends=frozenset({"completed", "failed"}), later=frozenset({"error"})
     ),
     "mcp_call": HostedEvents(
         {"arguments": "", "output": None, "error": None},
         ("in_progress",),
-        ends=("completed", "failed"),
+        ends=frozenset({"completed", "failed"}),
         member="arguments",
         stem="response.mcp_call_arguments",
     ),
@@ -55,8 +55,8 @@ def write_hosted_item(writer: EventWriter, item: Object, text: str) -> None:
     status = {"status": "in_progress"} if "status" in item else {}
     index = writer.add_item(json_text({**begun, **shape.empty, **status}))
     content = item[shape.member] if shape.member else ""
-    failed = item.get("status", "completed") != "completed" or item.get("error") is not None
-    _write_rest(writer, item, index, content, set(), failed=failed)
+    end = item.get("status", "completed" if item.get("error") is None else "failed")
+    _write_rest(writer, item, index, content, set(), end=end)
     writer.finish_item(kind, index, text)
 
 
@@ -65,13 +65,13 @@ def close_hosted_item(writer: EventWriter, item: Object, index: int, events: lis
     that say so."""
     shape = HOSTED_EVENTS[item["type"]]
     content = "".join(event["delta"] for event in events if event["type"] == f"{shape.stem}.delta")
-    _write_rest(writer, item, index, content, {event["type"] for event in events}, failed=True)
+    _write_rest(writer, item, index, content, {event["type"] for event in events}, end="incomplete")
     if item["type"] == "web_search_call":  # which has no other status for it, and always an action
         return {"status": "failed", "action": asked_action("web_search", "")}
     return {"status": "incomplete", **({shape.member: content} if shape.member else {})}
 
 
-def _write_rest(writer: EventWriter, item: Object, index: int, content: str, sent: set[str], *, failed: bool) -> None:
+def _write_rest(writer: EventWriter, item: Object, index: int, content: str, sent: set[str], *, end: str) -> None:
     """Write the events between those that were `sent` and the done of the item."""
     shape = HOSTED_EVENTS[item["type"]]
     place = {"item_id": item["id"], "output_index": index}
@@ -89,4 +89,5 @@ def _write_rest(writer: EventWriter, item: Object, index: int, content: str, sen
         write(f"{shape.stem}.done", **{shape.member: content})
     for step in shape.after:
         write(f"{head}.{step}")
-    write(f"{head}.{shape.ends[failed]}")
+    if end in shape.ends:
+        write(f"{head}.{end}")
