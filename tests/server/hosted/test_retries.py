@@ -233,3 +233,18 @@ def test_an_approval_in_the_history_whose_call_left_no_trace_is_not_made_again(t
             assert "Whether it was carried out is not known" in json.dumps(talking.requests[-1]["messages"])
 
     run(test())
+
+
+def test_an_approval_behind_which_the_model_went_on_runs_nothing() -> None:
+    """Some clients leave the calls of a server out of the history that they send."""
+
+    async def test() -> None:
+        async with model(PAY, says("Well."), mcp_servers=ASKING) as (served, talking):
+            first, approval = await asked_to_approve(served)
+            said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It was paid."}]}
+            given = [QUESTION, *first["output"], approval, said, QUESTION]
+            answer = (await post(served, tools=[MCP], input=given, store=False)).final
+            assert (answer["status"], kinds(answer), runs(served)) == ("completed", ["message"], 0)
+            assert "Whether it was carried out is not known" in json.dumps(talking.requests[-1]["messages"])
+
+    run(test())

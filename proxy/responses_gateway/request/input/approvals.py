@@ -16,6 +16,8 @@ from responses_gateway.wire.errors import invalid_request
 APPROVAL_TYPES = frozenset({"mcp_approval_request", "mcp_approval_response"})
 
 
+# The result of a call of which nothing is known but that it was made, or approved.
+INTERRUPTED = "The call was interrupted. Whether it was carried out is not known."
 # The types of items that refer to an approval request, and the member with its id.
 _REQUEST_ID = {"mcp_approval_request": "id", "mcp_approval_response": "approval_request_id", "mcp_call": "approval_request_id"}
 
@@ -32,11 +34,11 @@ class Approval(NamedTuple):
 
 
 class Approvals(NamedTuple):
-    """What the client has decided, by the ids of the requests: the calls to run now, the reasons of those that it refused, and
-    the items of those that were made."""
+    """What the client has decided, by the ids of the requests: the calls to run now, what the model is told of those that are
+    not run, and the items of those that were made."""
 
     approved: Mapping[str, Approval]
-    refused: Mapping[str, str]
+    not_run: Mapping[str, str]
     made: Mapping[str, Entry]
 
 
@@ -48,7 +50,7 @@ def read_approvals(entries: Iterable[Entry]) -> Approvals:
     with the id of another one."""
     requests: dict[str, Entry] = {}
     approved: dict[str, Approval] = {}
-    refused: dict[str, str] = {}
+    not_run: dict[str, str] = {}
     made: dict[str, Entry] = {}
     for entry in entries:
         item = entry.item
@@ -63,6 +65,9 @@ def read_approvals(entries: Iterable[Entry]) -> Approvals:
             if request_id in requests:
                 made.setdefault(request_id, entry)
                 approved.pop(request_id, None)
+        elif _is_of_model(entry):  # which has gone on since the client decided
+            not_run.update(dict.fromkeys(approved, INTERRUPTED))
+            approved.clear()
         elif entry.kind == "mcp_approval_response":
             request_id = text(item, "approval_request_id", entry.path)
             request = requests.get(request_id)
@@ -76,11 +81,17 @@ def read_approvals(entries: Iterable[Entry]) -> Approvals:
                 continue
             if decision:
                 approved[request_id] = _approval(entry.path, request, request_id)
-                refused.pop(request_id, None)
+                not_run.pop(request_id, None)
             else:
-                refused[request_id] = optional_text(item, "reason", entry.path) or ""
+                reason = optional_text(item, "reason", entry.path) or ""
+                not_run[request_id] = f"The user did not approve this call. {reason}".rstrip()
                 approved.pop(request_id, None)
-    return Approvals(approved, refused, made)
+    return Approvals(approved, not_run, made)
+
+
+def _is_of_model(entry: Entry) -> bool:
+    said = entry.kind == "message" and entry.item.get("role") == "assistant"
+    return said or entry.kind == "reasoning" or entry.kind.endswith("_call")
 
 
 def _approval(decided_at: str, request: Entry, request_id: str) -> Approval:

@@ -14,8 +14,7 @@ import msgspec
 from responses_gateway.hosted.interface import HostedLoss, HostedResult, MadeCall, Source, ToolFailure
 from responses_gateway.hosted.tool_runner import ToolRunner, read_arguments
 from responses_gateway.request import Loss, Policy
-from responses_gateway.request.input.approvals import Approval
-from responses_gateway.request.input.calls import INTERRUPTED
+from responses_gateway.request.input.approvals import INTERRUPTED, Approval
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.request.turns import RunCall, with_approved, with_turn
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
