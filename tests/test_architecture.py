@@ -176,6 +176,19 @@ def test_making_a_response_knows_no_http_server() -> None:
     assert [name_of(path) for path in generation if any(name.startswith("aiohttp") for name in imports_of(path))] == []
 
 
+def test_items_and_lifecycle_know_no_event_of_a_protocol() -> None:
+    """Keep the names of events in the writer of each protocol: items and state machine serve all protocols."""
+    rooms = [PACKAGE / "stream" / room for room in ("items", "lifecycle", "answer")]
+    named = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in MODULES
+        if any(path.is_relative_to(room) for room in rooms)
+        for node in nodes_of(path)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("response.")
+    ]
+    assert named == []
+
+
 def test_the_store_writes_no_events() -> None:
     """Keep what a stream looks like out of it: it stores bytes, and JSON that others have built."""
     texts = [
