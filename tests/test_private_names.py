@@ -22,7 +22,6 @@ LEFT: dict[str, set[str]] = {
     "server/generation/test_takeover.py": {"_taken", "_upkeep"},
     "server/http/test_back_pressure.py": {"_generation", "_transport"},
     "server/recording/test_recorder.py": {"_make_room", "_room"},
-    "server/test_mcp_setup.py": {"_servers"},
     "server/window/test_window_requests.py": {"_folder"},
     "server/window/test_window_sharing.py": {"_asking", "_sessions"},
     "state/test_outages.py": {"_taken"},

@@ -38,7 +38,7 @@ Observe = Callable[[str, str, float], None]
 ReportDefect = Callable[[ToolTarget, Exception], None]
 
 _NO_TIME = "The time for the tools of this response is used up. Answer without calling any."
-_NO_CALLS = "This call was not run: no more than {} calls of tools are permitted in this response. Answer without calling any."
+_NO_CALLS = "This call was not run: the limit of tool calls in this response ({}) is reached. Answer without calling any."
 _LATE = "The tool did not answer in time."
 # The code of a request that was not answered in time, in MCP.
 _TIMED_OUT = -32001

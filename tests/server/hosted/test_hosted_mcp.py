@@ -339,13 +339,12 @@ def test_the_calls_of_a_turn_and_of_a_response_are_bounded() -> None:
             answer = (await post(served, tools=[MCP])).final
             made = [item for item in answer["output"] if item["type"] == "mcp_call"]
             assert [item["output"] for item in made] == ["0", "1", "2", "0", "1", None]
-            assert "no more than 5 calls" in str(made[-1]["error"])
+            assert "the limit of tool calls in this response (5)" in str(made[-1]["error"])
             assert (answer["status"], served.metric("hosted_calls_total", tool="mcp", outcome="completed")) == ("completed", 5)
             _, second, last = talking.requests
             assert [message["content"] for message in second["messages"][-3:-1]] == ["0", "1"]
-            assert second["messages"][-1]["content"].startswith(
-                "2\n\n(297 more calls were not run: no more than 3 are permitted"
-            )
+            told = second["messages"][-1]["content"]
+            assert told.startswith("2\n\n(Calls that were not run, because only 3 are permitted at a time: 297.")
             assert "Answer without calling any" in last["messages"][-1]["content"]
             assert (second.get("tool_choice"), last["tool_choice"]) == (None, "none")
 
@@ -377,7 +376,7 @@ def test_no_more_approved_calls_are_run_than_the_request_permits() -> None:
             second = (await post(served, **more, max_tool_calls=1)).final
             assert kinds(second) == ["mcp_call", "mcp_call", "mcp_call", "message"]
             assert [item["output"] for item in second["output"][:3]] == ["0", None, None]
-            assert "no more than 1 calls" in str(second["output"][2]["error"])
+            assert "the limit of tool calls in this response (1)" in str(second["output"][2]["error"])
             assert served.metric("hosted_calls_total", tool="mcp", outcome="completed") == 1
             assert talking.requests[-1]["tool_choice"] == "none"
             assert "was not run" in talking.requests[-1]["messages"][-1]["content"]

@@ -104,16 +104,21 @@ def test_a_response_that_goes_on_without_its_client_fails_in_its_stream(backgrou
     run(test())
 
 
-def test_over_a_websocket_the_response_fails_with_its_call() -> None:
+@pytest.mark.parametrize("more", [{}, {"store": False}])
+def test_over_a_websocket_the_response_fails_with_its_call(more: dict[str, Any]) -> None:
     async def test() -> None:
         async with (
-            model(PAY, 500, mcp_servers=ASKING, store="memory", retries=0) as (served, _),
+            model(PAY, 500, says("It was paid."), mcp_servers=ASKING, store="memory", retries=0) as (served, talking),
             connect(served) as socket,
         ):
             first, approval = await asked_to_approve(served)
-            await socket.send([approval], tools=[MCP], previous_response_id=first["id"])
+            await socket.send([approval], tools=[MCP], previous_response_id=first["id"], **more)
             last = (await socket.rest())[-1]
             assert (last["type"], paid(last["response"])) == ("response.failed", ["paid 1 times"])
+            # The connection goes on behind it, also where nothing is stored.
+            await socket.send("And?", tools=[MCP], previous_response_id=last["response"]["id"], **more)
+            assert (await socket.rest())[-1]["response"]["output"][-1]["type"] == "message"
+            assert talking.requests[-1]["messages"][-2]["content"] == "paid 1 times"
 
     run(test())
 

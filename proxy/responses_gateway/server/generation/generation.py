@@ -83,21 +83,17 @@ class Generation:
         if self._opening is not None:
             await asyncio.wait({self._opening})
             self._opening.result()
-        else:
-            await self._wait_for_backend()
-        if self._failure is not None:
-            raise self._failure.copy()
-
-    async def _wait_for_backend(self) -> None:
         try:
             async with asyncio.timeout(None) as self._waiting:
-                if self._failure is None:
+                if self._opening is None and self._failure is None:
                     await self._ask()
         except (ApiError, TimeoutError):
             if self._failure is None:
                 raise
         finally:
             self._waiting = None
+        if self._failure is not None:
+            raise self._failure.copy()
 
     async def open_within(self, seconds: float) -> None:
         """Do as `open`, but leave what takes longer to `run`. Raise what fails within the time."""

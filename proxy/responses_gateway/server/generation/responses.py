@@ -251,7 +251,9 @@ class Creation:
 
     def continued_by(self, *, stored: bool) -> PreviousResponse | None:
         """Return what the next request on the same connection may build on, unless the store has it."""
-        if (stored and self.prepared.record is not None) or self.translator.status == "failed":
+        hosted = self.prepared.hosted
+        failed = self.translator.status == "failed" and (hosted is None or not hosted.ran)
+        if (stored and self.prepared.record is not None) or failed:
             return None
         output = [msgspec.json.decode(item) for item in self.translator.response.output]
         items = [*self.prepared.context.items, *output]

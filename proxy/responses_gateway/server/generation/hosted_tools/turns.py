@@ -31,7 +31,7 @@ Emit = Callable[[bytes], None]
 # Uses up approvals for a response: see `UsedApprovals.use`.
 UseApprovals = Callable[[Sequence[str], str], Awaitable[Mapping[str, str]]]
 
-_DROPPED = "\n\n({} more calls were not run: no more than {} are permitted at a time. Make them again if they are needed.)"
+_DROPPED = "\n\n(Calls that were not run, because only {} are permitted at a time: {}. Make them again if they are needed.)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def _tell_dropped(said: list[Item | RunCall], turn: Turn) -> None:
     calls = [(place, part) for place, part in enumerate(said) if isinstance(part, RunCall)]
     if turn.dropped_calls and calls:
         place, last = calls[-1]
-        said[place] = last._replace(result=last.result + _DROPPED.format(turn.dropped_calls, len(turn.hosted_numbers)))
+        said[place] = last._replace(result=last.result + _DROPPED.format(len(turn.hosted_numbers), turn.dropped_calls))
 
 
 def _finished(result: HostedResult) -> asyncio.Future[HostedResult]:
