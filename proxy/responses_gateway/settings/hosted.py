@@ -17,7 +17,9 @@ _MCP_TOOL = re.compile(r"mcp:[^/\s]+/\S+")
 _TOOL = re.compile(r"[^/\s]+/\S.*")
 _SERVICE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", re.IGNORECASE)
 # YAML 1.1 reads an unquoted `off` as false.
-_OffOrName = Annotated[str, BeforeValidator(lambda value: "off" if value is False else value)]
+_OffOrName = Annotated[
+    str, BeforeValidator(lambda value: "off" if value is False else value, json_schema_input_type=bool | str)
+]
 
 
 class Hosted(Section):
