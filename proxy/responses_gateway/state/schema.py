@@ -69,6 +69,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE journals (response TEXT NOT NULL, first {integer} NOT NULL, data {blob} NOT NULL, "
         "PRIMARY KEY (response, first))",
     ),
+    (
+        # The approvals that were used, and by which response (see `approvals.py`).
+        "CREATE TABLE approvals (digest {blob} PRIMARY KEY, response TEXT NOT NULL, expires_at {real} NOT NULL)",
+        "CREATE INDEX approvals_expiry ON approvals (expires_at)",
+    ),
 )
 
 

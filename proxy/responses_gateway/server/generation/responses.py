@@ -19,6 +19,7 @@ from responses_gateway.server.generation.generation import Generation, shutting_
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
+from responses_gateway.server.generation.preparation.compaction import Summary
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
 from responses_gateway.server.generation.preparation.journal import ResumedResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
@@ -88,9 +89,8 @@ class Responses:
             raise
         return creation
 
-    async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Translator:
-        """Have the backend answer a request that ends with a `compaction_trigger`; return the translator of the answer, which
-        has one `compaction` item. Raise `ApiError`."""
+    async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Summary:
+        """Have the backend answer a request that ends with a `compaction_trigger`. Raise `ApiError`."""
         with Creation(self, caller, lambda: None, for_compaction=True) as creation:
             creation.recording.received(request.model_dump_json(exclude_none=True).encode())
             creation.recording.parsed()
@@ -101,7 +101,7 @@ class Responses:
         translator = creation.translator
         if translator.error is not None:
             raise translator.error.copy()
-        return translator
+        return Summary(translator, creation.prepared.context.items)
 
 
 class Creation:
@@ -258,7 +258,9 @@ class Creation:
 
     def continued_by(self, *, stored: bool) -> PreviousResponse | None:
         """Return what the next request on the same connection may build on, unless the store has it."""
-        if (stored and self.prepared.record is not None) or self.translator.status == "failed":
+        hosted = self.prepared.hosted
+        failed = self.translator.status == "failed" and (hosted is None or not hosted.ran)
+        if (stored and self.prepared.record is not None) or failed:
             return None
         output = [msgspec.json.decode(item) for item in self.translator.response.output]
         items = [*self.prepared.context.items, *output]

@@ -88,10 +88,10 @@ class ResponsesResource:
         asked = await request.app[BODIES].in_thread(lambda: parse_request({**read_object(body), "store": False}))
         operation = f"{_OPERATION}/compact"
         caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, request.get(RESERVATION))
-        translator = await self._responses.summarise(with_trigger(asked), caller)
-        response = msgspec.json.decode(translator.response.json())
-        shown = {name: response[name] for name in ("id", "created_at", "output", "usage")}
-        compacted = msgspec.json.encode({**shown, "object": "response.compaction"})
+        summary = await self._responses.summarise(with_trigger(asked), caller)
+        response = msgspec.json.decode(summary.translator.response.json())
+        shown = {name: response[name] for name in ("id", "created_at", "usage")}
+        compacted = msgspec.json.encode({**shown, "object": "response.compaction", "output": summary.output})
         return web.Response(body=compacted, content_type="application/json")
 
     async def _answer(self, request: web.Request, creation: Creation) -> web.StreamResponse:
@@ -142,11 +142,13 @@ class ResponsesResource:
         return stream.response
 
     async def _collect(self, creation: Creation) -> web.Response:
-        """Answer with the final response; the events are made in the same way, and not sent."""
+        """Answer with the final response; the events are made in the same way, and not sent. One that failed is an HTTP error,
+        unless tools have run: a client would repeat its request."""
         creation.start(NullSink())
         stored = await creation.finish()
         translator = creation.translator
-        if translator.error is not None:
+        hosted = creation.prepared.hosted
+        if translator.error is not None and (hosted is None or not hosted.ran):
             raise translator.error.copy()
         text = translator.response.json(stored=None if stored else False)
         headers = _loss_header([*creation.prepared.losses, *creation.answer_losses])

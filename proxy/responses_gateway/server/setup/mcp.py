@@ -42,14 +42,18 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
         list_age=settings.mcp_list_age,
         result_characters=max(_LEAST_RESULT, settings.hosted_result_bytes),
     )
-    endpoints = {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
-    servers = McpConnections(endpoints, _allowed_hosts(settings), limits, _log)
+    servers = McpConnections(mcp_endpoints(settings, environ), _allowed_hosts(settings), limits, _log)
     for store, tool in settings.file_search_tools.items():
         try:
             servers.caller("", tool)
         except ValueError as error:
             raise ValueError(f"file_search_tools: {store}: {error}") from None
     return servers
+
+
+def mcp_endpoints(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, Endpoint]:
+    """Return how the operator's servers are reached, by their labels. Raises `ValueError`."""
+    return {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
 
 
 def mcp_access(settings: Settings) -> McpAccess:

@@ -125,7 +125,7 @@ class Lifecycle:
         elif kind is ToolCall:
             delta.name = offered_name(self._options.tools, delta.name)  # type: ignore[union-attr]
             held = self.pending.calls if self.pending is not None else 0
-            kind = ToolCall if self._limits.permits(delta, held) else ForbiddenCall  # type: ignore[arg-type]
+            kind = ToolCall if self._limits.permits(delta, held, self.turn) else ForbiddenCall  # type: ignore[arg-type]
         transition = self._row[kind]
         if isinstance(transition, Guarded):
             transition = transition.then if transition.guard(self) else transition.otherwise
