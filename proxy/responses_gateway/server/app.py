@@ -30,6 +30,7 @@ from responses_gateway.server.resources.search import Search
 from responses_gateway.server.resources.stored_responses import StoredResponses
 from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.server.window.permissions import WindowAccess
+from responses_gateway.server.window.refusals import note_refusals
 from responses_gateway.server.window.resource import Window
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
@@ -101,6 +102,8 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
     observed = access_log(metrics, logs_lines=settings.access_log)
     app = web.Application(middlewares=[observed, errors_as_json(_host_check(parts), metrics.defects.inc), *access])
     app[BODIES] = bodies
+    if parts.responses.history is not None:
+        app.on_response_prepare.append(note_refusals(parts.responses.history))
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 from collections.abc import AsyncIterator
@@ -117,7 +118,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         stack.push_async_callback(autoconfiguration.close)
         toolbox = await _open_toolbox(settings, metrics, stack, workers_folder)
         in_flight = InFlight()
-        history = RecentRequests() if settings.ui == "auto" else None
+        history = RecentRequests() if settings.ui != "off" else None
         sample = partial(_sample, history, in_flight)
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
@@ -156,7 +157,13 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
 def _recorder(settings: Settings) -> Recorder:
     if settings.record:
         return FileRecorder(settings.record, settings.record_limit, settings)
-    return TimedRecorder(settings) if settings.ui == "auto" else Recorder()
+    if settings.ui == "off":
+        return Recorder()
+    recorder = TimedRecorder(settings)
+    if settings.ui == "open":
+        with suppress(OSError):  # of a file system that cannot be written
+            recorder.record_for(math.inf)
+    return recorder
 
 
 def _sample(history: RecentRequests | None, in_flight: InFlight) -> None:

@@ -22,6 +22,7 @@ STATIC = Path(pages.__file__).parent / "static"
 API = [
     ("GET", "state"), ("GET", "live"), ("GET", "backends"), ("GET", "plots"), ("GET", "requests/x-1"),
     ("GET", "requests/x-1/live-steps"), ("GET", "requests/x-1/contents"), ("GET", "requests/x-1/steps"),
+    ("GET", "requests/x-1/answer"),
     ("GET", "requests/x-1/record"), ("POST", "requests/x-1/replay"), ("POST", "backends/127.0.0.1:9/examine"),
     ("POST", "recording"),
 ]  # fmt: skip
@@ -180,10 +181,38 @@ def test_where_clients_have_keys_the_window_needs_the_admin_key_on_their_port() 
     run(test())
 
 
-def test_recording_always_needs_an_admin_key() -> None:
+def test_this_machine_may_record_without_an_admin_key_and_no_other() -> None:
     async def test() -> None:
-        async with gateway(NOWHERE) as served:
-            assert_error(await look(served, "recording", "POST", json={"minutes": 1}), 403, "admin_key_required")
+        async with gateway(NOWHERE) as served, elsewhere(served) as outside:
+            assert (await look(served, "recording", "POST", json={"minutes": 1})).json["until"] > 0
+            for headers in ({"X-Forwarded-For": "192.0.2.7"}, {"Host": "gateway.internal"}, {"Sec-Fetch-Site": "cross-site"}):
+                assert_error(await look(served, "recording", "POST", json={"minutes": 1}, headers=headers), 403)
+            assert_error(await look(outside, "recording", "POST", json={"minutes": 1}), 403, "admin_key_required")
+
+    run(test())
+
+
+# ---- in front of a simulated backend ----------------------------------------------------------------------------------
+
+
+def test_an_open_window_shows_contents_to_every_machine_and_to_no_other_page() -> None:
+    async def test() -> None:
+        async with gateway(NOWHERE, ui="open", allowed_hosts=["*"]) as served, elsewhere(served) as outside:
+            state = (await look(outside)).json
+            assert (state["contents"], state["recording"]["always"]) == (True, True)
+            for headers in ({"Host": "evil.example.com"}, {"Origin": "https://evil.example.com"}, {"Origin": "null"}):
+                assert_error(await look(outside, headers=headers), 403)
+
+    run(test())
+
+
+def test_an_open_window_is_not_open_where_anybody_needs_a_key() -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": [hash_of("sk-alice-has-a-long-key")]}}
+        async with gateway(NOWHERE, ui="open", api_keys=keys) as served, elsewhere(served) as outside:
+            assert_error(await look(outside), 403, "admin_key_required")
+        async with gateway(NOWHERE, ui="open", admin_key=KEY) as served, elsewhere(served) as outside:
+            assert_error(await look(outside), 401)
 
     run(test())
 

@@ -21,7 +21,7 @@ from responses_gateway.server.generation.request_log.recent_requests import REME
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import SimulatorOptions
 from tests.codex.codex_cli import BINARY, Codex
-from tests.server.running_gateway import Served, gateway, post, run, simulated, until
+from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chunk, streaming
 from tests.server.window.chromium import Page, browser, program
 from tests.server.window.looking import KEY
@@ -43,6 +43,11 @@ BROKEN_WORDS = """[...document.querySelectorAll(".plain :is(th, td)")].flatMap(c
         return range.getClientRects().length > 1;
     }).map(word => word[0]);
 })"""
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 
 
@@ -233,6 +238,41 @@ def test_a_request_that_was_not_open_while_it_ran_says_why_it_has_no_timeline(pr
             await page.holds("document.querySelector('#detail').innerText.includes('No timeline: ')")
             assert not await page.value("document.querySelector('.steps').checkVisibility()")
             assert "Response id" in await page.text("#detail")
+
+    run(test())
+
+
+def test_a_request_opened_after_its_end_shows_its_whole_answer_where_a_simulated_backend_gave_it(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(ui="open", relay=False) as served:
+            await post(served, input="scenario: demo What is the weather?", tools=[WEATHER])
+            async with visiting(served, profile) as page:
+                await page.click("#rows tr")
+                await page.holds(f"{count('.detail .block')} === 3")
+                reasoning, message, call = await page.value(
+                    "[...document.querySelectorAll('.detail .block')].map(block => block.innerText)"
+                )
+                assert reasoning.startswith("reasoning\n")
+                assert "Let me check that for you." in message
+                assert call.startswith("function call get_weather".replace(" get", "\nget"))
+                assert '"city"' in call
+
+    run(test())
+
+
+def test_a_visitor_of_this_machine_records_without_an_admin_key_and_sees_why_requests_were_refused(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(relay=False) as served, visiting(served, profile) as page:
+            await page.click("#record")
+            await page.click("#record-start")
+            await page.holds("document.querySelector('#recording').innerText.startsWith('recording until')")
+            await ask(served, "POST", "/responses", json={})
+            await page.holds(f"{count('#rows tr')} === 1")
+            assert (await page.text("#rows tr")).split("\t")[1:3] == ["rejected 404", "POST /responses"]
+            assert "not_found" in await page.text("#rows tr")
+            await page.click("#rows tr")
+            await page.holds("document.querySelector('#detail').innerText.includes('The base URL should end in /v1')")
+            assert "refused before a response began" in await page.text("#detail")
 
     run(test())
 

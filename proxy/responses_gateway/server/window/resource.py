@@ -54,6 +54,7 @@ class Window:
         router.add_get("/ui/api/requests/{id}", self.request)
         router.add_get("/ui/api/requests/{id}/live-steps", self.live_steps)
         router.add_get("/ui/api/requests/{id}/contents", self.contents)
+        router.add_get("/ui/api/requests/{id}/answer", self.answer)
         router.add_get("/ui/api/requests/{id}/steps", self.steps)
         router.add_get("/ui/api/requests/{id}/record", self.download)
         router.add_post("/ui/api/requests/{id}/replay", self.replay)
@@ -121,6 +122,12 @@ class Window:
         return _json(await self._ask_owner(request, "contents"))
 
     @needs(Needs.NOTHING)
+    async def answer(self, request: web.Request) -> web.Response:
+        """Answer with the items that a recorded request was answered."""
+        self._access.require(request, Permission.CONTENT)
+        return _json(await self._ask_owner(request, "answer"))
+
+    @needs(Needs.NOTHING)
     async def steps(self, request: web.Request) -> web.Response:
         """Answer with the timeline of a recorded request."""
         self._access.require(request, Permission.CONTENT)
@@ -161,7 +168,7 @@ class Window:
     @needs(Needs.NOTHING)
     async def record(self, request: web.Request) -> web.Response:
         """Record the requests of the next `minutes`; 0 ends the recording."""
-        self._access.require_admin(request)
+        self._access.require(request, Permission.CONTENT)
         minutes = read_object(await read_body(request)).get("minutes")
         if not isinstance(minutes, int | float) or not 0 <= minutes <= _LONGEST_RECORDING:
             message = f"'minutes' must be a number from 0 to {_LONGEST_RECORDING}."

@@ -103,6 +103,10 @@ class WorkerView:
         """Return a recorded request as received and as sent to the backend. Raise `ApiError` 404, 409."""
         return await self._of_record(request_id, lambda text, _: timeline.contents(text))
 
+    async def answer(self, request_id: str) -> dict[str, Any]:
+        """Return the items of a recorded request, as far as they have been sent. Raise `ApiError` 404, 409."""
+        return await self._of_record(request_id, lambda text, _: timeline.answer(text))
+
     async def steps(self, request_id: str, after: int) -> dict[str, Any]:
         """Return the steps of a recording behind number `after`, with content. Raise `ApiError` 404, 409."""
         return await self._of_record(request_id, lambda text, _: timeline.timeline(text, after, _STEPS))

@@ -33,6 +33,7 @@ OPENING_TIMEOUT = 5.0
 # The methods of a view that other workers may call.
 _METHODS = frozenset(
     {
+        "answer",
         "backends",
         "contents",
         "intervals",

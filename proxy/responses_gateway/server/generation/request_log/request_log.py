@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any, Literal, Protocol
 
 from yarl import URL
@@ -31,8 +30,6 @@ from responses_gateway.wire.errors import ApiError
 _LONGEST_NAME = 80
 # Logged in place of a backend's own words.
 _UNQUOTED = "The backend reported an error; log_backend_errors shows its message here."
-# Of the requests of this process.
-_NUMBERS = count(1)
 
 
 class LimitReservation(Protocol):
@@ -253,15 +250,19 @@ def new_facts(
     """Return what is known of a request with these headers that came `now`."""
     return RequestFacts(
         request_id=request_id,
-        id="" if history is None else f"{history.process}-{next(_NUMBERS)}",
-        # Codex names itself in `originator`, others in `User-Agent`.
-        client=(headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME],
+        id="" if history is None else history.new_id(),
+        client=client_name(headers),
         key=key,
         quotes_backends=settings.log_backend_errors,
         began=now,
         started=time.time(),
         times=StreamTimes(now, gaps=[0] * (len(INTER_TOKEN_BUCKETS) + 1)),
     )
+
+
+def client_name(headers: Mapping[str, str]) -> str:
+    """Return what a client calls itself: Codex in `originator`, others in `User-Agent`."""
+    return (headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME]
 
 
 # ---- the outcome ------------------------------------------------------------------------------------------------------

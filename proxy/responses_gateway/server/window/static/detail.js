@@ -3,6 +3,7 @@
 import { ask, download } from "./api.js";
 import { curl } from "./curl.js";
 import { byId, clock, h, number, seconds, setText, svg } from "./dom.js";
+import { itemBlocks } from "./items.js";
 import { paceOf } from "./requests.js";
 import { stepRows } from "./steps.js";
 
@@ -27,6 +28,7 @@ export class Detail {
     this.live = null;
     this.parts = null;
     this.contentsShown = false;
+    this.answer = null;
     this.element.replaceChildren(h("p", {}, "Loading…"));
     this.load();
   }
@@ -44,6 +46,7 @@ export class Detail {
       this.parts ??= this.build(summary);
       this.update({ ...summary, pace: this.live?.pace });
       const recorded = summary.record !== null && this.state.contents;
+      if (recorded) await this.showAnswer(id);
       await this.addSteps(id, recorded);
       if (id !== this.id) return;
       this.explain(summary);
@@ -73,6 +76,7 @@ export class Detail {
       actions: h("div", { class: "actions" }),
       problem: h("p", { role: "alert" }),
       items: h("div"),
+      answer: h("div"),
       report: h("div"),
       replay: h("div"),
       command: h("div"),
@@ -89,8 +93,9 @@ export class Detail {
       parts.steps);
     parts.timeline.append(table);
     this.element.replaceChildren(
-      h("div", { class: "head" }, h("h2", {}, summary.model ?? "Request"), parts.state, this.closeButton()),
+      h("div", { class: "head" }, h("h2", {}, summary.model ?? summary.path ?? "Request"), parts.state, this.closeButton()),
       parts.facts, parts.actions, parts.problem, parts.command, parts.replay,
+      parts.answer,
       h("h3", {}, "Items"), parts.items, parts.report,
       parts.contents,
       h("h3", {}, "Timeline"), parts.stepsNote, parts.timeline, more,
@@ -115,6 +120,7 @@ export class Detail {
     this.parts.timeline.hidden = nothing;
     let text = "";
     if (summary.record !== null) text = this.state.contents ? "" : "Recorded. Contents are shown on this machine only, unless the gateway has an admin key.";
+    else if (summary.refused) text = "No timeline: the request was refused before a response began.";
     else if (nothing) text = "No timeline: the request was neither recorded nor open here while it was running. Record requests to see their timeline and contents.";
     else text = "Not recorded: only sizes and times are shown, from the moment the request is opened here. Record requests to see contents.";
     setText(this.parts.stepsNote, text);
@@ -144,6 +150,18 @@ export class Detail {
       this.fail(error);
     }
     button.disabled = false;
+  }
+
+  async showAnswer(id) {
+    const { items, error } = await ask(`api/requests/${encodeURIComponent(id)}/answer`);
+    if (id !== this.id) return;
+    const shown = JSON.stringify([items, error]);
+    if (shown === this.answer) return; // what a visitor has selected stays selected
+    this.answer = shown;
+    this.parts.answer.replaceChildren(
+      h("h3", {}, "Answer"), ...itemBlocks(items),
+      error ? h("p", { class: "state failed" }, [error.code, error.message].filter(Boolean).join(": ")) : "",
+    );
   }
 
   async addSteps(id, recorded) {
@@ -191,6 +209,7 @@ function facts(summary) {
   const pace = paceOf(summary);
   return [
     ["Started", clock(summary.started)],
+    ["Path", summary.path],
     ["Duration", seconds(summary.seconds)],
     ["Sent to backend after", seconds(summary.backend_called)],
     ["First token after", seconds(summary.first_token)],
