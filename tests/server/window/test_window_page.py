@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import shutil
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +18,14 @@ import aiohttp
 import pytest
 
 from responses_gateway.backend.members import Member
-from responses_gateway.server.generation.request_log.recent_requests import REMEMBERED, RequestSummary
+from responses_gateway.server.generation.request_log.recent_requests import (
+    REMEMBERED,
+    Interval,
+    RequestSummary,
+)
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import SimulatorOptions
+from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 from tests.codex.codex_cli import BINARY, Codex
 from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chunk, streaming
@@ -28,7 +34,13 @@ from tests.server.window.looking import KEY
 from tests.waiting import PATIENCE
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
+AXE = Path(__file__).parents[3] / ".cache" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 STREAMS = 200
+# The views, and what is there once each is complete.
+VIEWS = {"requests": "#rows tr", "backends": "#cards .card", "plots": "#charts .card"}
+# What axe-core finds wrong, the rules that are only advice included.
+VIOLATIONS = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.flatMap(
+    rule => rule.nodes.map(node => `${rule.id}: ${node.html.slice(0, 120)} ${node.failureSummary}`)))"""
 pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
 # The models and keys of many streams, for the picture's sake.
 MODELS = ("qwen3-32b", "gpt-oss-120b", "glm-4.6")
@@ -211,9 +223,62 @@ def test_it_can_be_used_with_the_keyboard_alone(profile: Path) -> None:
                 await page.type("no such thing")
                 await page.holds(f"{count('#rows tr')} === 0")
                 await page.press("Escape")
+                await page.holds("document.activeElement.matches('.list, .list *')", "the list has the focus")
                 for key, view in (("2", "backends"), ("3", "plots"), ("1", "requests")):
                     await page.press(key)
                     await page.holds(f"!document.querySelector('#{view}').hidden")
+                    await page.press("Escape")
+                    assert not await page.value(f"document.querySelector('#{view}').hidden")
+
+    run(test())
+
+
+def test_plots_show_the_minutes_that_there_are_and_their_values_to_the_keyboard(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            recent = served.parts.responses.history
+            assert recent is not None
+            now = int(time.time()) // 10 * 10
+            for ago, running in ((120, 3), (60, 7), (0, 1)):
+                counts = [0] * (len(LATENCY_BUCKETS) + 1)
+                gaps = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
+                recent.intervals.append(Interval(now - ago, {"completed": 10}, counts, gaps, in_flight=running))
+            async with visiting(served, profile) as page:
+                await page.press("3")
+                await page.holds("document.querySelector('#charts svg')?.textContent.includes('−5 min')", "five minutes")
+                await page.value("document.querySelector('[role=slider][aria-label=\"Requests in flight\"]').focus()")
+                said = "document.activeElement.ariaValueText"
+                assert await page.value(said) == "now: maximum 1"
+                await page.press("ArrowLeft")
+                assert (await page.value(said)).endswith(": maximum 7")
+                await page.press("Home")
+                assert (await page.value(said)).endswith(": maximum 3")
+                await page.value("document.querySelector('#charts').dataset.drawn = 'yes'")
+                await page.value("document.querySelector('#range').value = '60'")
+                await page.value("document.querySelector('#range').dispatchEvent(new Event('change'))")
+                await page.holds("document.querySelector('#charts svg').textContent.includes('−60 min')", "an hour")
+                assert (await page.value(said)).endswith(": maximum 3"), "it still has the focus"
+
+    run(test())
+
+
+def test_long_names_and_characters_that_deceive_spoil_no_line(profile: Path) -> None:
+    async def test() -> None:
+        long = "a-family/of-models-" + 20 * "with-a-long-name-"
+        async with simulated(SimulatorOptions(models=(long, "x")), record=profile.parent / "records") as served:
+            await post(served, model=long, input="hi")
+            await post(served, model="safe\u202egnol\u2066", input="\u202e\u200b")
+            async with visiting(served, profile, width=380, height=700) as page:
+                await page.holds(f"{count('#rows tr')} === 2")
+                assert await page.text("#rows tr:first-child td:nth-child(3)") == "safe⟨U+202E⟩gnol⟨U+2066⟩"
+                for row in (1, 2):
+                    await page.value(f"document.querySelector('#rows tr:nth-child({row})').click()")
+                    await page.holds(f"{count('.detail details')} > 5")
+                    await page.value("document.querySelectorAll('.detail details').forEach(each => each.open = true)")
+                    widths = "[document.documentElement, document.querySelector('main'), document.querySelector('.detail')]"
+                    assert await page.value(f"{widths}.map(part => part.scrollWidth - part.clientWidth)") == [0, 0, 0]
+                    assert not await page.value("/[\\u202a-\\u202e\\u2066-\\u2069\\u200b]/.test(document.body.textContent)")
+                    assert not await page.value("/[\\u202a-\\u202e\\u2066-\\u2069]/.test(document.body.innerHTML)")
 
     run(test())
 
@@ -351,6 +416,33 @@ def test_it_fits_a_narrow_screen_and_a_dark_room_and_tells_screen_readers_what_i
                 ]
                 assert unnamed == []
                 assert {"main", "navigation", "banner"} <= {node["role"] for node in seen}
+
+    run(test())
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: run scripts/install-browser")
+@pytest.mark.parametrize("width", [380, 1280])
+def test_axe_finds_nothing_in_any_view_light_or_dark(profile: Path, width: int) -> None:
+    async def test() -> None:
+        async with simulated(ui="open") as served:
+            await post(served, input="scenario: demo hi", tools=[WEATHER], truncation="auto")
+            await ask(served, "GET", "/v1/responses/none")
+            async with visiting(served, profile, width=width) as page:
+                await page.value(AXE.read_text(encoding="utf-8") + "; undefined")
+                await page.holds(f"{count('#rows tr')} === 2")
+                opened = await page.value("document.querySelector('#rows tr:last-child').dataset.id")
+                found = []
+                for view, ready in {**VIEWS, f"requests/{opened}": ".steps tbody tr"}.items():
+                    await page.value(f"location.hash = '#/{view}'")
+                    await page.holds(f"{count(ready)} > 0", view)
+                    for scheme in ("light", "dark"):
+                        await page.prefer(scheme)
+                        found += [f"{view}, {scheme}: {one}" for one in await page.value(VIOLATIONS)]
+                for name in ("help", "record"):
+                    await page.value(f"document.querySelector('#{name}-dialog').showModal()")
+                    found += [f"{name}: {one}" for one in await page.value(VIOLATIONS)]
+                    await page.value(f"document.querySelector('#{name}-dialog').close()")
+                assert found == []
 
     run(test())
 

@@ -1,5 +1,5 @@
-"""What a recording shows: the request, the answer, and the timeline of the stream: which chunks of the backend became which events,
-what was held, what was repaired.
+"""What a recording shows: the request, the answer, and the timeline of the stream, that is, what the backend sent, what became
+of it, and what was held or repaired.
 
 Chunks and events are those of the recording. A recording has no reasons: its calls are repeated with the code of this version,
 and the state of the translator is read after each of them."""

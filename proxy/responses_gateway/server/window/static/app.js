@@ -33,6 +33,7 @@ function route() {
   requests.select(opened ?? closed);
   detail.show(opened);
   if (closed !== null && shown === "requests") requests.focus(closed); // what had the focus is hidden now
+  else if (!document.activeElement.checkVisibility()) byId("main").focus();
 }
 
 // Returns null for an address that is not encoded correctly: it opens no request.
@@ -121,13 +122,13 @@ const KEYS = {
   1: () => (location.hash = "#/requests"),
   2: () => (location.hash = "#/backends"),
   3: () => (location.hash = "#/plots"),
-  Escape: () => (location.hash = "#/requests"),
+  Escape: () => detail.id !== null && detail.close(),
 };
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const typing = event.target.matches("input");
-  if (typing && event.key === "Escape") event.target.blur();
+  const typing = event.target.matches("input:not([type=checkbox]), select, textarea");
+  if (typing && event.key === "Escape") requests.focusSelected();
   if (typing || !(event.key in KEYS)) return;
   const inList = event.target.matches("body, main, .list, .list *");
   if (event.key.startsWith("Arrow") && !inList) return; // scrolls

@@ -193,7 +193,7 @@ export class Detail {
     if (id !== this.id) return;
     if (this.copy && found.request && !found.request.cut && !found.websocket) {
       this.copy.disabled = false;
-      this.copy.addEventListener("click", () => this.copyCommand(curl(location, found.request.text)));
+      this.copy.addEventListener("click", () => this.copyCommand(curl(location.origin, found.request.text)));
     }
     this.parts.contents.append(body("Request as received", found.request), body("Request as sent to the backend", found.chat), body("Error from the backend", found.refusal && { text: JSON.stringify(found.refusal, null, 2) }));
   }
@@ -264,7 +264,7 @@ function itemTable(summary) {
     h("td", { class: "number" }, item.closed ? `${number(item.size)} B` : ""),
     h("td", { class: "number" }, tokens[at] === undefined ? "" : number(tokens[at]))));
   const names = ["#", "Type", "State", "Opened after", "Open for", "Size", "Tokens"];
-  return h("table", { class: "plain" }, h("thead", {}, h("tr", {}, names.map((name, at) => h("th", { scope: "col", class: at > 2 ? "number" : "" }, name)))), h("tbody", {}, rows));
+  return h("table", { class: "plain items-table" }, h("thead", {}, h("tr", {}, names.map((name, at) => h("th", { scope: "col", class: at > 2 ? "number" : "" }, name)))), h("tbody", {}, rows));
 }
 
 // The tokens are counted by kind; several items of one kind share them by their size.

@@ -1,6 +1,6 @@
 // The list of requests: running and recently ended ones.
 
-import { byId, clock, h, number, seconds, setText } from "./dom.js";
+import { byId, clock, h, legible, number, seconds, setText } from "./dom.js";
 
 const KEPT = 500;
 const REFUSALS_KEPT = 100;
@@ -58,6 +58,11 @@ export class Requests {
 
   focus(id) {
     this.rows.get(id)?.link.focus();
+  }
+
+  // Gives the focus to the selected request or, without one, to the list.
+  focusSelected() {
+    (this.rows.get(this.selected)?.link ?? this.body.closest(".list")).focus();
   }
 
   // Selects the next request (or the previous one), and returns its id.
@@ -156,7 +161,7 @@ function update(row, summary) {
   const texts = { 2: summary.model ?? summary.path, 3: summary.backend, 4: summary.key, 5: seconds(summary.first_token), 6: pace ? pace.toFixed(pace < 10 ? 1 : 0) : "", 7: number(tokensOf(summary)), 8: (summary.seconds ?? 0).toFixed(1) };
   for (const [at, text] of Object.entries(texts)) {
     setText(cells[at], text ?? "");
-    if (at < 5) cells[at].title = text ?? "";
+    if (at < 5) cells[at].title = legible(text ?? "");
   }
   const reason = summary.code ?? "";
   const signature = `${reason} ${summary.items.map((item) => `${item.type}${item.closed ? "" : "*"}`).join(" ")}`;
