@@ -85,6 +85,24 @@ def test_nothing_else_is_served(name: str) -> None:
     run(test())
 
 
+def test_a_browser_is_led_to_the_window_and_nobody_else() -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": [hash_of("sk-alice-has-a-long-key")]}}
+        browsers = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
+        async with gateway(NOWHERE) as served, gateway(NOWHERE, api_keys=keys) as with_keys:
+            for gateway_ in (served, with_keys):
+                led = await ask(gateway_, "GET", "/", headers=browsers, allow_redirects=False)
+                assert (led.status, led.headers["location"], led.headers["vary"]) == (302, "ui/", "Accept")
+            assert_error(await ask(served, "GET", "/"), 404, "not_found")
+            assert_error(await ask(served, "POST", "/", headers=browsers), 404, "not_found")
+            assert_error(await ask(with_keys, "GET", "/"), 401, "invalid_api_key")
+        for settings in ({"ui": "off"}, {"operations_port": 0}):
+            async with gateway(NOWHERE, **settings) as served:
+                assert_error(await ask(served, "GET", "/", headers=browsers), 404, "not_found")
+
+    run(test())
+
+
 def test_it_can_be_switched_off() -> None:
     async def test() -> None:
         async with gateway(NOWHERE, ui="off", relay=False) as served:
@@ -227,7 +245,8 @@ def test_on_the_port_for_operators_others_see_shapes_and_no_contents(tmp_path: P
             assert_error(await ask(served, "GET", "/ui/"), 404)  # not on the port for clients
             await ask(served, "POST", "/v1/responses", json={"model": "m", "input": "a secret of the client"})
             (summary,) = await last_ended(operators)
-            assert (await look(operators)).json["contents"] is False
+            state = (await look(operators)).json
+            assert (state["contents"], state["client_port"]) == (False, 9000)
             assert (await look(operators, f"requests/{summary['id']}")).json["outcome"] == "completed"
             for method, what in (("GET", "contents"), ("GET", "steps"), ("GET", "record"), ("POST", "replay")):
                 answer = await look(operators, f"requests/{summary['id']}/{what}", method)

@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import shutil
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,14 +32,14 @@ from tests.codex.codex_cli import BINARY, Codex
 from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chunk, streaming
 from tests.server.window.chromium import Page, browser, program
-from tests.server.window.looking import KEY
+from tests.server.window.looking import KEY, last_ended, look
 from tests.waiting import PATIENCE
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
 AXE = Path(__file__).parents[3] / ".cache" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 STREAMS = 200
 # The views, and what is there once each is complete.
-VIEWS = {"requests": "#rows tr", "backends": "#cards .card", "plots": "#charts .card"}
+VIEWS = {"requests": "#rows tr", "backends": "#cards .card", "plots": "#charts .card", "try": "#try-models option"}
 # What axe-core finds wrong, the rules that are only advice included.
 VIOLATIONS = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.flatMap(
     rule => rule.nodes.map(node => `${rule.id}: ${node.html.slice(0, 120)} ${node.failureSummary}`)))"""
@@ -104,6 +106,12 @@ async def many_streams(served: Served, number: int, **fields: Any) -> AsyncItera
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def record_of_the_last(served: Served, number: int) -> Any:
+    """Return the recorded body of the request that ended last, once there are so many."""
+    summary = max(await last_ended(served, number), key=lambda ended: ended["started"])
+    return json.loads((await look(served, f"requests/{summary['id']}/contents")).json["request"]["text"])
 
 
 def count(selector: str) -> str:
@@ -224,7 +232,7 @@ def test_it_can_be_used_with_the_keyboard_alone(profile: Path) -> None:
                 await page.holds(f"{count('#rows tr')} === 0")
                 await page.press("Escape")
                 await page.holds("document.activeElement.matches('.list, .list *')", "the list has the focus")
-                for key, view in (("2", "backends"), ("3", "plots"), ("1", "requests")):
+                for key, view in (("2", "backends"), ("3", "plots"), ("4", "try"), ("1", "requests")):
                     await page.press(key)
                     await page.holds(f"!document.querySelector('#{view}').hidden")
                     await page.press("Escape")
@@ -401,7 +409,7 @@ def test_it_fits_a_narrow_screen_and_a_dark_room_and_tells_screen_readers_what_i
                 assert await page.value(BROKEN_WORDS) == []
                 await page.click(".detail .close")
                 await page.holds("document.querySelector('.list').checkVisibility()")
-                for view in ("backends", "plots"):
+                for view in ("backends", "plots", "try"):
                     await page.value(f"location.hash = '#/{view}'")
                     await page.holds(f"{count(f'#{view} .card')} > 0")
                     assert await page.value(fits), view
@@ -443,6 +451,57 @@ def test_axe_finds_nothing_in_any_view_light_or_dark(profile: Path, width: int) 
                     found += [f"{name}: {one}" for one in await page.value(VIOLATIONS)]
                     await page.value(f"document.querySelector('#{name}-dialog').close()")
                 assert found == []
+
+    run(test())
+
+
+def test_a_visitor_tries_a_request_and_takes_it_elsewhere(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(ui="open") as served, browser(profile) as page:
+            await page.open(served.url)
+            await page.holds("location.pathname === '/ui/'", "a browser is led to the window")
+            await page.press("4")
+            await page.holds("document.querySelector('#try-model').value === 'simulator'")
+            await page.value("document.querySelector('#try-text').value = ''")
+            await page.value("document.querySelector('#try-text').focus()")
+            await page.type("It's sunny in \\ \"Paris\"\nisn't it? scenario: demo")
+            await page.click("#try-send")
+            await page.holds("document.querySelector('#try-status').textContent.startsWith('completed, ')")
+            kinds = await page.value("[...document.querySelectorAll('#try-answer .kind')].map(kind => kind.textContent)")
+            assert kinds == ["reasoning", "message", "function call", "function call output", "reasoning", "message"]
+            assert "made up by this page" in await page.text("#try-answer")
+            assert page.problems == []
+            sent = await record_of_the_last(served, 2)
+            for command in (await page.text("#try-curl"), f"-c {shlex.quote(await page.text('#try-python'))}"):
+                process = await asyncio.create_subprocess_exec(
+                    "bash", "-c", command if command.startswith("curl") else f"{sys.executable} {command}",
+                    stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+                )  # fmt: skip
+                output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+                assert b"response.completed" in output
+                assert b"response.function_call_arguments.done" in output
+            curl, python = [await record_of_the_last(served, number) for number in (3, 4)]
+            assert curl["input"] == python["input"] == sent["input"][0]["content"]
+            assert "--write\ncodex 'It'\\''s sunny in" in await page.text("#try-codex")
+
+    run(test())
+
+
+def test_a_visitor_who_tries_a_request_needs_the_key_of_a_client_and_sees_refusals(profile: Path) -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": [hash_of("sk-alice-has-a-long-key")]}}
+        async with simulated(api_keys=keys, admin_key=KEY) as served, visiting(served, profile) as page:
+            await give_key(page)
+            await page.value("location.hash = '#/try'")
+            await page.holds("document.querySelector('#try-key').checkVisibility()")
+            await page.value("document.querySelector('#try-model').value = 'simulator'")
+            await page.click("#try-send")
+            await page.holds("document.querySelector('#try-status').textContent.startsWith(\"401 You didn't provide\")")
+            await page.click("#try-key")
+            await page.type("sk-alice-has-a-long-key")
+            await page.click("#try-send")
+            await page.holds("document.querySelector('#try-status').textContent.startsWith('completed, ')")
+            assert KEY not in await page.text("#try")
 
     run(test())
 

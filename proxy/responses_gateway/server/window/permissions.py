@@ -8,6 +8,7 @@ rebinding)."""
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 from aiohttp import web
 
@@ -37,6 +38,19 @@ class WindowAccess:
         self._settings = settings
         self._on_operations_port = on_operations_port
         self._own_names = OwnNames(settings.allowed_hosts)
+
+    @property
+    def on_client_port(self) -> bool:
+        """Whether the window is on the port for clients."""
+        return not self._on_operations_port
+
+    def for_clients(self) -> dict[str, Any]:
+        """Return what the page has to know to send a request as a client does: whether it needs a key, and the port, if that is
+        another one."""
+        return {
+            "needs_key": bool(self._settings.api_keys),
+            "client_port": self._settings.port if self._on_operations_port else None,
+        }
 
     def require(self, request: web.Request, wanted: Permission) -> None:
         """Raise `ApiError` 401 or 403 unless the visitor has the permission."""

@@ -14,7 +14,7 @@ from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.http.bodies import read_body
 from responses_gateway.server.window.backends import merged_backends
 from responses_gateway.server.window.live_requests import POLL_INTERVAL, LiveRequests
-from responses_gateway.server.window.pages import SECURITY_HEADERS, page, redirect
+from responses_gateway.server.window.pages import SECURITY_HEADERS, FrontDoor, page, redirect
 from responses_gateway.server.window.permissions import Permission, WindowAccess
 from responses_gateway.server.window.workers import SharedAnswers, Workers
 from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
@@ -42,6 +42,8 @@ class Window:
     def add_to(self, app: web.Application) -> None:
         """Add the paths, and answer the other workers while the application runs."""
         router = app.router
+        if self._access.on_client_port:
+            router.register_resource(FrontDoor())
         router.add_get("/ui", redirect)
         router.add_get("/ui/", page)
         router.add_get("/ui/{name}", page)
@@ -70,10 +72,11 @@ class Window:
 
     @needs(Needs.NOTHING)
     async def state(self, request: web.Request) -> web.Response:
-        """Answer with the visitor's permission, and whether requests are recorded."""
+        """Answer with the visitor's permission, whether requests are recorded, and what a client needs."""
         permission = self._access.permission_of(request)
         recording = await self._workers.ask_here("recording")
-        return _json({"version": __version__, "contents": permission is Permission.CONTENT, "recording": recording})
+        contents = permission is Permission.CONTENT
+        return _json({"version": __version__, "contents": contents, "recording": recording, **self._access.for_clients()})
 
     @needs(Needs.NOTHING)
     async def live(self, request: web.Request) -> web.StreamResponse:

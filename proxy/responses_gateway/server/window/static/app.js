@@ -6,14 +6,15 @@ import { Detail } from "./detail.js";
 import { byId, clock, setText } from "./dom.js";
 import { Plots } from "./plots.js";
 import { Requests } from "./requests.js";
+import { Try } from "./try.js";
 
-const VIEWS = ["requests", "backends", "plots"];
+const VIEWS = ["requests", "backends", "plots", "try"];
 const RETRY = 1500;
 
-const state = { contents: false, recording: null };
+const state = { contents: false, recording: null, needsKey: false, clientPort: null };
 const detail = new Detail(state, () => (location.hash = "#/requests"));
 const requests = new Requests((id) => (location.hash = `#/requests/${id}`));
-const views = { backends: new Backends(state), plots: new Plots() };
+const views = { backends: new Backends(state), plots: new Plots(), try: new Try(state) };
 
 function route() {
   const [, view = "requests", id] = location.hash.split("/");
@@ -51,6 +52,9 @@ async function connect() {
       const found = await ask("api/state");
       setText(byId("version"), found.version);
       state.contents = found.contents;
+      state.needsKey = found.needs_key;
+      state.clientPort = found.client_port;
+      if (!byId("try").hidden) views.try.show();
       showRecording(found.recording);
       await watch((update) => {
         requests.take(update.views);
@@ -122,6 +126,7 @@ const KEYS = {
   1: () => (location.hash = "#/requests"),
   2: () => (location.hash = "#/backends"),
   3: () => (location.hash = "#/plots"),
+  4: () => (location.hash = "#/try"),
   Escape: () => detail.id !== null && detail.close(),
 };
 

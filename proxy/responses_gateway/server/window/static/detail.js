@@ -1,7 +1,7 @@
 // One request: facts, items, the timeline of chunks and events, the request as received and as sent.
 
 import { ask, download } from "./api.js";
-import { curl } from "./curl.js";
+import { curl } from "./commands.js";
 import { byId, clock, h, number, seconds, setText, svg } from "./dom.js";
 import { itemBlocks } from "./items.js";
 import { paceOf } from "./requests.js";
@@ -40,9 +40,11 @@ export class Detail {
 
   async load() {
     const id = this.id;
+    let running = false;
     try {
       const summary = await ask(`api/requests/${encodeURIComponent(id)}`);
       if (id !== this.id) return;
+      running = summary.outcome === "running";
       this.parts ??= this.build(summary);
       this.update({ ...summary, pace: this.live?.pace });
       const recorded = summary.record !== null && this.state.contents;
@@ -54,10 +56,11 @@ export class Detail {
         this.contentsShown = true;
         await this.addContents(id);
       }
-      if (id === this.id && summary.outcome === "running") this.timer = setTimeout(() => this.load(), REFRESH);
+      setText(this.parts.problem, "");
     } catch (error) {
       if (id === this.id) this.fail(error);
     }
+    if (id === this.id && running) this.timer = setTimeout(() => this.load(), REFRESH);
   }
 
   fail(error) {

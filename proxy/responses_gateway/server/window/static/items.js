@@ -14,6 +14,35 @@ export function itemBlocks(items) {
   return items.map(block);
 }
 
+// The items of a stream while they come, each shown in an element of its own. `items` are those of the response at its end.
+export class LiveItems {
+  constructor(element) {
+    this.element = element;
+    this.items = [];
+    this.blocks = [];
+    this.changed = new Set();
+  }
+
+  take(event) {
+    const place = event.output_index;
+    if (event.type === "response.output_item.added" || event.type === "response.output_item.done") this.items[place] = event.item;
+    else if (event.type.endsWith(".delta") && !event.type.includes("summary") && this.items[place]) this.items[place].so_far = (this.items[place].so_far ?? "") + event.delta;
+    else return;
+    if (this.changed.size === 0) requestAnimationFrame(() => this.draw());
+    this.changed.add(place);
+  }
+
+  draw() {
+    for (const place of this.changed) {
+      const made = block(this.items[place]);
+      if (this.blocks[place]) this.blocks[place].replaceWith(made);
+      else this.element.append(made);
+      this.blocks[place] = made;
+    }
+    this.changed.clear();
+  }
+}
+
 // What is there of an item; while it is open, that is what has come so far.
 function block(item) {
   const name = [item.server_label ?? item.namespace, item.name].filter(Boolean).join(" · ");
