@@ -100,10 +100,9 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
     metrics = parts.metrics
     access = access_middlewares(settings, metrics, table, fleet)
     observed = access_log(metrics, logs_lines=settings.access_log)
-    app = web.Application(middlewares=[observed, errors_as_json(_host_check(parts), metrics.defects.inc), *access])
+    answered = errors_as_json(_host_check(parts), metrics.defects.inc, note_refusals(parts.responses.history))
+    app = web.Application(middlewares=[observed, answered, *access])
     app[BODIES] = bodies
-    if parts.responses.history is not None:
-        app.on_response_prepare.append(note_refusals(parts.responses.history))
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app
@@ -189,6 +188,6 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> None
     recent = parts.responses.history
     if recent is None:
         return
-    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration)
+    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.usage)
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
     Window(Workers(view, folder), access, parts.in_flight).add_to(app)

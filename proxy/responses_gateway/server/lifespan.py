@@ -31,6 +31,7 @@ from responses_gateway.server.generation.preparation.encrypted_content import En
 from responses_gateway.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
 from responses_gateway.server.generation.preparation.prepare import Preparation
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
+from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.recording.recorder import FileRecorder
 from responses_gateway.server.recording.recording import Recorder
@@ -71,6 +72,7 @@ class Parts:
     responses: Responses
     web: Web | None
     toolbox: Toolbox
+    usage: TokenUsage
 
 
 @asynccontextmanager
@@ -98,9 +100,9 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers, known=known)
         recorder = _recorder(settings)
         stack.push_async_callback(asyncio.to_thread, recorder.close)
-        store = await open_store(settings)
-        if store is not None:
-            stack.push_async_callback(store.close)
+        store = await _open_store(settings, stack)
+        usage = TokenUsage(metrics, store)
+        stack.push_async_callback(usage.close)
         counters = fleet_counters(settings)
         if counters is not None:
             stack.push_async_callback(counters.close)
@@ -151,7 +153,15 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             responses=responses,
             web=toolbox.web,
             toolbox=toolbox,
+            usage=usage,
         )
+
+
+async def _open_store(settings: Settings, stack: AsyncExitStack) -> Store | None:
+    store = await open_store(settings)
+    if store is not None:
+        stack.push_async_callback(store.close)
+    return store
 
 
 def _recorder(settings: Settings) -> Recorder:

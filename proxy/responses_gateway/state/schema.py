@@ -69,6 +69,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE journals (response TEXT NOT NULL, first {integer} NOT NULL, data {blob} NOT NULL, "
         "PRIMARY KEY (response, first))",
     ),
+    (
+        # What was used (see `usage.py`).
+        "CREATE TABLE token_usage (day {integer} NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, "
+        "requests {integer} NOT NULL, input_tokens {integer} NOT NULL, cached_tokens {integer} NOT NULL, "
+        "output_tokens {integer} NOT NULL, reasoning_tokens {integer} NOT NULL, PRIMARY KEY (day, key, model))",
+    ),
 )
 
 

@@ -20,7 +20,7 @@ from tests.server.window.looking import KEY, bearer, last_ended, look
 NOWHERE = "http://127.0.0.1:9/v1"
 STATIC = Path(pages.__file__).parent / "static"
 API = [
-    ("GET", "state"), ("GET", "live"), ("GET", "backends"), ("GET", "plots"), ("GET", "requests/x-1"),
+    ("GET", "state"), ("GET", "live"), ("GET", "backends"), ("GET", "plots"), ("GET", "usage?days=7"), ("GET", "requests/x-1"),
     ("GET", "requests/x-1/live-steps"), ("GET", "requests/x-1/contents"), ("GET", "requests/x-1/steps"),
     ("GET", "requests/x-1/answer"),
     ("GET", "requests/x-1/record"), ("POST", "requests/x-1/replay"), ("POST", "backends/127.0.0.1:9/examine"),

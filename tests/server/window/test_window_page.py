@@ -39,7 +39,13 @@ IMAGES = Path(__file__).parents[3] / "docs" / "images"
 AXE = Path(__file__).parents[3] / ".cache" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 STREAMS = 200
 # The views, and what is there once each is complete.
-VIEWS = {"requests": "#rows tr", "backends": "#cards .card", "plots": "#charts .card", "try": "#try-models option"}
+VIEWS = {
+    "requests": "#rows tr",
+    "backends": "#cards .card",
+    "plots": "#charts .card",
+    "usage": "#usage-report tbody tr",
+    "try": "#try-models option",
+}
 # What axe-core finds wrong, the rules that are only advice included.
 VIOLATIONS = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.flatMap(
     rule => rule.nodes.map(node => `${rule.id}: ${node.html.slice(0, 120)} ${node.failureSummary}`)))"""
@@ -232,7 +238,7 @@ def test_it_can_be_used_with_the_keyboard_alone(profile: Path) -> None:
                 await page.holds(f"{count('#rows tr')} === 0")
                 await page.press("Escape")
                 await page.holds("document.activeElement.matches('.list, .list *')", "the list has the focus")
-                for key, view in (("2", "backends"), ("3", "plots"), ("4", "try"), ("1", "requests")):
+                for key, view in (("2", "backends"), ("3", "plots"), ("4", "usage"), ("5", "try"), ("1", "requests")):
                     await page.press(key)
                     await page.holds(f"!document.querySelector('#{view}').hidden")
                     await page.press("Escape")
@@ -266,6 +272,25 @@ def test_plots_show_the_minutes_that_there_are_and_their_values_to_the_keyboard(
                 await page.value("document.querySelector('#range').dispatchEvent(new Event('change'))")
                 await page.holds("document.querySelector('#charts svg').textContent.includes('−60 min')", "an hour")
                 assert (await page.value(said)).endswith(": maximum 3"), "it still has the focus"
+
+    run(test())
+
+
+def test_usage_is_a_chart_and_a_table(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            for number in (10, 20):
+                await post(served, input=f"tokens: {number} tps: 2000")
+            async with visiting(served, profile) as page:
+                await page.press("4")
+                await page.holds(f"{count('#usage-report .card')} === 2")
+                row = "[...document.querySelectorAll('#usage-report .card:last-child tbody tr')].map(row => row.innerText)"
+                (shown,) = await page.value(row)
+                assert shown.replace("\n", "").split("\t")[:3] == ["no key", "simulator", "2"]
+                assert await page.value(count("#usage-report .chart rect")) == 60
+                await page.value("document.querySelector('#usage-days').value = '7'")
+                await page.value("document.querySelector('#usage-days').dispatchEvent(new Event('change'))")
+                await page.holds(f"{count('#usage-report .chart rect')} === 14")
 
     run(test())
 
@@ -409,7 +434,7 @@ def test_it_fits_a_narrow_screen_and_a_dark_room_and_tells_screen_readers_what_i
                 assert await page.value(BROKEN_WORDS) == []
                 await page.click(".detail .close")
                 await page.holds("document.querySelector('.list').checkVisibility()")
-                for view in ("backends", "plots", "try"):
+                for view in ("backends", "plots", "usage", "try"):
                     await page.value(f"location.hash = '#/{view}'")
                     await page.holds(f"{count(f'#{view} .card')} > 0")
                     assert await page.value(fits), view
@@ -429,22 +454,22 @@ def test_it_fits_a_narrow_screen_and_a_dark_room_and_tells_screen_readers_what_i
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: run scripts/install-browser")
-@pytest.mark.parametrize("width", [380, 1280])
-def test_axe_finds_nothing_in_any_view_light_or_dark(profile: Path, width: int) -> None:
+def test_axe_finds_nothing_in_any_view_wide_or_narrow_light_or_dark(profile: Path) -> None:
     async def test() -> None:
         async with simulated(ui="open") as served:
             await post(served, input="scenario: demo hi", tools=[WEATHER], truncation="auto")
             await ask(served, "GET", "/v1/responses/none")
-            async with visiting(served, profile, width=width) as page:
+            async with visiting(served, profile) as page:
                 await page.value(AXE.read_text(encoding="utf-8") + "; undefined")
                 await page.holds(f"{count('#rows tr')} === 2")
                 opened = await page.value("document.querySelector('#rows tr:last-child').dataset.id")
                 found = []
-                for view, ready in {**VIEWS, f"requests/{opened}": ".steps tbody tr"}.items():
-                    await page.value(f"location.hash = '#/{view}'")
-                    await page.holds(f"{count(ready)} > 0", view)
-                    for scheme in ("light", "dark"):
-                        await page.prefer(scheme)
+                for width, scheme in ((1280, "light"), (380, "dark")):
+                    await page.resize(width, 800)
+                    await page.prefer(scheme)
+                    for view, ready in {**VIEWS, f"requests/{opened}": ".steps tbody tr"}.items():
+                        await page.value(f"location.hash = '#/{view}'")
+                        await page.holds(f"{count(ready)} > 0", view)
                         found += [f"{view}, {scheme}: {one}" for one in await page.value(VIOLATIONS)]
                 for name in ("help", "record"):
                     await page.value(f"document.querySelector('#{name}-dialog').showModal()")
@@ -460,7 +485,7 @@ def test_a_visitor_tries_a_request_and_takes_it_elsewhere(profile: Path) -> None
         async with simulated(ui="open") as served, browser(profile) as page:
             await page.open(served.url)
             await page.holds("location.pathname === '/ui/'", "a browser is led to the window")
-            await page.press("4")
+            await page.press("5")
             await page.holds("document.querySelector('#try-model').value === 'simulator'")
             await page.value("document.querySelector('#try-text').value = ''")
             await page.value("document.querySelector('#try-text').focus()")

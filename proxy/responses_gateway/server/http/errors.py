@@ -33,8 +33,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
 
 
-def errors_as_json(host_check: HostCheck, count_defect: Callable[[], None]) -> Middleware:
-    """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer."""
+def errors_as_json(
+    host_check: HostCheck, count_defect: Callable[[], None], note_refusal: Callable[[web.Request, web.StreamResponse], None]
+) -> Middleware:
+    """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer. `note_refusal`
+    gets each answer that is an error."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -43,13 +46,16 @@ def errors_as_json(host_check: HostCheck, count_defect: Callable[[], None]) -> M
         try:
             if request.headers.get("Host") not in host_check.known:
                 host_check.check(request)
-            return await handler(request)
+            response = await handler(request)
         except Exception as error:
-            return _answer(request, error, count_defect)
+            response = _answer(request, error, count_defect)
         finally:
             body = request.get(BODY)
             if body is not None:
                 body.close()
+        if response.status >= 400:
+            note_refusal(request, response)
+        return response
 
     return middleware
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import msgspec
 from aiohttp import web
@@ -20,7 +20,6 @@ _NO_REFUSALS = frozenset({426, 499})
 _BAD_REQUEST = 400
 # Characters of a path, which clients may invent.
 _LONGEST_PATH = 80
-OnPrepare = Callable[[web.Request, web.StreamResponse], Awaitable[None]]
 
 
 class _Error(msgspec.Struct):
@@ -32,12 +31,13 @@ class _Body(msgspec.Struct):
     error: _Error
 
 
-def note_refusals(recent: RecentRequests) -> OnPrepare:
-    """Return the signal handler that adds a summary for each refused request that has no log of its own."""
+def note_refusals(recent: RecentRequests | None) -> Callable[[web.Request, web.StreamResponse], None]:
+    """Return what adds a summary for each answer that is an error, unless its request has a log of its own. None: there is no
+    window."""
 
-    async def note(request: web.Request, response: web.StreamResponse) -> None:
-        refused = response.status >= 400 and response.status not in _NO_REFUSALS
-        if refused and not request.get(HAS_LOG) and _is_for_the_api(request.path):
+    def note(request: web.Request, response: web.StreamResponse) -> None:
+        is_refusal = response.status not in _NO_REFUSALS and not request.get(HAS_LOG)
+        if recent is not None and is_refusal and _is_for_the_api(request.path):
             recent.add(_summary(recent.new_id(), request, response))
 
     return note

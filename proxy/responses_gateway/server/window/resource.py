@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,7 +17,8 @@ from responses_gateway.server.window.backends import merged_backends
 from responses_gateway.server.window.live_requests import POLL_INTERVAL, LiveRequests
 from responses_gateway.server.window.pages import SECURITY_HEADERS, FrontDoor, page, redirect
 from responses_gateway.server.window.permissions import Permission, WindowAccess
-from responses_gateway.server.window.workers import SharedAnswers, Workers
+from responses_gateway.server.window.usage_report import PERIODS, usage_report
+from responses_gateway.server.window.workers import SharedAnswer, Workers
 from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 from responses_gateway.version import __version__
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -24,6 +26,8 @@ from responses_gateway.wire.requests import read_object
 
 # Visitors with a live connection at the same time.
 MOST_VISITORS = 20
+# Seconds for which a report of usage is kept.
+_USAGE_AGE = 2.0
 # Longest time for which requests are recorded, in minutes.
 _LONGEST_RECORDING = 24 * 60
 
@@ -36,8 +40,9 @@ class Window:
         self._access = access
         self._in_flight = in_flight
         self._live = LiveRequests(workers)
-        self._intervals = SharedAnswers(workers, "intervals", POLL_INTERVAL)
-        self._backends = SharedAnswers(workers, "backends", POLL_INTERVAL)
+        self._intervals = SharedAnswer(partial(workers.ask_all, "intervals"), POLL_INTERVAL)
+        self._backends = SharedAnswer(partial(workers.ask_all, "backends"), POLL_INTERVAL)
+        self._usage = {days: SharedAnswer(partial(usage_report, workers, days), _USAGE_AGE) for days in PERIODS}
 
     def add_to(self, app: web.Application) -> None:
         """Add the paths, and answer the other workers while the application runs."""
@@ -52,6 +57,7 @@ class Window:
         router.add_get("/ui/api/backends", self.backends)
         router.add_post("/ui/api/backends/{name}/examine", self.examine)
         router.add_get("/ui/api/plots", self.plots)
+        router.add_get("/ui/api/usage", self.usage)
         router.add_post("/ui/api/recording", self.record)
         router.add_get("/ui/api/requests/{id}", self.request)
         router.add_get("/ui/api/requests/{id}/live-steps", self.live_steps)
@@ -65,8 +71,9 @@ class Window:
     async def _answer_other_workers(self, _app: web.Application) -> AsyncIterator[None]:
         async with self._workers.answering():
             yield
-            await self._intervals.close()
-            await self._backends.close()
+            shared: list[SharedAnswer[Any]] = [self._intervals, self._backends, *self._usage.values()]
+            for answer in shared:
+                await answer.close()
 
     # ---- all requests ------------------------------------------------------------------------------------------------
 
@@ -103,6 +110,15 @@ class Window:
             _add(intervals.setdefault(interval["began"], {"began": interval["began"]}), interval)
         found = [intervals[began] for began in sorted(intervals)]
         return _json({"intervals": found, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": INTER_TOKEN_BUCKETS})
+
+    @needs(Needs.NOTHING)
+    async def usage(self, request: web.Request) -> web.Response:
+        """Answer with the usage of the last `days` days, of all workers together."""
+        self._access.require(request, Permission.METADATA)
+        found = next((shared for days, shared in self._usage.items() if str(days) == request.query.get("days")), None)
+        if found is None:
+            raise invalid_request(f"'days' must be one of {', '.join(map(str, PERIODS))}.", "days", "invalid_value")
+        return _json(await found.get())
 
     # ---- one request -------------------------------------------------------------------------------------------------
 

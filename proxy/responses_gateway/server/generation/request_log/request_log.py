@@ -19,6 +19,7 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts, 
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.sampling import StreamSample
 from responses_gateway.settings import Settings
+from responses_gateway.state.usage import AMOUNTS, DAY
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
@@ -28,6 +29,7 @@ from responses_gateway.wire.errors import ApiError
 
 # Characters of what a client calls itself.
 _LONGEST_NAME = 80
+_NOTHING_USED = [0] * len(AMOUNTS)
 # Logged in place of a backend's own words.
 _UNQUOTED = "The backend reported an error; log_backend_errors shows its message here."
 
@@ -328,6 +330,8 @@ def _count_request(
             metrics.observe(metrics.key_first_token, facts.times.first - facts.began, facts.key)
     if translator is not None:
         _count_stream(metrics, facts, translator, model)
+        if answered:
+            _count_usage(metrics, facts, translator, model)
 
 
 def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
@@ -358,6 +362,17 @@ def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator,
         metrics.count(metrics.continuations, "failed", translator.answer.diverged)
     if translator.malformed:
         metrics.count(metrics.malformed, amount=translator.malformed)
+
+
+def _count_usage(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
+    """Count the `AMOUNTS` of one request; an estimate of the output if it was cut off before the backend reported usage."""
+    usage = translator.usage or Usage(None, None)
+    output = _seen_tokens(translator) if usage.output is None else usage.output
+    reasoning = usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
+    row = (int(time.time() // DAY), facts.key or "", model)
+    known = metrics.usage.get(row, _NOTHING_USED)
+    amounts = (1, usage.input or 0, usage.cached or 0, output, reasoning)
+    metrics.usage[row] = [one + more for one, more in zip(known, amounts, strict=True)]
 
 
 def _warn_of_unseen_tokens(metrics: Metrics, facts: RequestFacts, model: str) -> None:

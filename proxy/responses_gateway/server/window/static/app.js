@@ -7,14 +7,15 @@ import { byId, clock, setText } from "./dom.js";
 import { Plots } from "./plots.js";
 import { Requests } from "./requests.js";
 import { Try } from "./try.js";
+import { Usage } from "./usage.js";
 
-const VIEWS = ["requests", "backends", "plots", "try"];
+const VIEWS = ["requests", "backends", "plots", "usage", "try"];
 const RETRY = 1500;
 
 const state = { contents: false, recording: null, needsKey: false, clientPort: null };
 const detail = new Detail(state, () => (location.hash = "#/requests"));
 const requests = new Requests((id) => (location.hash = `#/requests/${id}`));
-const views = { backends: new Backends(state), plots: new Plots(), try: new Try(state) };
+const views = { backends: new Backends(state), plots: new Plots(), usage: new Usage(), try: new Try(state) };
 
 function route() {
   const [, view = "requests", id] = location.hash.split("/");
@@ -126,7 +127,8 @@ const KEYS = {
   1: () => (location.hash = "#/requests"),
   2: () => (location.hash = "#/backends"),
   3: () => (location.hash = "#/plots"),
-  4: () => (location.hash = "#/try"),
+  4: () => (location.hash = "#/usage"),
+  5: () => (location.hash = "#/try"),
   Escape: () => detail.id !== null && detail.close(),
 };
 

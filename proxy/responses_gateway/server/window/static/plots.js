@@ -9,10 +9,10 @@ const INTERVAL = 10;
 const RANGES = [[5, 1], [15, 5], [30, 10], [60, 15]];
 const WIDTH = 640;
 const HEIGHT = 170;
-const LEFT = 46;
+const LEFT = 64;
 const RIGHT = 6;
-const BOTTOM = 20;
-const TOP = 8;
+const BOTTOM = 32;
+const TOP = 14;
 
 const per = (count) => count / INTERVAL;
 const bad = (name) => name === "failed" || name === "rejected";
@@ -120,7 +120,7 @@ class Chart {
     const grid = [0, top / 2, top].flatMap((value) => [svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }), svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, format(value))]);
     const [, step] = RANGES.find(([known]) => known === minutes);
     const marks = Array.from({ length: minutes / step + 1 }, (_, at) => at * step);
-    const times = marks.map((ago) => svg("text", { x: x(until - ago * 60), y: HEIGHT - 5, "text-anchor": ago === minutes ? "start" : ago ? "middle" : "end" }, ago ? `−${ago} min` : "now"));
+    const times = marks.map((ago) => svg("text", { x: x(until - ago * 60), y: HEIGHT - 5, "text-anchor": ago ? "middle" : "end" }, ago ? `−${ago} min` : "now"));
     const lines = series.map(({ points }, at) => svg("path", { class: `series c${at}`, d: path(points, x, y) }));
     const cursor = moment === null ? [] : [svg("line", { class: "cursor", x1: x(moment), x2: x(moment), y1: TOP, y2: HEIGHT - BOTTOM })];
     this.picture.replaceChildren(...grid, ...times, ...lines, ...cursor);
