@@ -16,11 +16,11 @@ from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, Token
 from responses_gateway.parsers import reasoning_markers
 from responses_gateway.stream.tokens.meter import TokenMeter
 from responses_gateway.wire.errors import ApiError
+from tests.data_folder import DATA
 from tests.stream.vocabularies import PREFIXED, vocabulary
 
-SHARED = Path(__file__).parents[2] / ".." / "shared"
-MODEL = SHARED / "tinymodel" / "model"
-STREAMS = SHARED / "streams"
+MODEL = DATA / "tinymodel" / "model"
+STREAMS = DATA / "streams"
 
 with_tiny_model = pytest.mark.skipif(not MODEL.exists(), reason="the tiny model is not beside the checkout")
 
@@ -119,10 +119,10 @@ def test_a_template_that_is_not_valid(tmp_path: Path) -> None:
 def test_without_the_packages_the_operator_learns_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = model(tmp_path)
     monkeypatch.setitem(sys.modules, "responses_gateway.backend.tokenizer.jinja_environment", None)
-    with pytest.raises(TokenizerError, match=r"pip install 'responses-gateway\[tokenizer\]'"):
+    with pytest.raises(TokenizerError, match=r"pip install '\.\[tokenizer\]'"):
         loaded(folder)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(TokenizerError, match=r"pip install 'responses-gateway\[tokenizer\]'"):
+    with pytest.raises(TokenizerError, match=r"pip install '\.\[tokenizer\]'"):
         loaded(folder)
 
 

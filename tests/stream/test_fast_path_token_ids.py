@@ -21,10 +21,11 @@ from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import server_error
+from tests.data_folder import DATA
 from tests.stream.stream_player import DONE, event, events_of, new_translator
 
 LOST = server_error("The connection to the backend broke in the middle of the answer.")
-STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
+STREAMS = DATA / "streams"
 PROMPT = [5, 6, 7]
 FIRST = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": PROMPT})
 LAST = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "token_ids": [9]}]})
@@ -105,6 +106,18 @@ class Standing(NamedTuple):
     counts: Any
 
 
+def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return events without their numbers, the deltas of one text as one: how many there are depends on what was looked at."""
+    kept: list[dict[str, Any]] = []
+    for one in found:
+        del one["sequence_number"]
+        if kept and "delta" in one and {**kept[-1], "delta": ""} == {**one, "delta": ""}:
+            kept[-1]["delta"] += one["delta"]
+        else:
+            kept.append(one)
+    return kept
+
+
 def standing(translator: Translator, data: bytes) -> Standing:
     answer = translator.answer
     ledger = answer.ledger
@@ -116,7 +129,9 @@ def standing(translator: Translator, data: bytes) -> Standing:
             beginning = beginning._replace(ids=list(beginning.ids))
         known = (ledger.complete, list(ledger.ids), ledger.whole, "".join(ledger.tail), ledger.parsed, ledger.aborted)
     counts = (translator.tokens.by_kind(), translator.chunks, translator.malformed, translator.repairs, translator.held)
-    return Standing(events_of(data), beginning, (known, translator.lifecycle.turn.first_item, answer.broken_off), counts)
+    return Standing(
+        merged(events_of(data)), beginning, (known, translator.lifecycle.turn.first_item, answer.broken_off), counts
+    )
 
 
 def played(reads: Sequence[bytes], *, raw: bool, goes_on: bool, **fields: Any) -> list[Standing]:

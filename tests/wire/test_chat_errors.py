@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from responses_gateway.wire.errors import ApiError, in_client_terms, invalid_request, read_error, read_error_chunk, server_error
+from tests.data_folder import DATA
 
-RECORDED = Path(__file__).parents[2] / ".." / "shared" / "streams" / "errors.txt"
+RECORDED = DATA / "streams" / "errors.txt"
 
 NO_MODEL = (404, "model_not_found", "model")
 OVERFLOW = (400, "context_length_exceeded", "input")
