@@ -65,6 +65,8 @@ class Metrics(Registry):
 
     def __init__(self) -> None:
         super().__init__()
+        # Amounts by day, key and model, until they are stored; see `server/generation/request_log/usage.py`.
+        self.usage: dict[tuple[int, str, str], list[int]] = {}
         counter = self.counter
         gauge = self.gauge
         histogram = self.histogram

@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any, Literal, Protocol
 
 from yarl import URL
@@ -21,6 +20,7 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts, 
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.sampling import StreamSample
 from responses_gateway.settings import Settings
+from responses_gateway.state.usage import AMOUNTS, DAY
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
@@ -30,6 +30,7 @@ from responses_gateway.wire.errors import ApiError
 
 # Characters of what a client calls itself.
 _LONGEST_NAME = 80
+_NOTHING_USED = [0] * len(AMOUNTS)
 # Logged in place of a backend's own words.
 _UNQUOTED = "The backend reported an error; log_backend_errors shows its message here."
 # Warnings about a backend, with advice.
@@ -41,8 +42,6 @@ _CUT = (
     "an answer ended at a limit that the client did not ask for",
     "it is default_max_output_tokens, a full context, or a limit of the server's own: `responses-gateway doctor URL` says more",
 )
-# Of the requests of this process.
-_NUMBERS = count(1)
 
 
 class LimitReservation(Protocol):
@@ -263,15 +262,19 @@ def new_facts(
     """Return what is known of a request with these headers that came `now`."""
     return RequestFacts(
         request_id=request_id,
-        id="" if history is None else f"{history.process}-{next(_NUMBERS)}",
-        # Codex names itself in `originator`, others in `User-Agent`.
-        client=(headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME],
+        id="" if history is None else history.new_id(),
+        client=client_name(headers),
         key=key,
         quotes_backends=settings.log_backend_errors,
         began=now,
         started=time.time(),
         times=StreamTimes(now, gaps=[0] * (len(INTER_TOKEN_BUCKETS) + 1)),
     )
+
+
+def client_name(headers: Mapping[str, str]) -> str:
+    """Return what a client calls itself: Codex in `originator`, others in `User-Agent`."""
+    return (headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME]
 
 
 # ---- the outcome ------------------------------------------------------------------------------------------------------
@@ -342,6 +345,8 @@ def _count_request(
             metrics.observe(metrics.key_first_token, facts.times.first - facts.began, facts.key)
     if translator is not None:
         _count_stream(metrics, facts, translator, model)
+        if answered:
+            _count_usage(metrics, facts, translator, model)
 
 
 def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
@@ -379,6 +384,17 @@ def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator,
 def _cut_unasked(translator: Translator) -> bool:
     """Tell whether the answer ended at a limit though the client asked for none."""
     return translator.lifecycle.turn.finish_reason == "length" and translator.options.echo.get("max_output_tokens") is None
+
+
+def _count_usage(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
+    """Count the `AMOUNTS` of one request; an estimate of the output if it was cut off before the backend reported usage."""
+    usage = translator.usage or Usage(None, None)
+    output = _seen_tokens(translator) if usage.output is None else usage.output
+    reasoning = usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
+    row = (int(time.time() // DAY), facts.key or "", model)
+    known = metrics.usage.get(row, _NOTHING_USED)
+    amounts = (1, usage.input or 0, usage.cached or 0, output, reasoning)
+    metrics.usage[row] = [one + more for one, more in zip(known, amounts, strict=True)]
 
 
 def _warn_once(metrics: Metrics, facts: RequestFacts, model: str, message: str, advice: str, **seen: int | None) -> None:
