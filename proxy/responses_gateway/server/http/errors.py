@@ -14,6 +14,7 @@ from aiohttp.typedefs import Middleware
 
 from responses_gateway.server.http.bodies import BODY, unreadable
 from responses_gateway.server.http.host_check import HostCheck
+from responses_gateway.server.http.origin_check import OriginCheck, is_of_browser
 from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
@@ -31,7 +32,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
 
 
-def errors_as_json(host_check: HostCheck, count_defect: Callable[[], None]) -> Middleware:
+def errors_as_json(host_check: HostCheck, origin_check: OriginCheck | None, count_defect: Callable[[], None]) -> Middleware:
     """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer."""
 
     @web.middleware
@@ -41,6 +42,8 @@ def errors_as_json(host_check: HostCheck, count_defect: Callable[[], None]) -> M
         try:
             if request.headers.get("Host") not in host_check.known:
                 host_check.check(request)
+            if origin_check is not None and is_of_browser(request):
+                origin_check.check(request)
             return await handler(request)
         except Exception as error:
             return _answer(request, error, count_defect)
