@@ -175,9 +175,9 @@ def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str,
     # Without a store there is no place where all could find a generated key.
     generated = {"seal_key": secrets.token_hex(32)} if settings.store == "none" and settings.seal_key is None else {}
 
-    def prepare() -> dict[str, Any]:
-        _settings(args, overrides, simulator=False)  # settings that are wrong by now stop a rolling restart
-        return {**generated, **overrides}
+    def prepare() -> tuple[dict[str, Any], Settings]:
+        today = _settings(args, overrides, simulator=False)  # settings that are wrong by now stop a rolling restart
+        return {**generated, **overrides}, today
 
     return supervise(settings, prepare, reload)
 
@@ -188,7 +188,7 @@ def _work(args: argparse.Namespace) -> int:
     from responses_gateway.server.process.worker_link import WorkerLink
 
     link = WorkerLink.of_environment(os.environ)
-    return serve(_settings(args, link.settings, simulator=False), link=link)
+    return serve(_settings(args, link.settings, simulator=False), _reload(args, link.settings), link)
 
 
 def _require_backend(settings: Settings, simulator: bool) -> None:

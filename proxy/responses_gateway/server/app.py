@@ -9,11 +9,11 @@ from pathlib import Path
 from aiohttp import web
 
 from responses_gateway.server.access.access_log import access_log
+from responses_gateway.server.access.api_keys import KEYS, Keys
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
-from responses_gateway.server.access.rate_limits import has_limits
 from responses_gateway.server.http.bodies import BODIES, Bodies
 from responses_gateway.server.http.errors import complete_head, errors_as_json
 from responses_gateway.server.http.host_check import HostCheck
@@ -35,6 +35,7 @@ from responses_gateway.server.window.permissions import WindowAccess
 from responses_gateway.server.window.resource import Window
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
+from responses_gateway.settings.access import has_limits
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -99,11 +100,13 @@ def _fleet(parts: Parts, table: Table | None) -> Fleet | None:
 def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fleet | None = None) -> web.Application:
     settings = parts.settings
     metrics = parts.metrics
-    access = access_middlewares(settings, metrics, table, fleet)
+    access = access_middlewares(lambda: parts.live.current.settings, metrics, table, fleet)
     observed = access_log(metrics, logs_lines=settings.access_log)
     errors = errors_as_json(_host_check(parts), _origin_check(parts), metrics.defects.inc)
     app = web.Application(middlewares=[observed, errors, *access])
     app[BODIES] = bodies
+    if settings.api_keys:
+        app[KEYS] = Keys(lambda: parts.live.current.settings)
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app

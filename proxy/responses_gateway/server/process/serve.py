@@ -25,11 +25,13 @@ from responses_gateway.server.http.connections import Runner, body_limit
 from responses_gateway.server.lifespan import Parts, open_parts
 from responses_gateway.server.process.announcement import announce
 from responses_gateway.server.process.backend_sync import WorkerSync
+from responses_gateway.server.process.reloading import Reloading
 from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
 from responses_gateway.server.process.sockets import BACKLOG, Listeners, open_listeners, tls_context
 from responses_gateway.server.process.worker_link import READY, WorkerLink
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import Settings, SettingsError
+from responses_gateway.settings.reloading import Reloaded
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.tracing import TracingMissing
@@ -52,7 +54,7 @@ _WRONG_SETTINGS = (TokenizerError, VllmMissing, TracingMissing, SettingsError, V
 
 def serve(settings: Settings, reload: Reload | None = None, link: WorkerLink | None = None) -> int:
     """Serve until SIGINT or SIGTERM; a second one ends the draining. A worker has a link to its parent, which stops it.
-    With `reload` SIGHUP takes the backends from the settings that it reads. Returns the exit code."""
+    With `reload` SIGHUP puts settings in force that it reads. Returns the exit code."""
     logs.configure(settings.log_format, settings.log_level)
     try:
         tls = tls_context(settings)
@@ -82,7 +84,7 @@ async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload 
             server = _Server(parts, tls, stop_signals)
             try:
                 if link is not None:
-                    await _serve_as_worker(server, parts, link, listeners)
+                    await _serve_as_worker(server, parts, link, listeners, reload)
                 else:
                     await _serve_alone(server, parts, reload, listeners)
             finally:
@@ -95,7 +97,7 @@ async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload 
 
 async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, listeners: Listeners) -> None:
     if reload is not None:
-        reload_at_hangup(reload, lambda settings: _use_backends(parts, settings))
+        reload_at_hangup(reload, partial(_use, parts, Reloading(parts)))
     else:
         stop_with_terminal(server.stop_signals)
     await server.listen(listeners)
@@ -104,9 +106,11 @@ async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, lis
     await server.serve()
 
 
-async def _serve_as_worker(server: _Server, parts: Parts, link: WorkerLink, listeners: Listeners) -> None:
+async def _serve_as_worker(
+    server: _Server, parts: Parts, link: WorkerLink, listeners: Listeners, reload: Reload | None
+) -> None:
     if link.config.state:
-        sync = WorkerSync(parts, link.send)
+        sync = WorkerSync(parts, link.send, reload)
         sync.receive(link.config.state.encode())
         await link.open(server.stop_signals, sync.receive)
         await server.listen(listeners, link.table(), sync.report_change, link.folder)
@@ -215,10 +219,10 @@ class _Server:
         return 0 if server is None else len(server.connections)
 
 
-def _use_backends(parts: Parts, settings: Settings) -> int:
-    specs = specs_of(settings)
-    parts.pool.members.apply(specs)
-    return len(specs)
+def _use(parts: Parts, reloading: Reloading, settings: Settings) -> Reloaded:
+    result = reloading.apply(settings)
+    parts.pool.members.apply(specs_of(result.settings))
+    return result
 
 
 async def _until(condition: Callable[[], bool], seconds: float) -> None:

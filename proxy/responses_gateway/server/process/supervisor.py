@@ -25,6 +25,7 @@ from responses_gateway.server.process.sockets import Listeners, open_listeners, 
 from responses_gateway.server.process.worker_link import Worker, WorkerConfig, own_command
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import Settings, SettingsError
+from responses_gateway.settings.reloading import Reloaded, reloaded
 from responses_gateway.telemetry import logs, multiprocess
 
 # A worker that ends within so many seconds after it was ready has crashed; most crashes in a row before the parent gives up.
@@ -44,13 +45,14 @@ _COLUMNS = 4
 # Seconds between two checks of all workers.
 _CHECK_INTERVAL = 1.0
 
-# Returns settings that workers get beyond flags, environment and file. Raises `SettingsError` if the settings are wrong by now.
-Prepare = Callable[[], dict[str, Any]]
+# Returns settings that workers get beyond flags, environment and file, and today's settings. Raises `SettingsError` if these
+# are wrong.
+Prepare = Callable[[], tuple[dict[str, Any], Settings]]
 
 
 def supervise(settings: Settings, prepare: Prepare, reload: Reload | None = None) -> int:
     """Serve with several workers until SIGINT or SIGTERM. `prepare` is called before workers start, at first and at each
-    rolling restart. With `reload` SIGHUP takes the backends from the settings that it reads. Returns the exit code: that of a
+    rolling restart. With `reload` SIGHUP puts settings in force that it reads. Returns the exit code: that of a
     worker that could not start, or 1 if workers keep dying."""
     logs.configure(settings.log_format, settings.log_level)
     try:
@@ -93,6 +95,7 @@ class _Parent:
     def __post_init__(self) -> None:
         self._deaths = multiprocess.count_deaths()
         self._prepared: dict[str, Any] = {}
+        self._in_force = self._settings
         self._current: set[Worker] = set()  # those that are to serve
         self._all: set[Worker] = set()  # and those that start for a rolling restart, or retire after one
         self._shared = SharedState(self._all)
@@ -109,11 +112,11 @@ class _Parent:
         """Start, supervise, stop; returns the exit code."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, lambda: self._spawn(self._roll()))
         if self._reload is not None:
-            reload_at_hangup(self._reload, self._use_backends)
+            reload_at_hangup(self._reload, self._use)
         else:
             stop_with_terminal(self._stop_signals)
         try:
-            self._prepared = await asyncio.to_thread(self._prepare)
+            self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
             self._spawn(self._watch_clocks())
             self._spawn(self._begin())
             await self._stop_signals.stop.wait()
@@ -233,7 +236,7 @@ class _Parent:
         self._rolling = True
         try:
             logs.logger().info("rolling restart", extra=logs.fields(workers=self._settings.workers))
-            self._prepared = await asyncio.to_thread(self._prepare)
+            self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
             self._shared.begin_generation()
             fresh = await self._start_all()
             if await _all_ready(fresh):
@@ -262,10 +265,12 @@ class _Parent:
             worker.send_order("retire")  # and not stop, which closes the sockets of all
         logs.logger().error("the rolling restart is abandoned, the old workers continue", extra=logs.fields(reason=reason))
 
-    def _use_backends(self, settings: Settings) -> int:
-        specs = specs_of(settings)
-        self._shared.reload(specs)
-        return len(specs)
+    def _use(self, settings: Settings) -> Reloaded:
+        result = reloaded(self._in_force, settings)
+        self._in_force = result.settings
+        self._shared.reload(specs_of(result.settings))
+        logs.logger().setLevel(result.settings.log_level.upper())
+        return result
 
     async def _pass_on_stop_now(self) -> None:
         await self._stop_signals.stop_now.wait()
