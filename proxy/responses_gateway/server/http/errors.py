@@ -22,6 +22,8 @@ from responses_gateway.wire.errors import ApiError, server_error
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 # The id of a request: on its answer, in the log, and at the backend.
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+# The code of the error that an answer tells, for the log.
+ERROR_CODE: web.ResponseKey[str] = web.ResponseKey("error_code", str)
 _NO_STORE = "The store of this gateway cannot be reached. Please try again."
 _NO_EVENTS = (
     "The log of running responses cannot be reached: they run, but cannot be followed, and none can begin in the background. "
@@ -99,7 +101,10 @@ def error_response(error: ApiError) -> web.Response:
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
-    return web.Response(status=error.status, text=json.dumps(error.body()), content_type="application/json", headers=headers)
+    text = json.dumps(error.body())
+    response = web.Response(status=error.status, text=text, content_type="application/json", headers=headers)
+    response[ERROR_CODE] = error.code or error.type
+    return response
 
 
 def new_request_id() -> str:

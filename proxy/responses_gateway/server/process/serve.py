@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import ssl
@@ -35,6 +36,7 @@ from responses_gateway.settings.reloading import Reloaded
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.tracing import TracingMissing
+from responses_gateway.version import version_line
 
 # A stream makes few cycles and many lists: the collector's defaults would run it every few milliseconds for nothing.
 _GC_THRESHOLDS = (20_000, 20, 20)
@@ -92,7 +94,7 @@ async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload 
     if link is not None:
         await link.close()
     else:
-        logs.logger().info("stopped")
+        logs.logger().info("stopped", extra=logs.fields(pid=os.getpid()))
 
 
 async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, listeners: Listeners) -> None:
@@ -119,6 +121,7 @@ async def _serve_as_worker(
         await server.listen(listeners, link.table(), folder=link.folder)
         parts.autoconfiguration.begin()
     link.send(READY)
+    logs.logger().info("worker ready", extra=logs.fields(pid=os.getpid(), version=version_line()))
     await server.serve()
 
 
@@ -178,7 +181,7 @@ class _Server:
         in_flight = self._parts.in_flight
         stop_signals = self.stop_signals
         in_flight.enter(State.RETIRING)
-        logs.logger().info("retiring", extra=logs.fields(in_flight=len(in_flight.activities)))
+        logs.logger().info("retiring", extra=logs.fields(in_flight=len(in_flight.activities), pid=os.getpid()))
         while self._sites:
             await self._sites.pop().stop()
         await _either(stop_signals.stop, _LAST_ACCEPTED)
@@ -193,7 +196,7 @@ class _Server:
         """Answer `/ready` with 503, then stop listening, then let requests under way end."""
         in_flight = self._parts.in_flight
         stop_signals = self.stop_signals
-        logs.logger().info("draining", extra=logs.fields(in_flight=len(in_flight.activities)))
+        logs.logger().info("draining", extra=logs.fields(in_flight=len(in_flight.activities), pid=os.getpid()))
         in_flight.enter(State.LEAVING)
         if not stop_signals.retire.is_set() and not stop_signals.stop_now.is_set():
             await _either(stop_signals.stop_now, self._parts.settings.drain_delay)

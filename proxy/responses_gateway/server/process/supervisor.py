@@ -7,6 +7,7 @@ many new workers as there are; once all of them are ready the old ones retire, a
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
@@ -130,7 +131,7 @@ class _Parent:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        logs.logger().info("stopped")
+        logs.logger().info("stopped", extra=logs.fields(pid=os.getpid()))
         return self._code
 
     @property
