@@ -37,7 +37,7 @@ class Server:
         self.called_with: list[Settings] = []
         monkeypatch.setattr(responses_gateway.server.process.serve, "serve", self.serve, raising=False)
 
-    def serve(self, settings: Settings, reload: object = None) -> int:
+    def serve(self, settings: Settings, reload: object = None, prepare: object = None) -> int:
         self.called_with.append(settings)
         return 7
 
@@ -308,7 +308,7 @@ def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
 ) -> None:
     answers: list[tuple[str, int]] = []
 
-    def serve(settings: Settings, reload: object = None) -> int:
+    def serve(settings: Settings, reload: object = None, prepare: object = None) -> int:
         (url,) = settings.backend
         with urlopen(f"{url}/models", timeout=PATIENCE) as answer:
             answers.append((url, answer.status))

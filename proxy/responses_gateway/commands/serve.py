@@ -19,6 +19,8 @@ from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import SecretStr
+
 from responses_gateway.commands.help_parser import HelpParser
 from responses_gateway.settings import (
     CONFIG_VARIABLE,
@@ -176,18 +178,19 @@ def _refuse_own_address(settings: Settings) -> None:
 def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str, Any]) -> int:
     """Serve in this process, or with several workers, which get the overrides too."""
     reload = _reload(args, overrides)
-    if settings.workers == 1:
-        from responses_gateway.server.process.serve import serve
-
-        return serve(settings, reload)
-    from responses_gateway.server.process.supervisor import supervise
-
-    # Without a store there is no place where all could find a generated key.
+    # Without a store there is no place where all, or a successor, could find a generated key.
     generated = {"seal_key": secrets.token_hex(32)} if settings.store == "none" and settings.seal_key is None else {}
 
     def prepare() -> tuple[dict[str, Any], Settings]:
         today = _settings(args, overrides, simulator=False)  # settings that are wrong by now stop a rolling restart
         return {**generated, **overrides}, today
+
+    if settings.workers == 1:
+        from responses_gateway.server.process.serve import serve
+
+        own = {name: SecretStr(value) for name, value in generated.items()}
+        return serve(settings.model_copy(update=own), reload, prepare=prepare)
+    from responses_gateway.server.process.supervisor import supervise
 
     return supervise(settings, prepare, reload)
 

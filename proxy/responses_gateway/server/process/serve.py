@@ -26,9 +26,11 @@ from responses_gateway.server.http.connections import Runner, body_limit
 from responses_gateway.server.lifespan import Parts, open_parts
 from responses_gateway.server.process.announcement import announce
 from responses_gateway.server.process.backend_sync import WorkerSync
+from responses_gateway.server.process.handover import Handover
 from responses_gateway.server.process.reloading import Reloading
 from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
 from responses_gateway.server.process.sockets import BACKLOG, Listeners, open_listeners, tls_context
+from responses_gateway.server.process.supervisor import Prepare
 from responses_gateway.server.process.worker_link import READY, WorkerLink
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import Settings, SettingsError
@@ -54,14 +56,17 @@ _OnChange = Callable[[str, str, dict[str, Any]], None]
 _WRONG_SETTINGS = (TokenizerError, VllmMissing, TracingMissing, SettingsError, ValueError)
 
 
-def serve(settings: Settings, reload: Reload | None = None, link: WorkerLink | None = None) -> int:
+def serve(
+    settings: Settings, reload: Reload | None = None, link: WorkerLink | None = None, prepare: Prepare | None = None
+) -> int:
     """Serve until SIGINT or SIGTERM; a second one ends the draining. A worker has a link to its parent, which stops it.
-    With `reload` SIGHUP puts settings in force that it reads. Returns the exit code."""
+    With `reload` SIGHUP puts settings in force that it reads; with `prepare` SIGUSR2 lets a new process take over. Returns the
+    exit code."""
     logs.configure(settings.log_format, settings.log_level)
     try:
         tls = tls_context(settings)
         with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
-            runner.run(_serve(settings, tls, reload, link))
+            return runner.run(_serve(settings, tls, reload, link, prepare))
     except _WRONG_SETTINGS as error:
         logs.logger().error(str(error))
         return 2
@@ -71,15 +76,17 @@ def serve(settings: Settings, reload: Reload | None = None, link: WorkerLink | N
     except OSError as error:
         logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
         return 1
-    return 0
 
 
-async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload | None, link: WorkerLink | None) -> None:
+async def _serve(
+    settings: Settings, tls: ssl.SSLContext | None, reload: Reload | None, link: WorkerLink | None, prepare: Prepare | None
+) -> int:
     stop_signals = StopSignals()
     stop_signals.handle(worker=link is not None)  # before anything listens: who can connect may also stop this process
     if link is None:
-        warn = partial(logs.logger().warning, "a rolling restart needs several workers")
+        warn = partial(logs.logger().warning, "no rolling restart: the gateway is starting")
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, warn)
+    handover: Handover | None = None
     with open_listeners(settings) if link is None else link.listeners() as listeners:
         share = ALL if link is None else Share(int(link.config.place), settings.workers)
         async with open_parts(settings, share, None if link is None else link.folder) as parts:
@@ -88,21 +95,31 @@ async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload 
                 if link is not None:
                     await _serve_as_worker(server, parts, link, listeners, reload)
                 else:
-                    await _serve_alone(server, parts, reload, listeners)
+                    handover = Handover(settings, prepare, reload, listeners, stop_signals)
+                    await _serve_alone(server, parts, reload, listeners, handover)
             finally:
                 await server.close()
+        if handover is not None:
+            code = await handover.end()
+            if handover.begun:
+                return code
     if link is not None:
         await link.close()
     else:
         logs.logger().info("stopped", extra=logs.fields(pid=os.getpid()))
+    return 0
 
 
-async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, listeners: Listeners) -> None:
-    if reload is not None:
-        reload_at_hangup(reload, partial(_use, parts, Reloading(parts)))
-    else:
-        stop_with_terminal(server.stop_signals)
+async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, listeners: Listeners, handover: Handover) -> None:
+    def handle_hangup() -> None:
+        if reload is not None:
+            reload_at_hangup(reload, partial(_use, parts, Reloading(parts)))
+        else:
+            stop_with_terminal(server.stop_signals)
+
+    handle_hangup()
     await server.listen(listeners)
+    handover.handle(handle_hangup)
     announce(parts.settings, listeners)
     parts.autoconfiguration.begin()
     await server.serve()

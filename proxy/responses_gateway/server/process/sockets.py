@@ -37,6 +37,10 @@ class Listeners(NamedTuple):
         self.remove_file()
         self.close()
 
+    def copy(self) -> Listeners:
+        """Return the same sockets, which are open until both are closed. The file belongs to the first ones."""
+        return Listeners([each.dup() for each in self.clients], [each.dup() for each in self.operators])
+
     def close(self) -> None:
         """Take no more connections in this process."""
         for listener in (*self.clients, *self.operators):

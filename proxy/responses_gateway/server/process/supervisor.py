@@ -74,18 +74,27 @@ async def _supervise(settings: Settings, prepare: Prepare, reload: Reload | None
             logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
             return 1
         try:
-            folder = multiprocess.Folder()
-            stack.callback(folder.remove)
-            create(folder.path, _COLUMNS * settings.workers)
+            folder = shared_folder(stack, settings.workers)
         except OSError as error:
             logs.logger().error("cannot count", extra=logs.fields(error=error.strerror))
             return 1
-        multiprocess.share(folder.path, "parent")
-        return await _Parent(settings, prepare, reload, listeners, folder.path, stop_signals).run()
+        multiprocess.share(folder, "parent")
+        parent = Parent(settings, prepare, reload, listeners, folder, stop_signals)
+        return await parent.run(lambda workers: announce(settings, listeners, workers=workers))
+
+
+def shared_folder(stack: ExitStack, workers: int) -> Path:
+    """Return a folder for what so many workers share, which the stack removes. Raises `OSError`."""
+    folder = multiprocess.Folder()
+    stack.callback(folder.remove)
+    create(folder.path, _COLUMNS * workers)
+    return folder.path
 
 
 @dataclass(eq=False)
-class _Parent:
+class Parent:
+    """Starts, watches and replaces workers."""
+
     _settings: Settings
     _prepare: Prepare
     _reload: Reload | None
@@ -109,8 +118,8 @@ class _Parent:
         self._crashes = 0  # in a row
         self._code = 0
 
-    async def run(self) -> int:
-        """Start, supervise, stop; returns the exit code."""
+    async def run(self, on_ready: Callable[[int], None]) -> int:
+        """Start, supervise, stop; returns the exit code. `on_ready` is called with the number of workers, once they serve."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, lambda: self._spawn(self._roll()))
         if self._reload is not None:
             reload_at_hangup(self._reload, self._use)
@@ -119,7 +128,7 @@ class _Parent:
         try:
             self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
             self._spawn(self._watch_clocks())
-            self._spawn(self._begin())
+            self._spawn(self._begin(on_ready))
             await self._stop_signals.stop.wait()
             self._send_order_to_all("stop")
             self._spawn(self._pass_on_stop_now())
@@ -138,11 +147,11 @@ class _Parent:
     def _stopping(self) -> bool:
         return self._stop_signals.stop.is_set()
 
-    async def _begin(self) -> None:
+    async def _begin(self, on_ready: Callable[[int], None]) -> None:
         self._current = await self._start_all()
         if await _all_ready(self._current) and not self._stopping:
             self._started = True
-            announce(self._settings, self._listeners, workers=len(self._current))
+            on_ready(len(self._current))
 
     # Workers
 
@@ -155,7 +164,7 @@ class _Parent:
         clients = [listener.fileno() for listener in self._listeners.clients]
         operators = [listener.fileno() for listener in self._listeners.operators]
         try:
-            worker = await Worker.start(own_command(), self._listeners, place, self._shared.generation)
+            worker = await Worker.start(own_command(), self._listeners, self._folder, place, self._shared.generation)
         except BaseException:
             self._places.discard(place)
             raise
