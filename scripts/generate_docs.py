@@ -1,14 +1,16 @@
 """Write the generated parts of docs/ (`make docs`): `configuration.md` from the settings, `translation.md` from the tables of
 the translation, the table of names in `parsers.md` from the formats, that of metrics in `observability.md` from the metrics.
-Also add new settings to the list of released ones."""
+Also add new settings to the list of released ones, and have all pages install extras in the same way."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
 from responses_gateway.conformance.rules import SHAPES
+from responses_gateway.extras import install_command
 from responses_gateway.parsers import REASONING, TOOLS
 from responses_gateway.parsers.format import (
     ChannelFormat,
@@ -28,15 +30,18 @@ from responses_gateway.settings import CONFIG_VARIABLE, flag, variable
 from responses_gateway.settings.reference import SettingInfo, reference
 from responses_gateway.telemetry.metrics import Metrics
 
-PARSERS = Path(__file__).parents[1] / "docs" / "parsers.md"
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PARSERS = ROOT / "docs" / "parsers.md"
 BEGIN = "<!-- names: written by `make docs` from proxy/responses_gateway/parsers/families/ -->"
 END = "<!-- /names -->"
-OBSERVABILITY = Path(__file__).parents[1] / "docs" / "observability.md"
+OBSERVABILITY = ROOT / "docs" / "observability.md"
 METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/responses_gateway/telemetry/metrics.py -->"
 METRICS_END = "<!-- /metrics -->"
-TARGET = Path(__file__).parents[1] / "docs" / "configuration.md"
-RELEASED = Path(__file__).parents[1] / "tests" / "released_settings.txt"
-TRANSLATION = Path(__file__).parents[1] / "docs" / "translation.md"
+TARGET = ROOT / "docs" / "configuration.md"
+RELEASED = ROOT / "tests" / "released_settings.txt"
+TRANSLATION = ROOT / "docs" / "translation.md"
+_INSTALL = re.compile(r"pip install '(?:\.|responses-gateway)\[(?P<extra>\w+)\]'")
 
 # Names of the notations for the arguments of a call.
 _NOTATIONS: dict[type, str] = {
@@ -100,6 +105,11 @@ def with_new_settings(released: str) -> str:
     """Append new settings to the list of all released ones. Nothing is ever removed from it."""
     known = released.split()
     return released + "".join(f"{setting.name}\n" for setting in reference() if setting.name not in known)
+
+
+def with_install_commands(document: str) -> str:
+    """Return a page in which extras are installed from where the gateway is: its checkout, or the package index."""
+    return _INSTALL.sub(lambda command: install_command(command["extra"]), document)
 
 
 def with_names(document: str) -> str:
@@ -277,6 +287,8 @@ def _fields(event: str) -> str:
 
 if __name__ == "__main__":
     TARGET.parent.mkdir(exist_ok=True)
+    for page in PAGES:
+        page.write_text(with_install_commands(page.read_text(encoding="utf-8")), encoding="utf-8")
     TARGET.write_text(render(), encoding="utf-8")
     RELEASED.write_text(with_new_settings(RELEASED.read_text(encoding="utf-8")), encoding="utf-8")
     TRANSLATION.write_text(translation(), encoding="utf-8")

@@ -24,22 +24,23 @@ SOURCES = sorted(path for folder in ("proxy", "scripts", "bench", "tests") for p
 ROOMS: dict[str, set[str]] = {
     "child_process": set(),
     "folder_lock": set(),
+    "extras": set(),
     "wire": set(),
     "conformance": set(),
-    "telemetry": {"folder_lock"},
-    "settings": {"wire"},
+    "telemetry": {"folder_lock", "extras"},
+    "settings": {"wire", "extras"},
     "version": set(),
     "state": {"wire"},
     "simulator": {"wire"},
-    "parsers": {"wire"},
+    "parsers": {"wire", "extras"},
     "request": {"wire"},
-    "backend": {"wire"},
-    "hosted": {"wire", "child_process", "folder_lock"},
+    "backend": {"wire", "extras"},
+    "hosted": {"wire", "child_process", "folder_lock", "extras"},
     "stream": {"wire", "parsers"},
     "probing": {"wire", "parsers", "backend", "settings", "telemetry"},
     "server": {
         "wire", "conformance", "telemetry", "settings", "version", "state", "parsers", "request", "backend",
-        "stream", "probing", "hosted", "child_process",
+        "stream", "probing", "hosted", "child_process", "extras",
     },
     "cli": {"settings", "commands", "version"},
     "__main__": {"cli"},
@@ -174,6 +175,19 @@ def test_no_import_of_ours_is_for_type_checkers_alone() -> None:
 def test_making_a_response_knows_no_http_server() -> None:
     generation = [path for path in MODULES if path.is_relative_to(PACKAGE / "server" / "generation")]
     assert [name_of(path) for path in generation if any(name.startswith("aiohttp") for name in imports_of(path))] == []
+
+
+def test_items_and_lifecycle_know_no_event_of_a_protocol() -> None:
+    """Keep the names of events in the writer of each protocol: items and state machine serve all protocols."""
+    rooms = [PACKAGE / "stream" / room for room in ("items", "lifecycle", "answer")]
+    named = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in MODULES
+        if any(path.is_relative_to(room) for room in rooms)
+        for node in nodes_of(path)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("response.")
+    ]
+    assert named == []
 
 
 def test_the_store_writes_no_events() -> None:

@@ -121,7 +121,7 @@ def test_what_the_text_names_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert set(re.findall(r"(?:^|&& |; |=\S+ )make ([a-z-]+)\b", code, re.MULTILINE)) <= targets
     assert set(re.findall(r"^responses-gateway ([a-z][a-z-]+)", code, re.MULTILINE)) <= set(COMMANDS)
-    assert set(re.findall(r"\bresponses-gateway\[(\w+)\]", code)) <= set(PROJECT["optional-dependencies"])
+    assert set(re.findall(r"(?:\bresponses-gateway|\.)\[(\w+)\]'", code)) <= set(PROJECT["optional-dependencies"])
     variables = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OTHER_VARIABLES
     assert set(re.findall(rf"\b{ENV_PREFIX}[A-Z_]*[A-Z]\b", code)) <= variables
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import runpy
 import select
 import shlex
 import signal
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from responses_gateway import extras
 from responses_gateway.server.process.announcement import next_steps
 from responses_gateway.version import version_line
 from tests.waiting import PATIENCE
@@ -48,8 +50,8 @@ def installed_by(text: str) -> set[str]:
     for command in _INSTALL.finditer(text):
         words = re.findall(r"'[^']*'|\S+", command["words"] or command["source"] or "")
         for before, word in zip(["", *words], words, strict=False):
-            name = word.strip("'\".,:")
-            local = name.startswith((".", "/", "git+", "-", "$", "dist/")) or not name
+            name = word.strip("'\",:") if word.startswith("'") else word.strip("'\".,:")
+            local = name.startswith((".", "{", "/", "git+", "-", "$", "dist/")) or not name
             if not local and (before not in _VALUED or before == "-g"):
                 found.add(name if name.startswith("@") else Requirement(name).name)
     return found
@@ -101,7 +103,18 @@ def test_the_installed_wheel_puts_a_command_on_the_path_that_serves_a_whole_resp
 def test_every_page_and_message_installs_this_gateway_and_no_other_distribution() -> None:
     wrong = {str(path.relative_to(ROOT)): installed_by(path.read_text(encoding="utf-8")) for path in (*PAGES, *MESSAGES)}
     assert {name: found - {OURS} - OTHERS for name, found in wrong.items() if found - {OURS} - OTHERS} == {}
-    assert any(OURS in found for found in wrong.values())  # it does find them
+    assert any(wrong.values())  # it does find them
+
+
+def test_every_page_installs_extras_as_the_messages_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release changes one line, and `make docs` the pages."""
+    rewritten = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["with_install_commands"]
+    texts = [path.read_text(encoding="utf-8") for path in PAGES]
+    assert [rewritten(text) for text in texts] == texts
+    monkeypatch.setattr(extras, "SOURCE", OURS)
+    released = [rewritten(text) for text in texts]
+    assert sum(text.count(f"pip install '{OURS}[") for text in released) > 5
+    assert all("pip install '.[" not in text for text in released)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +143,21 @@ def test_make_run_installs_nothing_for_development() -> None:
         Requirement(line).name for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     }
     assert needed & {"mypy", "pytest", "hypothesis", "ruff"} == set()
+
+
+def test_make_run_asks_uv_where_it_is_installed(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    uv = tmp_path / "uv"
+    uv.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n', encoding="utf-8")
+    uv.chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "VENV": str(tmp_path / "venv"), "PYTHON": sys.executable}
+    done = subprocess.run(
+        [ROOT / "scripts" / "install-runtime"], env=environment(**variables), capture_output=True, text=True, check=True
+    )
+    locked, own = calls.read_text(encoding="utf-8").splitlines()
+    assert "--require-hashes -r requirements.lock" in locked
+    assert own.endswith("--no-deps --editable .")
+    assert "with uv" in done.stdout
 
 
 # The first start

@@ -20,7 +20,7 @@ HELLO = {"messages": [{"role": "user", "content": "Hello world"}]}
 @pytest.fixture(autouse=True)
 def _packages() -> None:
     for name in PACKAGES:
-        pytest.importorskip(name, reason="pip install 'responses-gateway[transformers]' installs it")
+        pytest.importorskip(name, reason="pip install '.[transformers]' installs it")
 
 
 @pytest.fixture
@@ -110,5 +110,5 @@ def test_a_file_that_cannot_be_read_is_an_error_of_the_settings(tmp_path: Path) 
 
 def test_without_the_packages_the_operator_learns_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(TokenizerError, match=r"pip install 'responses-gateway\[transformers\]'"):
+    with pytest.raises(TokenizerError, match=r"pip install '\.\[transformers\]'"):
         loaded(tekken_model(tmp_path))

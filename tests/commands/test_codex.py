@@ -53,17 +53,21 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def codex(folder: Path, name: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, object]]]:
+def codex(
+    folder: Path, name: str, *arguments: str, default_url: str = "http://127.0.0.1:9000/v1", simulator: bool = True
+) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, object]]]:
     """Run `responses-gateway codex` with a program in Codex's place; gives what that has written down."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "codex").write_text(CODEX, encoding="utf-8")
     (programs / "codex").chmod(0o755)
     said = folder / name
-    flags = ["--simulator", "--codex-home", str(folder / "home")]
+    flags = [*(["--simulator"] if simulator else []), "--codex-home", str(folder / "home")]
+    program = f"import sys; from responses_gateway.commands import codex; codex.DEFAULT_URL = {default_url!r}\n"
+    program += "from responses_gateway.cli import main; sys.exit(main())"
     with (folder / f"{name}.errors").open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "responses_gateway", "codex", *flags, *arguments, str(said)],
+            [sys.executable, "-c", program, "codex", *flags, *arguments, str(said)],
             cwd=ROOT,
             env={**os.environ, "PATH": os.pathsep.join([str(programs), os.environ["PATH"]])},
             stderr=errors,
@@ -141,11 +145,37 @@ def test_each_codex_has_its_own(tmp_path: Path) -> None:
 
 def test_one_that_was_there_before_is_used_and_stays(tmp_path: Path) -> None:
     with codex(tmp_path, "first", *nobody(free_port()), "stay") as (_, there):
-        with codex(tmp_path, "second", "--url", str(there["url"])) as (process, said):
+        with codex(tmp_path, "second", "--url", str(there["url"]), simulator=False) as (process, said):
             assert said["url"] == there["url"]
             assert process.wait(60) == 0
-            assert "a gateway answers at" in (tmp_path / "second.errors").read_text(encoding="utf-8")
         assert httpx.get(f"{there['url']}/models").status_code == 200
+
+
+def test_a_backend_gets_a_gateway_of_its_own_whatever_answers_at_the_usual_address(tmp_path: Path) -> None:
+    with codex(tmp_path, "first", *nobody(free_port()), "stay") as (_, there):
+        usual = str(there["url"])
+        with codex(tmp_path, "second", default_url=usual) as (process, said):
+            assert said["url"] != usual
+            assert process.wait(60) == 0
+        with codex(tmp_path, "third", default_url=usual, simulator=False) as (process, said):
+            assert said["url"] == usual
+            assert process.wait(60) == 0
+
+
+def test_a_gateway_that_answers_and_a_backend_for_one_contradict_each_other(tmp_path: Path) -> None:
+    with codex(tmp_path, "first", *nobody(free_port()), "stay") as (_, there):
+        flags = ["--codex-home", str(tmp_path / "home"), "--simulator", "--url", str(there["url"])]
+        done = subprocess.run(
+            [sys.executable, "-m", "responses_gateway", "codex", *flags],
+            cwd=ROOT,
+            env={**os.environ, "PATH": os.pathsep.join([str(tmp_path / "programs"), os.environ["PATH"]])},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+    assert done.returncode == 1
+    assert f"a gateway answers at {there['url']} already: leave out --url, or" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])

@@ -58,13 +58,13 @@ def test_a_gateway_in_front_of_a_broken_backend(model: str, said: str, capsys: p
 
 
 def test_a_gateway_that_breaks_the_laws(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from responses_gateway.stream.writer import EventWriter  # noqa: PLC0415
+    from responses_gateway.stream.writer.responses import ResponsesWriter  # noqa: PLC0415
 
-    original = EventWriter.event
+    original = ResponsesWriter.event
 
-    def changed(self: EventWriter, kind: str, number: int, fields: str) -> bytes:
+    def changed(self: ResponsesWriter, kind: str, number: int, fields: str) -> bytes:
         return original(self, kind, number + ('"response":' in fields), fields)
 
-    monkeypatch.setattr(EventWriter, "event", changed)
+    monkeypatch.setattr(ResponsesWriter, "event", changed)
     assert smoke_test() == 1
     assert "violations, first" in capsys.readouterr().out

@@ -17,7 +17,7 @@ from responses_gateway.server.recording.recorder import PATTERN
 from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from responses_gateway.stream.lifecycle.machine import Lifecycle
 from responses_gateway.stream.translator import Translator
-from responses_gateway.stream.writer import EventWriter
+from responses_gateway.stream.writer.responses import ResponsesWriter
 from responses_gateway.wire.errors import server_error
 from tests.request.example_grammars import PATCHES
 from tests.server import running_gateway
@@ -160,12 +160,12 @@ def test_one_changed_word_is_shown_at_its_place(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = record({"input": "hi"})
-    original = EventWriter.event
+    original = ResponsesWriter.event
 
-    def changed(self: EventWriter, kind: str, number: int, fields: str) -> bytes:
+    def changed(self: ResponsesWriter, kind: str, number: int, fields: str) -> bytes:
         return original(self, kind, number, fields.replace('"parallel_tool_calls":true', '"parallel_tool_calls":"yes"'))
 
-    monkeypatch.setattr(EventWriter, "event", changed)
+    monkeypatch.setattr(ResponsesWriter, "event", changed)
     assert run(folder) == 1
     out = capsys.readouterr().out
     assert '"parallel_tool_calls":true' in out

@@ -89,6 +89,13 @@ def test_a_container_has_no_more_rights_than_it_needs() -> None:
     assert all(service.get("security_opt") for name, service in SERVICES.items() if name != "vllm")
 
 
+def test_a_gateway_can_record_and_be_administered() -> None:
+    services = resolved("scale", ADMIN_KEY="a key of sixteen characters")
+    for name in ("gateway", "replica"):
+        assert services[name]["tmpfs"] == ["/tmp"]
+        assert services[name]["environment"]["RESPONSES_GATEWAY_ADMIN_KEY"] == "a key of sixteen characters"
+
+
 def test_ports_are_open_to_this_machine_alone() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []

@@ -1,4 +1,5 @@
-"""The Dockerfile: what a linter says, and how large the image's Python packages are."""
+"""The Dockerfile: what a linter says, how large the image's Python packages are, and whether its command runs in a container's
+file system, which is made here of mounts, without a container engine."""
 
 from __future__ import annotations
 
@@ -7,15 +8,20 @@ import importlib.metadata
 import json
 import os
 import re
+import shlex
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.deploy.checking_programs import ROOT, run, tool
 from tests.server.gateway_process import program
 from tests.server.process.test_sockets import certificate
 from tests.server.running_gateway import run as run_async
+from tests.waiting import PATIENCE
 
 # Bytes that the packages and our code may have; the image of Python below them has about 130 MB.
 LARGEST = 180 * 1024 * 1024
@@ -24,6 +30,73 @@ LARGEST = 180 * 1024 * 1024
 def test_the_linter_has_nothing_against_the_dockerfile() -> None:
     done = run(tool("hadolint", "install-deploy-tools"), "--failure-threshold", "info", "Dockerfile")
     assert done.returncode == 0, done.stdout
+
+
+# Makes a read-only root at $1, of the programs of this machine, the base of Python at $2, its packages at $3 and the folders of
+# the image, and runs the other arguments in it as the image's user. What is mounted is seen here alone, and ends with it.
+_CONTAINER = """
+set -e
+root=$1 python=$2 packages=$3
+shift 3
+mount -t tmpfs tmpfs "$root"
+for place in /usr /bin /sbin /lib /lib64 /etc /dev /proc "$python"; do
+    if [ -L "$place" ]; then
+        cp -P "$place" "$root$place"
+    elif [ -e "$place" ]; then
+        mkdir -p "$root$place"
+        mount --rbind "$place" "$root$place"
+    fi
+done
+mkdir -p "$root/app" "$root/opt/venv" "$root/tmp" "$root/data"
+cp -r proxy/responses_gateway "$root/app/"
+mount --bind "$packages" "$root/opt/venv"
+mount -t tmpfs tmpfs "$root/tmp"
+mount -t tmpfs -o uid=10001,mode=700 tmpfs "$root/data"
+mount -o remount,ro "$root"
+exec chroot --userspec=10001:10001 "$root" "$@"
+"""
+
+
+def instruction(name: str) -> str:
+    """Return what follows an instruction of the Dockerfile; of several, the last one counts."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")  # a line goes on, as Docker reads it
+    return re.findall(rf"^{name} (.*)$", text, re.MULTILINE)[-1]
+
+
+def test_the_entry_point_serves_stores_and_records_on_a_read_only_file_system(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("making a mount namespace takes root on Linux")
+    variables = dict(word.partition("=")[::2] for word in shlex.split(instruction("ENV")))
+    variables["PATH"] = os.environ["PATH"]
+    variables["PYTHONPATH"] += ":/opt/venv"  # where the packages of this machine are mounted
+    _, *entry = json.loads(instruction("ENTRYPOINT"))
+    base = Path(sys.base_prefix)
+    python = base / "bin" / f"python3.{sys.version_info.minor}"
+    mounts = ["unshare", "--mount", "sh", "-c", _CONTAINER, "sh", str(tmp_path), str(base), sysconfig.get_path("purelib")]
+    flags = [
+        *json.loads(instruction("CMD")),
+        "--simulator",
+        "--port",
+        "0",
+        "--store",
+        "/data/file",
+        "--record",
+        "/tmp/recorded",
+    ]
+    command = [*mounts, str(python), *entry, *flags]
+    with subprocess.Popen(command, cwd=ROOT, env=variables, stderr=subprocess.PIPE, text=True) as gateway:
+        try:
+            assert gateway.stderr is not None
+            port = next(found[1] for line in gateway.stderr if (found := re.search(r"listening url=\S+:(\d+)", line)))
+            url = f"http://127.0.0.1:{port}/v1/responses"
+            made = httpx.post(url, json={"model": "m", "input": "hi"}, timeout=PATIENCE).json()
+            assert made["status"] == "completed"
+            assert httpx.get(f"{url}/{made['id']}", timeout=PATIENCE).json()["output"] == made["output"]
+            root = Path(f"/proc/{gateway.pid}/root")
+            assert (root / "data" / "file").is_file()
+            assert list((root / "tmp" / "recorded").rglob("*"))
+        finally:
+            gateway.terminate()
 
 
 @pytest.mark.parametrize("tls", [False, True])

@@ -132,7 +132,7 @@ def test_links_are_those_to_other_pages() -> None:
 
 def test_without_the_extra_web_search_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
-        with pytest.raises(ValueError, match=r"pip install 'responses-gateway\[web\]'"):
+        with pytest.raises(ValueError, match=r"pip install '\.\[web\]'"):
             open_web(Settings(web_search_url="http://b.example"))
 
     html_packages.cache_clear()

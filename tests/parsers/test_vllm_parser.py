@@ -274,7 +274,7 @@ def test_a_missing_vllm_is_said_with_what_to_install(monkeypatch: pytest.MonkeyP
     for name in [name for name in sys.modules if name.split(".")[0] == "vllm"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(VllmMissing, match=r"pip install 'responses-gateway\[vllm\]'"):
+    with pytest.raises(VllmMissing, match=r"pip install '\.\[vllm\]'"):
         loaded()
 
 

@@ -105,6 +105,18 @@ class Standing(NamedTuple):
     counts: Any
 
 
+def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return events without their numbers, the deltas of one text as one: how many there are depends on what was looked at."""
+    kept: list[dict[str, Any]] = []
+    for one in found:
+        del one["sequence_number"]
+        if kept and "delta" in one and {**kept[-1], "delta": ""} == {**one, "delta": ""}:
+            kept[-1]["delta"] += one["delta"]
+        else:
+            kept.append(one)
+    return kept
+
+
 def standing(translator: Translator, data: bytes) -> Standing:
     answer = translator.answer
     ledger = answer.ledger
@@ -116,7 +128,9 @@ def standing(translator: Translator, data: bytes) -> Standing:
             beginning = beginning._replace(ids=list(beginning.ids))
         known = (ledger.complete, list(ledger.ids), ledger.whole, "".join(ledger.tail), ledger.parsed, ledger.aborted)
     counts = (translator.tokens.by_kind(), translator.chunks, translator.malformed, translator.repairs, translator.held)
-    return Standing(events_of(data), beginning, (known, translator.lifecycle.turn.first_item, answer.broken_off), counts)
+    return Standing(
+        merged(events_of(data)), beginning, (known, translator.lifecycle.turn.first_item, answer.broken_off), counts
+    )
 
 
 def played(reads: Sequence[bytes], *, raw: bool, goes_on: bool, **fields: Any) -> list[Standing]:

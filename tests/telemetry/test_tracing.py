@@ -250,7 +250,7 @@ def test_without_the_extra_the_gateway_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 2
-    assert "pip install 'responses-gateway[otel]'" in done.stderr
+    assert "pip install '.[otel]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

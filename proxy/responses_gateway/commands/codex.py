@@ -74,11 +74,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "tests'. The exit status is that of Codex."
     )
     parser.add_argument(
-        "--url", default=DEFAULT_URL, help="gateway to use; if none answers there, one is started (default: %(default)s)"
+        "--url",
+        help=f"gateway to use; if none answers there, one is started (default: {DEFAULT_URL}, or a gateway of its own with "
+        "--backend, --simulator or --config)",
     )
-    parser.add_argument("--backend", metavar="URL", help="Chat Completions server, if a gateway has to be started")
-    parser.add_argument("--simulator", action="store_true", help="start the gateway in front of a simulated backend")
-    parser.add_argument("--config", metavar="FILE", help="settings file, if a gateway has to be started")
+    parser.add_argument("--backend", metavar="URL", help="start a gateway in front of this Chat Completions server")
+    parser.add_argument("--simulator", action="store_true", help="start a gateway in front of a simulated backend")
+    parser.add_argument("--config", metavar="FILE", help="start a gateway with this settings file")
     parser.add_argument(
         "--model", help="model to start with (default: the last one picked if it is served, else the first one served)"
     )
@@ -94,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run Codex. Returns its exit status, 127 if it is not installed, 1 without a gateway, 2 for a wrong URL."""
     try:
-        url = backend_url(args.url)
+        url = backend_url(args.url or DEFAULT_URL)
     except ValueError as error:
         print(f"responses-gateway: --url: {error}", file=sys.stderr)
         return 2
@@ -133,7 +135,7 @@ def _offer_of(url: str, args: argparse.Namespace) -> Offer:
 
 def find_codex() -> str | None:
     """Return the path of Codex: from the search path, else where `scripts/install-codex` puts it."""
-    here = (folder / _INSTALLED_HERE for folder in (Path.cwd(), Path(__file__).parents[2]))
+    here = (folder / _INSTALLED_HERE for folder in (Path.cwd(), Path(__file__).parents[3]))
     return shutil.which("codex") or next((str(path) for path in here if path.exists()), None)
 
 
@@ -146,9 +148,10 @@ def default_home(environ: Mapping[str, str]) -> Path:
 @contextmanager
 def _gateway(url: str, args: argparse.Namespace, log: Path) -> Iterator[str]:
     """Give the URL of a gateway: the one that answers at `url`, or one that runs as long as the block. Raises `Unusable`."""
-    if _answers(url):
-        if args.backend or args.simulator or args.config:
-            print(f"responses-gateway: a gateway answers at {url} already: it is used as it is", file=sys.stderr)
+    wants_own = args.backend or args.simulator or args.config
+    if args.url and wants_own and _answers(url):
+        raise Unusable(f"a gateway answers at {url} already: leave out --url, or --backend, --simulator and --config")
+    if not wants_own and _answers(url):
         yield url
         return
     if not is_on_this_machine(url):
@@ -201,7 +204,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def _serve_command(url: str, args: argparse.Namespace) -> list[str]:
     address = urlsplit(url)
-    # -P: a folder `proxy` in the user's project is not ours.
+    # -P: a folder of the user's project is not this package.
     command = [sys.executable, "-P", "-m", "responses_gateway", "serve"]
     command += ["--host", address.hostname or "", "--port", str(address.port)]
     for name, value in (("--backend", args.backend), ("--config", args.config)):

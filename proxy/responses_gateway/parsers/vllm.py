@@ -1,4 +1,4 @@
-"""Use vLLM's own parsers in place of `MarkupParser`, where vLLM is installed (`responses-gateway[vllm]`).
+"""Use vLLM's own parsers in place of `MarkupParser`, where vLLM is installed (the extra `vllm`).
 
     parsers = load("vllm:qwen3", "vllm:hermes", "path/to/the/model")  # takes seconds: in a thread, at start-up
     parser = parsers.parser(schemas=schemas, prompt_ids=prompt_ids)  # one per choice of a response
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from responses_gateway.extras import how_to_install
 from responses_gateway.parsers.interface import Parser
 from responses_gateway.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall
 
@@ -31,7 +32,7 @@ class VllmMissing(ImportError):
     def __init__(self, cause: ImportError) -> None:
         super().__init__(
             f"Parsers named {PREFIX}… are those of the vllm package, which cannot be imported ({cause}). "
-            "Install it with: pip install 'responses-gateway[vllm]'"
+            f"Install it with: {how_to_install('vllm')}"
         )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
+from responses_gateway.extras import install_command
 from responses_gateway.settings.section import Seconds, Section, TextList, backend_url
 
 # It appears in metrics and in paths.
@@ -123,7 +124,7 @@ class BackendSettings(Section):
         default=None,
         description="The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` and "
         "the chat template, the file itself, or the name of a model in the local Hugging Face cache. Nothing is downloaded. "
-        "Requires `pip install 'responses-gateway[tokenizer]'`; with `responses-gateway[transformers]` the files of "
+        f"Requires `{install_command('tokenizer')}`; with the extra `transformers` the files of "
         "sentencepiece, tiktoken and tekken are also accepted.",
     )
     trust_remote_code: bool = Field(

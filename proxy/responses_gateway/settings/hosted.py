@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ByteSize, Field, SecretStr, field_validator
 
+from responses_gateway.extras import install_command
 from responses_gateway.settings.mcp_servers import McpServerDetails, check_label
 from responses_gateway.settings.section import Seconds, Section, TextList
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
@@ -46,7 +47,7 @@ class Hosted(Section):
         default=None,
         description="Web search provider: `searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as "
         "`mcp:LABEL/TOOL`. By default `searxng` if `web_search_url` is set; otherwise there is no web search. "
-        "Requires `pip install 'responses-gateway[web]'`. See docs/hosted-tools.md.",
+        f"Requires `{install_command('web')}`. See docs/hosted-tools.md.",
     )
     web_search_url: str | None = Field(
         default=None,
@@ -82,7 +83,7 @@ class Hosted(Section):
         description="MCP servers that requests may use by their label, each with `url` (and `headers`, `transport`) or "
         "`command` (and `args`, `env`, `cwd`), and optionally `require_approval`, `allowed_tools`, `description`, "
         "`forward_authorization`. `${NAME}` in headers and env stands for an environment variable. Requires "
-        "`pip install 'responses-gateway[mcp]'`. See [docs/hosted-tools.md](hosted-tools.md).",
+        f"`{install_command('mcp')}`. See [docs/hosted-tools.md](hosted-tools.md).",
     )
     mcp_allowed_hosts: TextList = Field(
         default=[],

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import ByteSize, Field, SecretStr, field_validator
 
+from responses_gateway.extras import install_command
 from responses_gateway.settings.section import Section
 
 
@@ -36,7 +37,7 @@ class OperationSettings(Section):
     otel_endpoint: str | None = Field(
         default=None,
         description="Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP over "
-        "HTTP; `/v1/traces` is added). Requires `pip install 'responses-gateway[otel]'`. With it, the standard variables "
+        f"HTTP; `/v1/traces` is added). Requires `{install_command('otel')}`. With it, the standard variables "
         "`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_EXPORTER_OTLP_ENDPOINT` have the same effect. See "
         "docs/observability.md.",
     )

@@ -1,4 +1,4 @@
-"""PostgreSQL, for replicas on several machines. Needs `pip install 'responses-gateway[postgres]'`.
+"""PostgreSQL, for replicas on several machines. Needs the extra `postgres`.
 
 Transactions are serializable, as SQLite's always are; after a conflict they are repeated."""
 

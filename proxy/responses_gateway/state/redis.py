@@ -1,6 +1,6 @@
 """The log of running responses in Redis or Valkey: a stream for each response, and one for cancellations.
 
-Needs `pip install 'responses-gateway[redis]'`. An entry of a log is a piece of the response's stream; its id is the number of
+Needs the extra `redis`. An entry of a log is a piece of the response's stream; its id is the number of
 the event after it. A writer names the entry that must be the last one: so it notices what a restart of the server has lost, and
 writes the log again from memory. A process that adopts a log writes its name beside it, and all others write nothing more."""
 

@@ -1,4 +1,4 @@
-"""The counters of a fleet in Redis or Valkey. Needs `pip install 'responses-gateway[redis]'`.
+"""The counters of a fleet in Redis or Valkey. Needs the extra `redis`.
 
 For each client there is a hash with the levels of its buckets and the time of them, and one with its running requests by
 process. A sorted set has the processes, by the time until which they take part. All times are the server's, so that the clocks

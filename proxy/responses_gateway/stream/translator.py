@@ -31,7 +31,7 @@ from responses_gateway.stream.answer.answer import Answer, HeldPart, new_answer
 from responses_gateway.stream.continuation.catch_up import Diverged
 from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.items.calls import without_rest
-from responses_gateway.stream.items.compaction import compaction_item
+from responses_gateway.stream.items.compaction import write_compaction
 from responses_gateway.stream.items.hosted import (
     ApprovedCall,
     CallOutcome,
@@ -49,7 +49,8 @@ from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetec
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.tokens.missing import unseen_tokens
-from responses_gateway.stream.writer import EventWriter, Outcome, ResponseObject, ResponseStream, Status, usage_json
+from responses_gateway.stream.writer.response import Outcome, ResponseObject, ResponseStream, Status, usage_json
+from responses_gateway.stream.writer.responses import ResponsesWriter
 from responses_gateway.wire.chat import MalformedChunk
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
@@ -83,9 +84,11 @@ class Translator:
         self.options = options
         self._clock = clock
         self.tape: Note | None = None  # see `tape.py`; may be set, or taken away, between two calls
-        self.writer = EventWriter(options.stream_id, clock)
+        self.writer = ResponsesWriter(
+            options.stream_id, clock, reasoning_event=options.reasoning_event, mirrors_reasoning=options.summary
+        )
         # What the model writes for a compaction is not sent.
-        self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else EventWriter())
+        self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else self.writer.blank())
         self.tokens = TokenCounter(options.encode)
         self.created = clock()
         response = ResponseObject(options.response_id, int(self.created), options.model, options.echo)
@@ -279,7 +282,7 @@ class Translator:
     def insert(self, kind: str, item: str) -> bytes:
         """Return the events for an item that the gateway made itself, as JSON: behind `start`, before the model's first one."""
         if not self.ended:
-            self.writer.finish_item(kind, self.writer.add_item(item), item)
+            self.writer.write_record(kind, item)
             self._count_inserted()
         return self._noted("insert", item, self._take())
 
@@ -473,10 +476,8 @@ class Translator:
     def _compact(self) -> Status:
         """Write the item that takes the place of what the model wrote; return how the response ends."""
         assert self.options.compaction is not None
-        item = compaction_item(self.response_id, self.lifecycle.writer.done, self.options.compaction)
-        if item is None:
+        if not write_compaction(self.writer, self.response_id, self.lifecycle.writer.done, self.options.compaction):
             self.error = server_error("The model wrote no summary.")
             return "failed"
         self.incomplete_reason = None  # a summary that was cut is better than none
-        self.writer.finish_item("compaction", self.writer.add_item(item), item)
         return "completed"

@@ -19,6 +19,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+from responses_gateway.extras import how_to_install
 from responses_gateway.telemetry import logs
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Tracing:
             from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
             from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
         except ImportError:
-            raise TracingMissing("otel_endpoint needs an extra: pip install 'responses-gateway[otel]'") from None
+            raise TracingMissing(f"otel_endpoint needs an extra: {how_to_install('otel')}") from None
         _redirect_warnings()
         ours = Resource.create({"service.name": "responses-gateway", "service.version": version})
         self._provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)

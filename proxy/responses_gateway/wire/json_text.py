@@ -1,10 +1,11 @@
-"""Read JSON that is still being written: whether it is closed, and its strings so far."""
+"""Write JSON, and read JSON that is still being written: whether it is closed, and its strings so far."""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import Any
 
 import msgspec
@@ -18,6 +19,33 @@ _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 _LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _REPLACEMENT = "\ufffd"
 _any_object = msgspec.json.Decoder(dict[str, Any])
+
+encode = msgspec.json.Encoder().encode
+# Returns a text as a JSON string.
+quote = encode_basestring
+
+
+def json_text(value: Any) -> str:
+    """Return plain data as compact JSON."""
+    try:
+        return encode(value).decode()
+    except UnicodeEncodeError:  # half a surrogate pair: the encoder of the stream replaces it
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=msgspec.json.decode)
+
+
+def quoted(text: str) -> bytes:
+    """Return a JSON string in UTF-8."""
+    try:
+        return encode(text)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return quote(text).encode("utf-8", "replace")
+
+
+def sendable(text: str) -> str:
+    """Return the text as a client gets it: halves of surrogate pairs cannot be sent."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode()
 
 
 def json_object(text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Decode server-sent events incrementally, without I/O."""
+"""Server-sent events: decode them incrementally, without I/O; the literals that are written between them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ _LF = 10
 # Most bytes of one event that is not complete.
 MOST_BUFFERED = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+# The literal that ends every stream (Open Responses, R3).
+DONE = "data: [DONE]\n\n"
+# A comment: keeps proxies awake, invisible to clients.
+COMMENT = ": keep-alive\n\n"
 
 
 class SSETooLong(ValueError):

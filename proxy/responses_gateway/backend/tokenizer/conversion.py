@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from responses_gateway.extras import how_to_install
+
 TEKKEN_FILE = "tekken.json"
 # In the order in which they count.
 OTHER_FILES = (TEKKEN_FILE, "tokenizer.model", "tiktoken.model", "vocab.json")
@@ -90,7 +92,7 @@ def convert(folder: Path, *, trust_remote_code: bool = False) -> bytes | PythonT
     except ImportError:
         raise ConversionError(
             f"tokenizer: {folder} has no tokenizer.json, and its other files need packages that are missing: "
-            "pip install 'responses-gateway[transformers]'"
+            f"{how_to_install('transformers')}"
         ) from None
     # Only this class converts tekken files; the others have Mistral's own package read them, if it is installed.
     reader = transformers.TokenizersBackend if (folder / TEKKEN_FILE).is_file() else transformers.AutoTokenizer

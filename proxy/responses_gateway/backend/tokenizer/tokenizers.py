@@ -22,6 +22,7 @@ from responses_gateway.backend.tokenizer.conversion import (
     PythonTokenizer,
     convert,
 )
+from responses_gateway.extras import how_to_install
 from responses_gateway.wire.errors import invalid_request
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def _load(content: Mapping[str, Any], file: Path) -> Tokenizer:
 
 
 def _extra_missing() -> TokenizerError:
-    return TokenizerError("tokenizer: packages are missing: pip install 'responses-gateway[tokenizer]'")
+    return TokenizerError(f"tokenizer: packages are missing: {how_to_install('tokenizer')}")
 
 
 def _encode(tokenizer: Tokenizer | PythonTokenizer, text: str) -> Encoding | PythonEncoding:

@@ -132,7 +132,7 @@ class Container:
         if greeting["error"] == "missing":
             return (
                 f"pyeryx is not installed for {self._python} (Python {greeting.get('version')}): install "
-                "responses-gateway[sandbox] with Python 3.12 or later, or set code_interpreter_python"
+                "the extra `sandbox` with Python 3.12 or later, or set code_interpreter_python"
             )
         return (
             "the sandbox cannot load its compiled code: something forbids executable memory (with systemd, set "

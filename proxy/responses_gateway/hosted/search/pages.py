@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from responses_gateway.child_process import run_program
+from responses_gateway.extras import how_to_install
 from responses_gateway.hosted.fetch import Fetched, Fetcher
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.result_text import clean_line
@@ -115,7 +116,7 @@ def html_packages() -> str:
     they are not installed."""
     found = importlib.util.find_spec("trafilatura")
     if found is None or found.origin is None:
-        raise ValueError("web search needs an extra, to read pages: pip install 'responses-gateway[web]'")
+        raise ValueError(f"web search needs an extra, to read pages: {how_to_install('web')}")
     return str(Path(found.origin).parents[1])
 
 

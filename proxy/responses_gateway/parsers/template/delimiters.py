@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from responses_gateway.extras import how_to_install
 from responses_gateway.parsers.lexer import terminals
 
 _LONGEST = 1024  # characters of a delimiter; a longer match is none
@@ -87,7 +88,7 @@ def compile_pattern(pattern: object) -> Any:
     try:
         regex = importlib.import_module("regex")
     except ImportError:
-        raise TemplateError("packages are missing: pip install 'responses-gateway[tokenizer]'") from None
+        raise TemplateError(f"packages are missing: {how_to_install('tokenizer')}") from None
     try:
         return regex.compile(pattern, regex.DOTALL)
     except regex.error as error:

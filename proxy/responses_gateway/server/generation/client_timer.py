@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.settings import Settings
 from responses_gateway.stream.lifecycle.machine import Lifecycle
-from responses_gateway.stream.writer import COMMENT
+from responses_gateway.wire.sse import COMMENT
 
 
 class Sink(Protocol):

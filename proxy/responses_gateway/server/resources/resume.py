@@ -13,16 +13,16 @@ from responses_gateway.server.generation.preparation.prepare import reasoning_ev
 from responses_gateway.server.http.event_stream import event_stream
 from responses_gateway.settings import Settings
 from responses_gateway.state import EventRow, Store, StoreUnavailable
-from responses_gateway.stream import writer
 from responses_gateway.stream.stored.replay import replay
+from responses_gateway.wire.sse import COMMENT, DONE
 
 # How often the log of a response that runs in another process is read, in seconds.
 _POLL_INTERVAL = 0.25
 # How long one read lasts where the log notifies of more by itself.
 _WAIT = 1.0
 
-_COMMENT = writer.COMMENT.encode()
-_DONE = writer.DONE.encode()
+_COMMENT = COMMENT.encode()
+_DONE = DONE.encode()
 _TERMINALS = tuple(b"event: response.%b\n" % status for status in (b"completed", b"incomplete", b"failed"))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pydantic import SecretStr
 
+from responses_gateway.extras import how_to_install
 from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from responses_gateway.hosted.mcp.servers import McpServers
 from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess
@@ -32,7 +33,7 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
     try:
         from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
     except ImportError as error:
-        raise ValueError("MCP servers need an extra: pip install 'responses-gateway[mcp]'") from error
+        raise ValueError(f"MCP servers need an extra: {how_to_install('mcp')}") from error
     limits = McpLimits(
         connect_timeout=settings.mcp_connect_timeout,
         call_timeout=settings.hosted_call_timeout,

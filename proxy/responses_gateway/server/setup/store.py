@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from responses_gateway.extras import how_to_install
 from responses_gateway.settings import Settings
 from responses_gateway.state import Database, FleetCounters, LiveLog, Sqlite, Store, StoreUnavailable
 from responses_gateway.telemetry import logs
@@ -50,7 +51,7 @@ def _postgres(url: str) -> Database:
     try:
         from responses_gateway.state.postgres import Postgres  # noqa: PLC0415  (its driver is an extra)
     except ImportError as error:
-        raise StoreUnavailable("a PostgreSQL store needs: pip install 'responses-gateway[postgres]'") from error
+        raise StoreUnavailable(f"a PostgreSQL store needs: {how_to_install('postgres')}") from error
     return Postgres(url)
 
 
@@ -82,7 +83,7 @@ def _in_redis(settings: Settings, what: str, connected: Callable[[str], _T]) -> 
     try:
         return connected(settings.events)
     except ImportError as error:
-        raise StoreUnavailable(f"{what} in Redis or Valkey need: pip install 'responses-gateway[redis]'") from error
+        raise StoreUnavailable(f"{what} in Redis or Valkey need: {how_to_install('redis')}") from error
     except ValueError:  # its message may repeat a password
         raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
 

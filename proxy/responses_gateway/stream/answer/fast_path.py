@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import msgspec
 
 from responses_gateway.stream.continuation.ledger import TokenLedger
-from responses_gateway.stream.items.text_items import MessageItem, ReasoningItem
+from responses_gateway.stream.items.text_items import TextItem
 from responses_gateway.stream.lifecycle.machine import Lifecycle, State
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import IsPlain, Markup
 from responses_gateway.stream.tokens.counter import TokenCounter
-from responses_gateway.stream.writer import quoted
 from responses_gateway.wire.chat import Chunk, MalformedChunk, decode_chunk
 from responses_gateway.wire.deltas import Reasoning, Text
+from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.sse import SSEDecoder
 
 _NAMES = {"reasoning": ("reasoning", "reasoning_content", "thinking"), "text": ("content",)}
@@ -109,7 +109,7 @@ class FastPath:
         self._markup = markup
         self._learns = learns
         self.chunks = 0  # of the stream so far
-        self.item: ReasoningItem | MessageItem | None = None  # the open text, if the next chunk may bring more of it
+        self.item: TextItem | None = None  # the open text, if the next chunk may bring more of it
         self.pattern: ChunkPattern | None = None  # what such a chunk looks like, once one was seen
         self._kind: State = "idle"
         self._field: State = "idle"  # the field of a chunk in which more of it comes: "reasoning", or else the content
@@ -118,7 +118,7 @@ class FastPath:
         self._misses = 0  # usual chunks in a row that did not look like the pattern
         self._missed = 0  # the number of the last one
 
-    def feed(self, data: bytes, pattern: ChunkPattern, item: ReasoningItem | MessageItem) -> bytes | None:
+    def feed(self, data: bytes, pattern: ChunkPattern, item: TextItem) -> bytes | None:
         """Return the events for a read of nothing but usual chunks. None, with nothing done, for any other read."""
         whole = data
         rest = b""
@@ -155,7 +155,8 @@ class FastPath:
                 return b""
             in_quotes = quoted(text)
             item.compact_pieces()
-        return item.append_quoted(self._lifecycle.writer, text, in_quotes)
+        item.pieces.append(text)
+        return item.writer.delta(item.place, in_quotes)
 
     def take_payload(self, payload: bytes) -> bool:
         """Take one payload if it looks like the pattern."""
@@ -196,7 +197,7 @@ class FastPath:
         run.clear()
         text = self._space.trimmed(text)
         if text:
-            self.item.append(self._lifecycle.writer, text, None)  # type: ignore[union-attr]
+            self.item.append(text, None)  # type: ignore[union-attr]
 
     def stop(self) -> None:
         """Write the run, and take nothing more."""

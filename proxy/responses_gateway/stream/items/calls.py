@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import msgspec
 
 from responses_gateway.stream.items.hosted import HostedItem
-from responses_gateway.stream.items.text_items import ItemStatus
-from responses_gateway.stream.writer import EventWriter, delta_head, json_text, quote, quoted
-from responses_gateway.wire.json_text import CustomInput, JsonScanner
+from responses_gateway.stream.writer.interface import EventWriter, ItemStatus
+from responses_gateway.wire.json_text import CustomInput, JsonScanner, json_text
 from responses_gateway.wire.tools import ToolTarget
 
 _BRACKETS = frozenset("{[")
@@ -29,77 +28,62 @@ CALL_ID_PREFIX = {
 class CallItem(Protocol):
     """The item of a tool call of any type, fed with the JSON arguments of the function that stands for the tool."""
 
-    def append(self, writer: EventWriter, text: str) -> None:
+    def append(self, text: str) -> None:
         """Write a piece of the arguments."""
 
-    def close(self, writer: EventWriter, status: ItemStatus, arguments: str) -> None:
+    def close(self, status: ItemStatus, arguments: str) -> None:
         """End the call; `arguments` is the whole text."""
 
 
 class FunctionCallItem:
     """`function_call`: the arguments go through as they are."""
 
-    __slots__ = ("_deltas", "_fields", "_head", "_id", "_index", "_plain")
+    __slots__ = ("_deltas", "_place", "_plain", "_writer")
 
     def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget) -> None:
-        self._id = item_id
+        self._writer = writer
         self._deltas = 0
-        # Otherwise Codex takes the text of the argument for ciphertext.
-        self._plain = ',"encrypted_function_args":[]' if target.expects_ciphertext else ""
-        self._fields = _call_fields("function_call", item_id, call_id, target)
-        self._index = writer.add_item(f'{self._fields},"arguments":"","status":"in_progress"}}')
-        self._head = delta_head("response.function_call_arguments.delta", item_id, self._index)
+        self._plain = target.expects_ciphertext  # otherwise Codex takes the text of the argument for ciphertext
+        self._place = writer.open_call("function_call", item_id, call_id, target)
 
-    def append(self, writer: EventWriter, text: str) -> None:
+    def append(self, text: str) -> None:
         """Write a piece of the arguments."""
         self._deltas += 1
-        writer.events.append(writer.delta % (self._head, writer.next_number, quoted(text)))
-        writer.next_number += 1
+        self._writer.write_delta(self._place, text)
 
-    def close(self, writer: EventWriter, status: ItemStatus, arguments: str) -> None:
-        """Write the done, and the item itself."""
-        kind = "response.function_call_arguments"
-        writer.write_text_done(f"{kind}.done", self._id, self._index, "arguments", arguments)
-        writer.count_deltas(f"{kind}.delta", self._deltas)
-        item = f'{self._fields},"arguments":{quote(arguments)}{self._plain},"status":"{status}"}}'
-        writer.finish_item("function_call", self._index, item)
+    def close(self, status: ItemStatus, arguments: str) -> None:
+        """End the call."""
+        self._writer.close_call(self._place, status, arguments, deltas=self._deltas, plain=self._plain)
 
 
 class CustomCallItem:
     """`custom_tool_call`: the freeform input, decoded out of the arguments while they arrive. An item that is not `live` keeps
     its input to itself until it is closed; then it is its `replacement`, if it was given one."""
 
-    __slots__ = ("_decoder", "_fields", "_head", "_id", "_index", "_live", "_pieces", "replacement")
+    __slots__ = ("_decoder", "_live", "_pieces", "_place", "_writer", "replacement")
 
     def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, *, live: bool = True) -> None:
-        self._id = item_id
+        self._writer = writer
         self._live = live
         self.replacement: str | None = None
         self._pieces: list[str] = []
         self._decoder = CustomInput()
-        self._fields = _call_fields("custom_tool_call", item_id, call_id, target)
-        self._index = writer.add_item(f'{self._fields},"input":"","status":"in_progress"}}')
-        self._head = delta_head("response.custom_tool_call_input.delta", item_id, self._index)
+        self._place = writer.open_call("custom_tool_call", item_id, call_id, target)
 
-    def append(self, writer: EventWriter, text: str) -> None:
+    def append(self, text: str) -> None:
         """Write the input in a piece of the arguments."""
-        self._write(writer, self._decoder.feed(text))
+        self._write(self._decoder.feed(text))
 
-    def close(self, writer: EventWriter, status: ItemStatus, arguments: str) -> None:
-        """Write the rest of the input, the done, and the item itself."""
+    def close(self, status: ItemStatus, arguments: str) -> None:
+        """Write the rest of the input, and end the call."""
         if self._live:
-            self._write(writer, self._decoder.finish(arguments))
+            self._write(self._decoder.finish(arguments))
         else:
             text = self.input_of(arguments) if self.replacement is None else self.replacement
             self._live = True
             self._pieces = []
-            self._write(writer, text)
-        text = "".join(self._pieces)
-        kind = "response.custom_tool_call_input"
-        writer.write_text_done(f"{kind}.done", self._id, self._index, "input", text)
-        writer.count_deltas(f"{kind}.delta", len(self._pieces))
-        item = f'{self._fields},"input":{quote(text)},"status":"{status}"}}'
-        writer.finish_item("custom_tool_call", self._index, item)
+            self._write(text)
+        self._writer.close_call(self._place, status, "".join(self._pieces), deltas=len(self._pieces))
 
     @property
     def expected(self) -> bool:
@@ -115,12 +99,11 @@ class CustomCallItem:
         """Return the whole input, given all of the arguments."""
         return "".join(self._pieces) + self._decoder.finish(arguments)
 
-    def _write(self, writer: EventWriter, text: str) -> None:
+    def _write(self, text: str) -> None:
         if text:
             self._pieces.append(text)
         if text and self._live:
-            writer.events.append(writer.delta % (self._head, writer.next_number, quoted(text)))
-            writer.next_number += 1
+            self._writer.write_delta(self._place, text)
 
 
 class ActionCallItem:
@@ -128,30 +111,28 @@ class ActionCallItem:
     delta events, and a half-written action is of no use to anybody: it is added when it is whole. Arguments that do not fit the
     type are handed over as a `function_call`, so that the client can say what is wrong with them."""
 
-    __slots__ = ("_call_id", "_id", "_target")
+    __slots__ = ("_call_id", "_id", "_target", "_writer")
 
     def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget) -> None:
+        self._writer = writer
         self._id = item_id
         self._call_id = call_id
         self._target = target
 
-    def append(self, writer: EventWriter, text: str) -> None:
+    def append(self, text: str) -> None:
         """Write nothing: there are no events for a part of an action."""
 
-    def close(self, writer: EventWriter, status: ItemStatus, arguments: str) -> None:
-        """Write the item, added and done, if the call is whole."""
+    def close(self, status: ItemStatus, arguments: str) -> None:
+        """Write the item if the call is whole."""
         if status != "completed":
             return
-        action = action_json(self._target, arguments)
+        action = action_of(self._target, arguments)
         if action is None:
-            call = FunctionCallItem(writer, self._id, self._call_id, self._target)
-            call.append(writer, arguments)
-            call.close(writer, status, arguments)
+            call = FunctionCallItem(self._writer, self._id, self._call_id, self._target)
+            call.append(arguments)
+            call.close(status, arguments)
             return
-        kind = f"{self._target.kind}_call"
-        head = f'{{"type":"{kind}","id":"{self._id}","call_id":{quote(self._call_id)},{action}'
-        index = writer.add_item(f'{head},"status":"in_progress"}}')
-        writer.finish_item(kind, index, f'{head},"status":"{status}"}}')
+        self._writer.write_item(f"{self._target.kind}_call", self._id, {"call_id": self._call_id, **action}, status)
 
 
 @dataclass(slots=True)
@@ -262,7 +243,7 @@ class OpenCall:
         custom = isinstance(self.item, CustomCallItem)
         return (arguments.bracketed or not custom) and not arguments.is_json
 
-    def append(self, writer: EventWriter, text: str) -> bool:
+    def append(self, text: str) -> bool:
         """Write a piece of the arguments. Return False if some of it, more than white space, stands behind their end, wherever
         the backend has cut it: that is left out."""
         piece = text
@@ -271,12 +252,12 @@ class OpenCall:
         else:
             piece = self.arguments.append_to_end(text)
         if piece:
-            self.item.append(writer, piece)
+            self.item.append(piece)
         return len(piece) == len(text) or text[len(piece) :].isspace()
 
-    def close(self, writer: EventWriter, status: ItemStatus) -> None:
+    def close(self, status: ItemStatus) -> None:
         """Write the end of the item."""
-        self.item.close(writer, status, self.arguments.text)
+        self.item.close(status, self.arguments.text)
 
 
 def new_item(writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, *, live: bool = True) -> CallItem:
@@ -288,24 +269,18 @@ def new_item(writer: EventWriter, item_id: str, call_id: str, target: ToolTarget
     return ActionCallItem(writer, item_id, call_id, target)
 
 
-def _call_fields(kind: str, item_id: str, call_id: str, target: ToolTarget) -> str:
-    namespace = "" if target.namespace is None else f',"namespace":{quote(target.namespace)}'
-    return f'{{"type":"{kind}","id":"{item_id}","call_id":{quote(call_id)},"name":{quote(target.name)}{namespace}'
-
-
-def action_json(target: ToolTarget, arguments: str) -> str | None:
-    """Return the JSON members that carry the action in an item of the tool's type; None if the arguments do not fit."""
+def action_of(target: ToolTarget, arguments: str) -> dict[str, Any] | None:
+    """Return the members that carry the action in an item of the tool's type; None if the arguments do not fit."""
     try:
         value: Any = json.loads(arguments)
         members = _members(target, value) if isinstance(value, dict) else None
-        if members is not None:
-            members.encode()
+        json_text(members).encode()
     except (ValueError, RecursionError):  # not JSON, or half a surrogate pair, which cannot be sent
         return None
     return members
 
 
-def _members(target: ToolTarget, value: dict[str, Any]) -> str | None:
+def _members(target: ToolTarget, value: dict[str, Any]) -> dict[str, Any] | None:
     match target.kind:
         case "local_shell":
             return _local_shell(value)
@@ -314,10 +289,10 @@ def _members(target: ToolTarget, value: dict[str, Any]) -> str | None:
         case "apply_patch":
             return _apply_patch(value)
         case _:
-            return f'"execution":"client","arguments":{json_text(value)}'
+            return {"execution": "client", "arguments": value}
 
 
-def _local_shell(value: dict[str, Any]) -> str | None:
+def _local_shell(value: dict[str, Any]) -> dict[str, Any] | None:
     command = value.get("command")
     if not _is_strings(command):
         return None
@@ -329,10 +304,10 @@ def _local_shell(value: dict[str, Any]) -> str | None:
     for name in ("timeout_ms", "user", "working_directory"):
         if value.get(name) is not None:
             action[name] = value[name]
-    return f'"action":{json_text(action)}'
+    return {"action": action}
 
 
-def _shell(value: dict[str, Any]) -> str | None:
+def _shell(value: dict[str, Any]) -> dict[str, Any] | None:
     commands = value.get("commands")
     if not _is_strings(commands):
         return None
@@ -341,20 +316,20 @@ def _shell(value: dict[str, Any]) -> str | None:
         "timeout_ms": value.get("timeout_ms"),
         "max_output_length": value.get("max_output_length"),
     }
-    return f'"action":{json_text(action)}'
+    return {"action": action}
 
 
-def _apply_patch(value: dict[str, Any]) -> str | None:
+def _apply_patch(value: dict[str, Any]) -> dict[str, Any] | None:
     operation = value.get("operation", value)
     if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
         return None
     kind = operation.get("type")
     diff = operation.get("diff")
     if kind == "delete_file":
-        return f'"operation":{json_text({"type": kind, "path": operation["path"]})}'
+        return {"operation": {"type": kind, "path": operation["path"]}}
     if kind not in {"create_file", "update_file"} or not isinstance(diff, str):
         return None
-    return f'"operation":{json_text({"type": kind, "path": operation["path"], "diff": diff})}'
+    return {"operation": {"type": kind, "path": operation["path"], "diff": diff}}
 
 
 def _is_strings(value: Any) -> bool:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from responses_gateway.stream.writer import quote
+from responses_gateway.stream.writer.interface import EventWriter
 
 
-def compaction_item(response_id: str, output: list[str], seal: Callable[[str], str]) -> str | None:
-    """Return the item as JSON, given that of the model's own items, which are not sent. None if the model wrote no text."""
+def write_compaction(writer: EventWriter, response_id: str, output: list[str], seal: Callable[[str], str]) -> bool:
+    """Write the item, given the model's own items as JSON, which are not sent. Return False if the model wrote no text."""
     summary = _text_of(output)
-    if not summary:
-        return None
-    item_id = f"cmp_{response_id.removeprefix('resp_')}"
-    return f'{{"type":"compaction","id":"{item_id}","encrypted_content":{quote(seal(summary))}}}'
+    if summary:
+        members = {"encrypted_content": seal(summary)}
+        writer.write_item("compaction", f"cmp_{response_id.removeprefix('resp_')}", members)
+    return bool(summary)
 
 
 def _text_of(items: list[str]) -> str:

@@ -1,12 +1,5 @@
 """The items of hosted tools: calls that the gateway runs itself, so that the item of a call has its result, too.
 
-The events of each kind, in the order in which OpenAI sends them, stand between `output_item.added` and `output_item.done`:
-
-    mcp_call               in_progress, arguments.delta*, arguments.done, completed | failed
-    web_search_call        in_progress, searching, completed
-    file_search_call       in_progress, searching, completed
-    code_interpreter_call  in_progress, code.delta*, code.done, interpreting, completed
-
 A call for which the client's approval is needed is an `mcp_approval_request`, which has no events of its own."""
 
 from __future__ import annotations
@@ -16,8 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from responses_gateway.stream.items.text_items import ItemStatus
-from responses_gateway.stream.writer import EventWriter, delta_head, json_text, quote, quoted
+from responses_gateway.stream.writer.interface import EventWriter, ItemStatus
 from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.json_text import CustomInput, read_object
 from responses_gateway.wire.tools import ToolTarget
@@ -69,55 +61,52 @@ class HostedItem:
 
     prefix: str  # of the item's id
     kind: str  # the item's type
-    running: str = ""  # the event that the call runs, without its `response.KIND.`
-    ends: tuple[str, str] = ("completed", "completed")  # the events that it succeeded, and that it did not
 
-    __slots__ = ("_id", "_index", "_options", "_ran", "_target", "outcome")
+    __slots__ = ("_deltas", "_options", "_place", "_ran", "_target", "_writer", "outcome")
 
     def __init__(self, writer: EventWriter, item_id: str, target: ToolTarget, options: HostedOptions) -> None:
-        """Add the item to the stream."""
-        self._id = item_id
+        """Begin the item."""
+        self._writer = writer
         self._target = target
         self._options = options
+        self._deltas = 0
         self._ran = False
         self.outcome: CallOutcome | None = None
-        self._index = writer.add_item(self._json("in_progress", self._empty()))
-        self._event(writer, "in_progress")
+        self._place = writer.open_hosted(self.kind, item_id, {"status": "in_progress", **self._empty()})
 
-    def append(self, writer: EventWriter, text: str) -> None:
+    def append(self, text: str) -> None:
         """Write a piece of the arguments, if the kind shows them while they come."""
 
-    def run(self, writer: EventWriter, arguments: str) -> None:
+    def run(self, arguments: str) -> None:
         """Write that the arguments are whole and that the call runs."""
         self._ran = True
-        if self.running:
-            self._event(writer, self.running)
+        self._writer.run_hosted(self._place, self._shown(arguments), deltas=self._deltas)
 
-    def close(self, writer: EventWriter, status: ItemStatus, arguments: str) -> None:
+    def close(self, status: ItemStatus, arguments: str) -> None:
         """Write the result, and the item itself. A call without one, in an answer that was cut, was not run."""
         outcome = self.outcome
         if not self._ran:
-            self.run(writer, arguments)
+            self.run(arguments)
         if outcome is None:
             final = status if status == "completed" else self._cut
-            self._finish(writer, final, self._members(arguments, CallOutcome()), failed=True)
+            members = self._members(arguments, CallOutcome())
         else:
             final = "failed" if outcome.failed else "completed"
-            self._finish(writer, final, self._members(arguments, outcome), failed=outcome.failed)
+            members = self._members(arguments, outcome)
+        failed = outcome is None or outcome.failed
+        self._writer.close_hosted(self._place, {"status": final, **members}, failed=failed)
 
     @property
     def _cut(self) -> str:
         return "incomplete"
 
-    def _finish(self, writer: EventWriter, status: str, members: dict[str, Any], *, failed: bool) -> None:
-        self._event(writer, self.ends[failed])
-        writer.finish_item(self.kind, self._index, self._json(status, members))
+    def _shown(self, arguments: str) -> str:
+        """Return the whole of what the kind shows while it comes."""
+        return ""
 
-    def _event(self, writer: EventWriter, name: str) -> None:
-        writer.write(f"response.{self.kind}.{name}", f'"item_id":"{self._id}","output_index":{self._index}')
-
-    def _json(self, status: str, members: dict[str, Any]) -> str:
-        return json_text({"type": self.kind, "id": self._id, "status": status, **members})
+    def _write(self, text: str) -> None:
+        self._deltas += 1
+        self._writer.write_delta(self._place, text)
 
     def _empty(self) -> dict[str, Any]:
         """Return the members of the item when it is added."""
@@ -133,30 +122,22 @@ class McpCallItem(HostedItem):
 
     prefix = "mcp"
     kind = "mcp_call"
-    ends = ("completed", "failed")
 
-    __slots__ = ("_approval", "_deltas", "_head")
+    __slots__ = ("_approval",)
 
     def __init__(
         self, writer: EventWriter, item_id: str, target: ToolTarget, options: HostedOptions, approval: str | None = None
     ) -> None:
         """Add the item. `approval` is the id of the request that the client approved."""
         self._approval = approval
-        self._deltas = 0
         super().__init__(writer, item_id, target, options)
-        self._head = delta_head("response.mcp_call_arguments.delta", item_id, self._index)
 
-    def append(self, writer: EventWriter, text: str) -> None:
+    def append(self, text: str) -> None:
         """Write a piece of the arguments."""
-        self._deltas += 1
-        writer.events.append(writer.delta % (self._head, writer.next_number, quoted(text)))
-        writer.next_number += 1
+        self._write(text)
 
-    def run(self, writer: EventWriter, arguments: str) -> None:
-        """Write that the arguments are whole."""
-        self._ran = True
-        writer.write_text_done("response.mcp_call_arguments.done", self._id, self._index, "arguments", arguments)
-        writer.count_deltas("response.mcp_call_arguments.delta", self._deltas)
+    def _shown(self, arguments: str) -> str:
+        return arguments
 
     def _empty(self) -> dict[str, Any]:
         return self._members("", CallOutcome())
@@ -178,7 +159,6 @@ class WebSearchItem(HostedItem):
 
     prefix = "ws"
     kind = "web_search_call"
-    running = "searching"
 
     __slots__ = ()
 
@@ -198,7 +178,6 @@ class FileSearchItem(HostedItem):
 
     prefix = "fs"
     kind = "file_search_call"
-    running = "searching"
 
     __slots__ = ()
 
@@ -219,33 +198,30 @@ class CodeInterpreterItem(HostedItem):
 
     prefix = "ci"
     kind = "code_interpreter_call"
-    running = "interpreting"
 
-    __slots__ = ("_decoder", "_head", "_pieces")
+    __slots__ = ("_decoder", "_pieces")
 
     def __init__(self, writer: EventWriter, item_id: str, target: ToolTarget, options: HostedOptions) -> None:
         self._pieces: list[str] = []
         self._decoder = CustomInput(member="code")
         super().__init__(writer, item_id, target, options)
-        self._head = delta_head("response.code_interpreter_call_code.delta", item_id, self._index)
 
-    def append(self, writer: EventWriter, text: str) -> None:
+    def append(self, text: str) -> None:
         """Write the code in a piece of the arguments."""
-        self._write(writer, self._decoder.feed(text))
+        self._write_code(self._decoder.feed(text))
 
-    def run(self, writer: EventWriter, arguments: str) -> None:
+    def run(self, arguments: str) -> None:
         """Write the rest of the code, and that it runs."""
-        self._write(writer, self._decoder.finish(arguments))
-        kind = "response.code_interpreter_call_code"
-        writer.write_text_done(f"{kind}.done", self._id, self._index, "code", "".join(self._pieces))
-        writer.count_deltas(f"{kind}.delta", len(self._pieces))
-        super().run(writer, arguments)
+        self._write_code(self._decoder.finish(arguments))
+        super().run(arguments)
 
-    def _write(self, writer: EventWriter, text: str) -> None:
-        if text:
-            self._pieces.append(text)
-            writer.events.append(writer.delta % (self._head, writer.next_number, quoted(text)))
-            writer.next_number += 1
+    def _write_code(self, code: str) -> None:
+        if code:
+            self._pieces.append(code)
+            self._write(code)
+
+    def _shown(self, arguments: str) -> str:
+        return "".join(self._pieces)
 
     def _empty(self) -> dict[str, Any]:
         return {"code": "", "container_id": self._options.container_id, "outputs": None}
@@ -262,22 +238,21 @@ class ApprovalRequestItem:
 
     prefix = "mcpr"
 
-    __slots__ = ("_id", "_target")
+    __slots__ = ("_id", "_target", "_writer")
 
-    def __init__(self, _writer: EventWriter, item_id: str, target: ToolTarget, _options: HostedOptions) -> None:
+    def __init__(self, writer: EventWriter, item_id: str, target: ToolTarget, _options: HostedOptions) -> None:
+        self._writer = writer
         self._id = item_id
         self._target = target
 
-    def append(self, writer: EventWriter, text: str) -> None:
+    def append(self, text: str) -> None:
         """Write nothing: a request has no deltas."""
 
-    def close(self, writer: EventWriter, status: ItemStatus, arguments: str) -> None:
-        """Write the item, added and done, if the call is whole."""
+    def close(self, status: ItemStatus, arguments: str) -> None:
+        """Write the item if the call is whole."""
         if status == "completed":
-            head = f'{{"type":"mcp_approval_request","id":"{self._id}","arguments":{quote(arguments)}'
-            place = f'"name":{quote(self._target.name)},"server_label":{quote(self._target.namespace or "")}}}'
-            item = f"{head},{place}"
-            writer.finish_item("mcp_approval_request", writer.add_item(item), item)
+            place = {"name": self._target.name, "server_label": self._target.namespace or ""}
+            self._writer.write_item("mcp_approval_request", self._id, {"arguments": arguments, **place})
 
 
 _ITEMS: dict[str, type[HostedItem]] = {
@@ -300,22 +275,19 @@ def new_hosted_item(
 
 def write_tool_list(writer: EventWriter, item_id: str, listing: ToolListing) -> None:
     """Write the events and the item of a list of an MCP server's tools."""
-    head = {"type": "mcp_list_tools", "id": item_id, "server_label": listing.label}
-    index = writer.add_item(json_text({**head, "tools": []}))
-    place = f'"item_id":"{item_id}","output_index":{index}'
-    writer.write("response.mcp_list_tools.in_progress", place)
-    writer.write(f"response.mcp_list_tools.{'completed' if listing.error is None else 'failed'}", place)
-    found = {"tools": listing.tools} if listing.error is None else {"tools": [], "error": listing.error}
-    writer.finish_item("mcp_list_tools", index, json_text({**head, **found}))
+    failed = listing.error is not None
+    found: dict[str, Any] = {"tools": [], "error": listing.error} if failed else {"tools": listing.tools}
+    place = writer.open_hosted("mcp_list_tools", item_id, {"server_label": listing.label, "tools": []})
+    writer.close_hosted(place, {"server_label": listing.label, **found}, failed=failed)
 
 
 def write_approved_call(writer: EventWriter, item_id: str, call: ApprovedCall, options: HostedOptions) -> None:
     """Write the events and the item of a call that the client has approved, with its outcome."""
     item = McpCallItem(writer, item_id, ToolTarget("mcp", call.name, call.label), options, approval=call.request_id)
     arguments = call.arguments or "{}"
-    item.append(writer, arguments)
+    item.append(arguments)
     item.outcome = call.outcome
-    item.close(writer, "completed", arguments)
+    item.close("completed", arguments)
 
 
 def scored(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,14 +16,14 @@ import msgspec
 
 from responses_gateway.stream.items.calls import CALL_ID_PREFIX, CallItem, OpenCall, new_item
 from responses_gateway.stream.items.hosted import CallOutcome, HostedItem, HostedOptions, new_hosted_item
-from responses_gateway.stream.items.text_items import ItemStatus, MessageItem, ReasoningItem
+from responses_gateway.stream.items.text_items import TextItem
 from responses_gateway.stream.lifecycle.pending import PendingDeltas
 from responses_gateway.stream.lifecycle.turn import CallLimits, Turn
 from responses_gateway.stream.lifecycle.white_space import WhiteSpace
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.reading.citations import CitationReader, sentence_start
 from responses_gateway.stream.tokens.missing import said_more
-from responses_gateway.stream.writer import EventWriter
+from responses_gateway.stream.writer.interface import EventWriter, ItemStatus, TextKind
 from responses_gateway.wire.deltas import (
     Citation,
     Delta,
@@ -104,7 +104,7 @@ class Lifecycle:
         self.turn = Turn()
         self.turns = [self.turn]
         self.repairs: dict[str, int] = {}
-        self.item: ReasoningItem | MessageItem | None = None  # the text that is open
+        self.item: TextItem | None = None  # the text that is open
         self.call: OpenCall | None = None  # the call that is open
         self.pending: PendingDeltas | None = None
         self.space = WhiteSpace()
@@ -139,7 +139,7 @@ class Lifecycle:
             self._release()
 
     @property
-    def open_text(self) -> ReasoningItem | MessageItem | None:
+    def open_text(self) -> TextItem | None:
         """The item to which more of its text may be appended directly, once it is `space.trimmed`. This is the table's most
         frequent row, looked up once for many deltas. None where the table has to decide."""
         space = self.space
@@ -148,7 +148,7 @@ class Lifecycle:
     def repeat_reasoning(self) -> None:
         """Give out reasoning as a message too if nothing else came, so that the user sees an answer that was taken for it."""
         item = self.item
-        if not isinstance(item, ReasoningItem) or self.turn.visible or self._limits.suppressed:
+        if item is None or item.kind != "reasoning" or self.turn.visible or self._limits.suppressed:
             return
         text = item.text
         usage = self.turn.usage
@@ -193,7 +193,7 @@ class Lifecycle:
     def as_turn_began(self) -> Lifecycle:
         """Return a lifecycle for a second reading of the model's turn, which writes events of its own: as this one was when the
         turn began."""
-        again = Lifecycle(msgspec.structs.replace(self._options, seal=None), EventWriter())
+        again = Lifecycle(msgspec.structs.replace(self._options, seal=None), self.writer.blank())
         again.sources = self.sources
         again._limits = self._limits.as_turn_began(again._options)
         return again
@@ -201,11 +201,7 @@ class Lifecycle:
     # ---- actions of the table ------------------------------------------------------------------------------------
 
     def _open_reasoning(self, delta: Content) -> None:
-        options = self._options
-        item_id = self._new_id("rs")
-        self.item = ReasoningItem(
-            self.writer, item_id, mirror=options.summary, event=options.reasoning_event, seal=options.seal
-        )
+        self.item = TextItem(self.writer, "reasoning", self._new_id("rs"), seal=self._options.seal)
         self.space.drop_all()
         delta.text = delta.text.lstrip()
 
@@ -221,7 +217,7 @@ class Lifecycle:
         if space.indent:
             space.drop_indent()
         logprobs = space.trimmed_logprobs(text, delta.logprobs if type(delta) is Text else None)
-        self.item.append(self.writer, text, logprobs)  # type: ignore[union-attr]
+        self.item.append(text, logprobs)  # type: ignore[union-attr]
 
     def _hold_space(self, delta: Content) -> None:
         """Hold white space that belongs to the open item of its own kind, or to the message that it may begin."""
@@ -237,7 +233,7 @@ class Lifecycle:
         """Write the white space at the very end of an answer, which is the model's own."""
         space = self.space
         if space.text and self.state != "reasoning":
-            self.item.append(self.writer, space.text, space.logprobs or None)  # type: ignore[union-attr]
+            self.item.append(space.text, space.logprobs or None)  # type: ignore[union-attr]
         space.drop()
 
     def _open_call(self, delta: ToolCall) -> None:
@@ -261,7 +257,7 @@ class Lifecycle:
         call = self.call
         assert call is not None
         if delta.index == call.index:
-            if not call.append(self.writer, delta.text):
+            if not call.append(delta.text):
                 self._stray_arguments(delta)
         elif self.pending is None or not self.pending.add_to_call(delta):
             self._stray_arguments(delta)
@@ -283,7 +279,7 @@ class Lifecycle:
         call = self.call
         assert call is not None
         if not call.arguments.text.strip():
-            call.append(self.writer, "{}")
+            call.append("{}")
             self._repair("empty_arguments")
         elif call.repaired:
             self._repair("arguments_not_json")
@@ -295,9 +291,9 @@ class Lifecycle:
         assert call is not None
         assert isinstance(call.item, HostedItem)
         if not call.arguments.text.strip():
-            call.append(self.writer, "{}")
+            call.append("{}")
             self._repair("empty_arguments")
-        call.item.run(self.writer, call.arguments.text)
+        call.item.run(call.arguments.text)
 
     def _set_outcome(self, done: CallDone) -> None:
         assert self.call is not None
@@ -323,9 +319,9 @@ class Lifecycle:
 
     def _cite(self, delta: Citation) -> None:
         source = self.sources.get(delta.number)
-        if source is not None and isinstance(self.item, MessageItem):
+        if source is not None and self.item is not None:
             text = self.item.text
-            self.item.annotate(self.writer, source.annotation(sentence_start(text), len(text)))
+            self.item.annotate(source.annotation(sentence_start(text), len(text)))
 
     def _drop_citation(self, _delta: Citation) -> None:
         """Count a mark that stands behind no text of the answer."""
@@ -387,21 +383,21 @@ class Lifecycle:
     def _new_id(self, prefix: str) -> str:
         return f"{prefix}_{self._token}{self.writer.next_index:04x}{self.turn.mark}"
 
-    def _open_message(self, delta: Text | Refusal, part: Literal["output_text", "refusal"]) -> None:
-        self.item = MessageItem(self.writer, self._new_id("msg"), part)
+    def _open_message(self, delta: Text | Refusal, kind: TextKind) -> None:
+        self.item = TextItem(self.writer, kind, self._new_id("msg"))
         self.turn.visible = True
         self.space.begin_message(delta)
 
     def _end_item(self, status: ItemStatus) -> None:
         assert self.item is not None
-        self.item.close(self.writer, status)
+        self.item.close(status)
         self.item = None
         self.space.drop()
 
     def _end_call(self, status: ItemStatus) -> None:
         assert self.call is not None
         self.writer.count_characters("tool_arguments", self.call.arguments.text)
-        self.call.close(self.writer, status)
+        self.call.close(status)
         if isinstance(self.call.item, HostedItem):
             self.turn.hosted_calls += 1
         else:

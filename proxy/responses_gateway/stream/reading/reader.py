@@ -12,10 +12,10 @@ from typing import Any
 
 from responses_gateway.stream.items.calls import Arguments
 from responses_gateway.stream.reading.logprobs import spelled, within
-from responses_gateway.stream.writer import json_text
 from responses_gateway.wire import chat
 from responses_gateway.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta, text_of
 from responses_gateway.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
+from responses_gateway.wire.json_text import json_text
 
 # What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
 _LENGTH = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")

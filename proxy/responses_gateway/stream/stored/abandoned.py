@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from responses_gateway.stream.stored.hosted_items import HOSTED_EVENTS, close_hosted_item
-from responses_gateway.stream.stored.plain_events import ANNOTATION, TEXT_CALLS, Object, members, write_event
-from responses_gateway.stream.writer import EventWriter, json_text
+from responses_gateway.stream.stored.hosted_items import close_hosted_item
+from responses_gateway.stream.stored.plain_events import ANNOTATION, Object, members, write_event
+from responses_gateway.stream.writer.responses import CALL_EVENTS, HOSTED_EVENTS, ResponsesWriter
+from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.sse import SSEDecoder
 
 _ADDED = "response.output_item.added"
@@ -40,7 +41,7 @@ def fail_stream(sent: bytes, number: int, head: str, tail: str, error: Mapping[s
     events = [msgspec.json.decode(payload, type=_Event) for payload in payloads]
     done = [bytes(event.item).decode() for event in events if event.type == _DONE]
     bounds = [(place, event.type) for place, event in enumerate(events) if event.type in (_ADDED, _DONE)]
-    writer = EventWriter()
+    writer = ResponsesWriter()
     writer.next_number = number
     if bounds and bounds[-1][1] == _ADDED:
         _close_item(writer, [msgspec.json.decode(payload) for payload in payloads[bounds[-1][0] :]])
@@ -58,7 +59,7 @@ def with_status(head: str, tail: str, status: str, error: Mapping[str, str] | No
     return f'{{{members({**before, "status": status, "error": error})},"output":['
 
 
-def _close_item(writer: EventWriter, events: list[Object]) -> None:
+def _close_item(writer: ResponsesWriter, events: list[Object]) -> None:
     """Write the events that close an item, given all events from its first one on."""
     added, *later = events
     item = added["item"]
@@ -71,10 +72,10 @@ def _close_item(writer: EventWriter, events: list[Object]) -> None:
     writer.finish_item(item["type"], index, json_text(item))
 
 
-def _close_texts(writer: EventWriter, item: Object, place: Object, events: list[Object]) -> Object:
+def _close_texts(writer: ResponsesWriter, item: Object, place: Object, events: list[Object]) -> Object:
     """Write the dones of what the item holds; return its members that hold it."""
-    if item["type"] in TEXT_CALLS:
-        member, stem = TEXT_CALLS[item["type"]]
+    if item["type"] in CALL_EVENTS:
+        stem, member = CALL_EVENTS[item["type"]]
         text = _text(events, stem)
         write_event(writer, f"{stem}.done", place | {member: text})
         return {member: text}
@@ -87,7 +88,7 @@ def _close_texts(writer: EventWriter, item: Object, place: Object, events: list[
     return closed
 
 
-def _close_part(writer: EventWriter, place: Object, part: Object, events: list[Object]) -> Object:
+def _close_part(writer: ResponsesWriter, place: Object, part: Object, events: list[Object]) -> Object:
     deltas = [event for event in events if event["type"].endswith(".delta") and "content_index" in event]
     stem = deltas[0]["type"].removesuffix(".delta") if deltas else f"response.{part['type']}"
     member = "refusal" if part["type"] == "refusal" else "text"
@@ -103,7 +104,7 @@ def _close_part(writer: EventWriter, place: Object, part: Object, events: list[O
     return part
 
 
-def _close_summary(writer: EventWriter, place: Object, part: Object, events: list[Object]) -> Object:
+def _close_summary(writer: ResponsesWriter, place: Object, part: Object, events: list[Object]) -> Object:
     part |= {"text": _text(events, _SUMMARY)}
     write_event(writer, f"{_SUMMARY}.done", place | {"text": part["text"]})
     write_event(writer, "response.reasoning_summary_part.done", place | {"part": part})

@@ -2,76 +2,49 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from responses_gateway.stream.items.hosted import asked_action
 from responses_gateway.stream.stored.plain_events import Object, write_event
-from responses_gateway.stream.writer import EventWriter, json_text
+from responses_gateway.stream.writer.responses import HOSTED_EVENTS, ResponsesWriter
+from responses_gateway.wire.json_text import json_text
+
+# The members that an item is added with, and those that it is added without.
+_EMPTY: dict[str, Object] = {
+    "mcp_list_tools": {"tools": []},
+    "mcp_call": {"arguments": "", "output": None, "error": None},
+    "web_search_call": {},
+    "file_search_call": {"queries": [], "results": None},
+    "code_interpreter_call": {"code": "", "outputs": None},
+}
+_LATER = {"mcp_list_tools": "error", "web_search_call": "action"}
 
 
-class HostedEvents(NamedTuple):
-    """The events of one kind of item, in order: progress, its text if it has one, more progress, one of two ends.
-
-    `empty` are the members that the item is added with, `later` those that it is added without. `stem` is the event of the text
-    without `.delta`/`.done`, and `member` holds the text. `ends`: the item succeeded, or did not."""
-
-    empty: Object
-    before: tuple[str, ...]
-    after: tuple[str, ...] = ()
-    ends: tuple[str, str] = ("completed", "completed")
-    later: frozenset[str] = frozenset()
-    member: str = ""
-    stem: str = ""
-
-
-HOSTED_EVENTS: dict[str, HostedEvents] = {
-    "mcp_list_tools": HostedEvents(
-        {"tools": []}, ("in_progress",), ends=("completed", "failed"), later=frozenset({"error"})
-    ),
-    "mcp_call": HostedEvents(
-        {"arguments": "", "output": None, "error": None},
-        ("in_progress",),
-        ends=("completed", "failed"),
-        member="arguments",
-        stem="response.mcp_call_arguments",
-    ),
-    "web_search_call": HostedEvents({}, ("in_progress", "searching"), later=frozenset({"action"})),
-    "file_search_call": HostedEvents({"queries": [], "results": None}, ("in_progress", "searching")),
-    "code_interpreter_call": HostedEvents(
-        {"code": "", "outputs": None},
-        ("in_progress",),
-        ("interpreting",),
-        member="code",
-        stem="response.code_interpreter_call_code",
-    ),
-}  # fmt: skip
-
-
-def write_hosted_item(writer: EventWriter, item: Object, text: str) -> None:
+def write_hosted_item(writer: ResponsesWriter, item: Object, text: str) -> None:
     """Write all events of an item that is done; `text` is its JSON."""
     kind = item["type"]
-    shape = HOSTED_EVENTS[kind]
-    begun = {name: value for name, value in item.items() if name not in shape.later}
+    text_events = HOSTED_EVENTS[kind].text
+    begun = {name: value for name, value in item.items() if name != _LATER.get(kind)}
     status = {"status": "in_progress"} if "status" in item else {}
-    index = writer.add_item(json_text({**begun, **shape.empty, **status}))
-    content = item[shape.member] if shape.member else ""
+    index = writer.add_item(json_text({**begun, **_EMPTY[kind], **status}))
+    content = item[text_events.member] if text_events is not None else ""
     failed = item.get("status", "completed") != "completed" or item.get("error") is not None
     _write_rest(writer, item, index, content, set(), failed=failed)
     writer.finish_item(kind, index, text)
 
 
-def close_hosted_item(writer: EventWriter, item: Object, index: int, events: list[Object]) -> Object:
+def close_hosted_item(writer: ResponsesWriter, item: Object, index: int, events: list[Object]) -> Object:
     """Write the events that are missing for an item whose call did not end, given those that were sent. Return the members
     that say so."""
-    shape = HOSTED_EVENTS[item["type"]]
-    content = "".join(event["delta"] for event in events if event["type"] == f"{shape.stem}.delta")
+    text_events = HOSTED_EVENTS[item["type"]].text
+    content = ""
+    if text_events is not None:
+        content = "".join(event["delta"] for event in events if event["type"] == f"{text_events.stem}.delta")
     _write_rest(writer, item, index, content, {event["type"] for event in events}, failed=True)
     if item["type"] == "web_search_call":  # which has no other status for it, and always an action
         return {"status": "failed", "action": asked_action("web_search", "")}
-    return {"status": "incomplete", **({shape.member: content} if shape.member else {})}
+    return {"status": "incomplete", **({text_events.member: content} if text_events is not None else {})}
 
 
-def _write_rest(writer: EventWriter, item: Object, index: int, content: str, sent: set[str], *, failed: bool) -> None:
+def _write_rest(writer: ResponsesWriter, item: Object, index: int, content: str, sent: set[str], *, failed: bool) -> None:
     """Write the events between those that were `sent` and the done of the item."""
     shape = HOSTED_EVENTS[item["type"]]
     place = {"item_id": item["id"], "output_index": index}
@@ -83,10 +56,10 @@ def _write_rest(writer: EventWriter, item: Object, index: int, content: str, sen
     head = f"response.{item['type']}"
     for step in shape.before:
         write(f"{head}.{step}")
-    if shape.member:
+    if shape.text is not None:
         if content:
-            write(f"{shape.stem}.delta", delta=content)
-        write(f"{shape.stem}.done", **{shape.member: content})
+            write(f"{shape.text.stem}.delta", delta=content)
+        write(f"{shape.text.stem}.done", **{shape.text.member: content})
     for step in shape.after:
         write(f"{head}.{step}")
     write(f"{head}.{shape.ends[failed]}")

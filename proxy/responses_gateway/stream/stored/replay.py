@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from responses_gateway.stream.stored.hosted_items import HOSTED_EVENTS, write_hosted_item
-from responses_gateway.stream.stored.plain_events import ANNOTATION, TEXT_CALLS, Object, write_event
-from responses_gateway.stream.writer import DONE, EventWriter, json_text
+from responses_gateway.stream.stored.hosted_items import write_hosted_item
+from responses_gateway.stream.stored.plain_events import ANNOTATION, Object, write_event
+from responses_gateway.stream.writer.responses import CALL_EVENTS, HOSTED_EVENTS, ResponsesWriter
+from responses_gateway.wire.json_text import json_text
+from responses_gateway.wire.sse import DONE
 
 
 class _Response(msgspec.Struct):
@@ -21,7 +23,7 @@ def replay(response_json: str, reasoning_event: str, after: int = -1) -> bytes:
     """Return the events of a finished response, with `[DONE]`. `reasoning_event` is the event name without `.delta`/`.done`;
     with `after`, only the terminal event, as the next one."""
     response = msgspec.json.decode(response_json, type=_Response)
-    writer = EventWriter()
+    writer = ResponsesWriter()
     if after < 0:
         _write_opening(writer, response_json)
         for raw in response.output:
@@ -33,7 +35,7 @@ def replay(response_json: str, reasoning_event: str, after: int = -1) -> bytes:
     return b"".join([*writer.events, DONE.encode()])
 
 
-def _write_opening(writer: EventWriter, response_json: str) -> None:
+def _write_opening(writer: ResponsesWriter, response_json: str) -> None:
     response: Object = msgspec.json.decode(response_json)
     nothing_yet: Object = {"completed_at": None, "error": None, "incomplete_details": None, "output": [], "usage": None}
     snapshot = response | nothing_yet | {"status": "in_progress"}
@@ -41,7 +43,7 @@ def _write_opening(writer: EventWriter, response_json: str) -> None:
         write_event(writer, kind, {"response": snapshot})
 
 
-def _write_item(writer: EventWriter, text: str, reasoning_event: str) -> None:
+def _write_item(writer: ResponsesWriter, text: str, reasoning_event: str) -> None:
     item: Object = msgspec.json.decode(text)
     kind = item["type"]
     if kind in HOSTED_EVENTS:
@@ -64,7 +66,7 @@ def _write_item(writer: EventWriter, text: str, reasoning_event: str) -> None:
             for number, part in enumerate(item.get("summary") or []):
                 _write_summary_part(writer, place | {"summary_index": number}, part)
         case "function_call" | "custom_tool_call":
-            member, event = TEXT_CALLS[kind]
+            event, member = CALL_EVENTS[kind]
             index = writer.add_item(json_text(added | {member: ""}))
             place = {"item_id": item_id, "output_index": index}
             write_event(writer, f"{event}.delta", place | {"delta": item[member]})
@@ -74,7 +76,7 @@ def _write_item(writer: EventWriter, text: str, reasoning_event: str) -> None:
     writer.finish_item(kind, index, text)
 
 
-def _write_part(writer: EventWriter, place: Object, part: Object, reasoning_event: str) -> None:
+def _write_part(writer: ResponsesWriter, place: Object, part: Object, reasoning_event: str) -> None:
     """Write a content part: text, refusal, or reasoning."""
     member = "refusal" if part["type"] == "refusal" else "text"
     event = reasoning_event if part["type"] == "reasoning_text" else f"response.{part['type']}"
@@ -92,7 +94,7 @@ def _write_part(writer: EventWriter, place: Object, part: Object, reasoning_even
     write_event(writer, "response.content_part.done", place | {"part": part})
 
 
-def _write_summary_part(writer: EventWriter, place: Object, part: Object) -> None:
+def _write_summary_part(writer: ResponsesWriter, place: Object, part: Object) -> None:
     event = "response.reasoning_summary"
     write_event(writer, f"{event}_part.added", place | {"part": part | {"text": ""}})
     write_event(writer, f"{event}_text.delta", place | {"delta": part["text"]})

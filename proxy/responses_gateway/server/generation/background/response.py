@@ -14,13 +14,13 @@ from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.preparation.context import final_record, started_record
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.state import EventRow, NewEvents, ResponseRecord, Running, Store, StoreUnavailable
-from responses_gateway.stream import writer
 from responses_gateway.telemetry import logs
+from responses_gateway.wire.sse import DONE
 
 # Stored events that are kept in memory for followers in this process, in bytes.
 KEPT_BYTES = 64 * 1024
 
-_DONE = writer.DONE.encode()
+_DONE = DONE.encode()
 
 
 class EventReader(Protocol):

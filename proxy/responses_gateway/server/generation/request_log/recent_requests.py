@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.request import Loss
-from responses_gateway.stream.writer import Span
+from responses_gateway.stream.writer.interface import Span
 from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 
 # The number of requests that are kept after their end.
