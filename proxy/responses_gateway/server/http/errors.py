@@ -14,7 +14,7 @@ from aiohttp.typedefs import Middleware
 
 from responses_gateway.server.http.bodies import BODY, unreadable
 from responses_gateway.server.http.host_check import HostCheck
-from responses_gateway.server.http.origin_check import OriginCheck, is_of_browser
+from responses_gateway.server.http.origin_check import OriginCheck
 from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
@@ -44,7 +44,7 @@ def errors_as_json(host_check: HostCheck, origin_check: OriginCheck | None, coun
         try:
             if request.headers.get("Host") not in host_check.known:
                 host_check.check(request)
-            if origin_check is not None and is_of_browser(request):
+            if origin_check is not None and ("Sec-Fetch-Site" in request.headers or "Origin" in request.headers):
                 origin_check.check(request)
             return await handler(request)
         except Exception as error:
