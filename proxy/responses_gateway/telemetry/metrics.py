@@ -148,7 +148,7 @@ class Metrics(Registry):
         self._declare_those_of_the_store()
         self.access_refusals = counter(
             "access_refusals_total",
-            "Requests refused because of a missing or wrong key, a limit, or the name of a host.",
+            "Requests refused because of a missing or wrong key, a limit, the name of a host, or a foreign page.",
             "reason",
         )
         self.body_bytes = gauge("request_body_bytes", "Size of the bodies of all requests under way.")

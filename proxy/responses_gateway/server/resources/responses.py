@@ -20,7 +20,7 @@ from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.preparation.prepare import client_of
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
-from responses_gateway.server.http.bodies import BODIES, read_body
+from responses_gateway.server.http.bodies import BODIES, read_json_body
 from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID
 from responses_gateway.server.http.event_stream import EventStream, event_stream
 from responses_gateway.server.resources.resume import Follower
@@ -84,7 +84,7 @@ class ResponsesResource:
     @needs(Needs.KEY | Needs.RESERVATION)
     async def compact(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST …/compact`: the backend writes the summary. That takes what a response takes; nothing is stored."""
-        body = await read_body(request)
+        body = await read_json_body(request)
         # In a thread, so that no other stream waits for a long history.
         asked = await request.app[BODIES].in_thread(lambda: parse_request({**read_object(body), "store": False}))
         operation = f"{_OPERATION}/compact"
@@ -97,7 +97,7 @@ class ResponsesResource:
         return web.Response(body=compacted, content_type="application/json")
 
     async def _answer(self, request: web.Request, creation: Creation) -> web.StreamResponse:
-        body = await read_body(request)
+        body = await read_json_body(request)
         creation.recording.received(body)
         large = len(body) >= _LARGE_BODY
         asked = await request.app[BODIES].in_thread(parse_request, body) if large else parse_request(body)

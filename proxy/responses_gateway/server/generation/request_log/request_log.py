@@ -204,20 +204,24 @@ class RequestLog:
         self._metrics.count(self._metrics.disconnects, self.facts.phase)
 
     def close(self, translator: Translator | None, now: float, record: str | None = None) -> str:
-        """End the log; return the outcome as a label of the metrics, which are updated a little later. `record` is the name of
-        the file with the recorded exchange."""
+        """End the log; return the outcome as a label of the metrics, which are updated a little later, unless it has failed.
+        `record` is the name of the file with the recorded exchange."""
         if self._reservation is not None:
             self._reservation.end(_tokens_of(translator))
         self._metrics.count(self._metrics.in_flight, amount=-1)
         error = self.facts.error or (translator.error or _late_error(translator) if translator is not None else None)
         outcome = _outcome(self.facts, translator)
-        self._metrics.defer(partial(self._report, translator, error, outcome, now, record))
+        report = partial(self._report, translator, error, outcome, now, time.time(), record)
+        if error is None:
+            self._metrics.defer(report)
+        else:
+            report()
         return outcome
 
     def _report(
-        self, translator: Translator | None, error: ApiError | None, outcome: str, now: float, record: str | None
+        self, translator: Translator | None, error: ApiError | None, outcome: str, now: float, ended: float, record: str | None
     ) -> None:
-        """Report a response that ended at `now`."""
+        """Report a response that ended at `now`, by the loop's clock, and at the Unix time `ended`."""
         self.count_gaps()
         facts = self.facts
         if translator is not None:
@@ -233,14 +237,14 @@ class RequestLog:
             return
         line = _line(facts, translator, error, now)
         if self._logs_line:
-            logs.routine(logging.INFO if error is None else logging.WARNING, "response", line)
+            logs.routine(logging.INFO if error is None else logging.WARNING, "response", line, ended)
         if self._trace is not None:
             for call in facts.calls:
                 self._trace.tool_called(call, now)
             self._trace.end(line, now, self.times.turn_first, self.times.visible_at)
         if self._history is not None:
             summary = _summary(facts, translator, line, record)
-            summary.ended = time.time()
+            summary.ended = ended
             self._history.add(summary)
 
     def _report_defect(self, defect: BaseException) -> None:
@@ -333,7 +337,7 @@ def _count_request(
 ) -> None:
     """Count a request that ended at `now`."""
     if error is not None and facts.phase != "request":
-        metrics.count(metrics.backend_errors, error.code or error.type)
+        metrics.count(metrics.backend_errors, error.reason or error.code or error.type)
     # Clients make names up: one that no backend answered for gets no time series of its own.
     answered = translator is not None and translator.chunks > 0
     model = metrics.model(facts.model) if answered else "unknown"
@@ -470,6 +474,7 @@ def _error_fields(facts: RequestFacts, error: ApiError) -> dict[str, Any]:
     words = error.message[:200] if facts.quotes_backends or not error.quoted else _UNQUOTED
     return {
         "code": error.code or error.type,
+        "reason": error.reason,
         "error": words if error.status >= 500 else None,
         "param": error.param if not error.quoted else None,
     }
