@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -445,6 +446,31 @@ def test_the_marks_may_be_cut_anywhere(places: list[int]) -> None:
     played = play_turns([*SEARCHED], [*pieces, finish()])
     assert played.response["output"][-1]["content"][0]["text"] == SHOWN
     assert annotations(played) == annotations(play_turns([*SEARCHED], [text(ANSWER), finish()]))
+
+
+def test_the_sentence_of_a_mark_begins_at_most_a_thousand_characters_before_it() -> None:
+    begin = "Before. " + "word " * 1000
+    (annotation,) = annotations(play_turns(SEARCHED, [text(begin), text("end"), text("【1】."), finish()]))
+    assert (annotation["start_index"], annotation["end_index"]) == (len(begin) + 3 - 1000, len(begin) + 3)
+
+
+def test_many_marks_take_no_longer_each_than_a_few() -> None:
+    def seconds(marks: int) -> float:
+        playing = new_translator(tools=TOOLS, hosted=HostedOptions(frozenset(), "cntr_1"))
+        playing.start()
+        for piece in (*SEARCHED, DONE):
+            playing.feed(piece)
+        playing.finish()
+        while calls := calls_to_run(playing):
+            playing.finish_call(outcome_of(calls[0]))
+        playing.next_turn(None, may_call=True)
+        begun = time.process_time()
+        written = b"".join(playing.feed(text("So it is. Or not【1】" * 100)) for _ in range(marks // 100))
+        assert written.count(b"event: response.output_text.annotation.added") == marks
+        return time.process_time() - begun
+
+    few = min(seconds(400) for _ in range(3))
+    assert seconds(400 * 16) < few * 16 * 4  # 16 times as long each if every mark reads all of the text
 
 
 def test_a_mark_behind_no_text_is_dropped_and_counted() -> None:

@@ -11,7 +11,9 @@ from functools import partial
 import msgspec
 
 from responses_gateway.backend.pool import Pool
+from responses_gateway.request import Loss
 from responses_gateway.server.custom_tools.repair import InputRepair
+from responses_gateway.server.generation.answer_losses import answer_losses
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
@@ -233,6 +235,11 @@ class Creation:
         return await save(store, record, self.translator, self.results)
 
     @property
+    def answer_losses(self) -> list[Loss]:
+        """What of the request the answer, which has ended, did not honour."""
+        return answer_losses(self.prepared.options, self.translator.response.output)
+
+    @property
     def results(self) -> Mapping[str, bytes]:
         """The results of hosted calls so far, to be kept beside their items: those of the history included."""
         hosted = self.prepared.hosted
@@ -303,6 +310,7 @@ class Creation:
                 self._responses.repair.count_later(self.translator, self.prepared.options)
         if self.answered:
             _learn(self.in_force.parsers, self.prepared, self.translator)
+            self.log.losses(self.answer_losses)
             if self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
         outcome = self.log.close(self.translator if self.answered else None, self._clock(), self.recording.name)
@@ -345,6 +353,8 @@ class Creation:
 def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Translator) -> None:
     """Note what an answer has shown of its model."""
     markup = prepared.options.markup
+    completed = translator.status == "completed"
     if markup is not None:
-        completed = translator.status == "completed"
         parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
+    if completed and prepared.hosted is None:
+        parsers.learn_calls(prepared.call.body, prepared.start, translator.response.output)

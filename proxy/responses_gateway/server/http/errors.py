@@ -19,7 +19,7 @@ from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
-# The id of a request: on its answer, in the log, and at the backend.
+# The id of a request: on its answer and in the log. Backends get a UUID that follows from it.
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 _NO_STORE = "The store of this gateway cannot be reached. Please try again."
 _NO_EVENTS = (

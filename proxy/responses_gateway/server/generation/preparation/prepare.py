@@ -349,6 +349,7 @@ def stream_options(
         client=client,
         hosted=hosted_options(request, chat_request, settings.hosted_turn_calls),
         markup=in_force.parsers.markup(chat_request.body, start),
+        thoughts=start.thoughts,
         **more,
     )
 
@@ -383,7 +384,7 @@ def forwards_client_key(settings: Settings) -> bool:
 
 
 def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:
-    """Return the headers for the backend: the id of the request, and of the client's its key and its trace."""
+    """Return the headers for the backend: the id of the request (sent as a UUID), and of the client's its key and its trace."""
     sent = {"X-Request-Id": request_id}
     if "traceparent" in headers:
         sent.update(trace_headers(headers))

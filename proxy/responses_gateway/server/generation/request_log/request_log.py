@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from yarl import URL
 
+from responses_gateway.backend.transport.request_ids import backend_request_id
 from responses_gateway.hosted.interface import HostedLoss, MadeCall
 from responses_gateway.request import Loss
 from responses_gateway.server.generation.request_log.facts import RequestFacts, StreamTimes
@@ -31,6 +32,15 @@ from responses_gateway.wire.errors import ApiError
 _LONGEST_NAME = 80
 # Logged in place of a backend's own words.
 _UNQUOTED = "The backend reported an error; log_backend_errors shows its message here."
+# Warnings about a backend, with advice.
+_UNSEEN = (
+    "the backend generated tokens that it did not show",
+    "the server's tool parser may not fit the model: `responses-gateway doctor URL` names the one that does",
+)
+_CUT = (
+    "an answer ended at a limit that the client did not ask for",
+    "it is default_max_output_tokens, a full context, or a limit of the server's own: `responses-gateway doctor URL` says more",
+)
 # Of the requests of this process.
 _NUMBERS = count(1)
 
@@ -200,7 +210,7 @@ class RequestLog:
         if self._reservation is not None:
             self._reservation.end(_tokens_of(translator))
         self._metrics.count(self._metrics.in_flight, amount=-1)
-        error = self.facts.error or (translator.error if translator is not None else None)
+        error = self.facts.error or (translator.error or _late_error(translator) if translator is not None else None)
         outcome = _outcome(self.facts, translator)
         self._metrics.defer(partial(self._report, translator, error, outcome, now, record))
         return outcome
@@ -291,6 +301,11 @@ def _execution(facts: RequestFacts, translator: Translator | None, error: ApiErr
     return translator.status
 
 
+def _late_error(translator: Translator) -> ApiError | None:
+    """Return what a backend sent behind the end of an answer; it does not change how the response ended."""
+    return next(filter(None, (answer.late_error for answer in translator.answers)), None)
+
+
 def _tokens_of(translator: Translator | None) -> int:
     """Return the tokens of a response, input and output; an estimate if it was cut off before the backend reported usage."""
     if translator is None:
@@ -347,7 +362,9 @@ def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator,
         metrics.count(metrics.tokens, model, kind, amount=tokens)
     if facts.unseen_tokens:
         metrics.count(metrics.unseen_tokens, model, amount=facts.unseen_tokens)
-        _warn_of_unseen_tokens(metrics, facts, model)
+        _warn_once(metrics, facts, model, *_UNSEEN, unseen_tokens=facts.unseen_tokens)
+    if _cut_unasked(translator):
+        _warn_once(metrics, facts, model, *_CUT, output_tokens=usage.output if usage is not None else None)
     if translator.tokens.disagrees:
         metrics.count(metrics.disagreements, model)
     metrics.count_all(metrics.items, translator.writer.items)
@@ -359,20 +376,18 @@ def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator,
         metrics.count(metrics.malformed, amount=translator.malformed)
 
 
-def _warn_of_unseen_tokens(metrics: Metrics, facts: RequestFacts, model: str) -> None:
+def _cut_unasked(translator: Translator) -> bool:
+    """Tell whether the answer ended at a limit though the client asked for none."""
+    return translator.lifecycle.turn.finish_reason == "length" and translator.options.echo.get("max_output_tokens") is None
+
+
+def _warn_once(metrics: Metrics, facts: RequestFacts, model: str, message: str, advice: str, **seen: int | None) -> None:
     """Warn once for each model."""
-    warned = metrics.models_with_unseen_tokens
-    if model in warned:
+    if (message, model) in metrics.warned:
         return
-    warned.add(model)
-    fields = logs.fields(
-        model=facts.model[:200],
-        backend=facts.backend,
-        unseen_tokens=facts.unseen_tokens,
-        request_id=facts.request_id,
-        advice="the server's tool parser may not fit the model: `responses-gateway doctor URL` names the one that does",
-    )
-    logs.logger().warning("the backend generated tokens that it did not show", extra=fields)
+    metrics.warned.add((message, model))
+    fields = logs.fields(model=facts.model[:200], backend=facts.backend, **seen, request_id=facts.request_id, advice=advice)
+    logs.logger().warning(message, extra=fields)
 
 
 # ---- the log line -----------------------------------------------------------------------------------------------------
@@ -386,6 +401,7 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
         "key": facts.key,
         "model": facts.model[:200] or None,  # clients make names up
         "backend": facts.backend,
+        "backend_request_id": backend_request_id(facts.request_id) if facts.backend is not None else None,
         "stream": facts.streamed,
         "outcome": _execution(facts, translator, error),
         "delivery": "client_left" if facts.client_left else "detached" if facts.detached else "complete",
