@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Set
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -106,11 +107,16 @@ def settings_to_apply(settings: Settings, profile: Profile) -> dict[str, Any]:
     entry = next(
         (entry for pattern, entry in settings.models.items() if fnmatchcase(profile.model.lower(), pattern.lower())), None
     )
-    given = settings.model_fields_set | (entry.model_fields_set if entry is not None else set())
+    given = (entry.model_fields_set if entry is not None else set()) | _NOT_APPLIED
+    return without_given(settings, recommended_settings(profile), given)
+
+
+def without_given(settings: Settings, found: Mapping[str, Any], more: Set[str] = frozenset()) -> dict[str, Any]:
+    """Return what was found out without what the settings, or `more`, say. Parsers are given together, or not at all."""
+    given = settings.model_fields_set | more
     if given & PARSER_SETTINGS:
-        given |= PARSER_SETTINGS
-    given |= _NOT_APPLIED
-    return {name: value for name, value in recommended_settings(profile).items() if name not in given}
+        given = given | PARSER_SETTINGS
+    return {name: value for name, value in found.items() if name not in given}
 
 
 def common_settings(needed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:

@@ -205,6 +205,7 @@ class Creation:
                 prepared.continuable.obstacle,
                 self.in_force.parsers,
                 on_failure=self.log.continuation_failed,
+                checkpoint=prepared.continuable.checkpoint,
             )
         settings = self.in_force.settings
         translator = self.translator

@@ -20,8 +20,8 @@ from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.preparation.prepare import client_of
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
-from responses_gateway.server.http.bodies import BODIES, read_body
-from responses_gateway.server.http.errors import REQUEST_ID
+from responses_gateway.server.http.bodies import BODIES, read_json_body
+from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID
 from responses_gateway.server.http.event_stream import EventStream, event_stream
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.server.resources.websocket import WebSockets
@@ -50,6 +50,7 @@ class ResponsesResource:
         if self._responses.in_flight.state >= State.DRAINING:
             raise shutting_down()
         caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, _OPERATION, request.get(RESERVATION))
+        request[HAS_LOG] = True
         creation = self._responses.open(caller, lambda: _abort(request))
         try:
             with creation:
@@ -83,11 +84,12 @@ class ResponsesResource:
     @needs(Needs.KEY | Needs.RESERVATION)
     async def compact(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST …/compact`: the backend writes the summary. That takes what a response takes; nothing is stored."""
-        body = await read_body(request)
+        body = await read_json_body(request)
         # In a thread, so that no other stream waits for a long history.
         asked = await request.app[BODIES].in_thread(lambda: parse_request({**read_object(body), "store": False}))
         operation = f"{_OPERATION}/compact"
         caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, request.get(RESERVATION))
+        request[HAS_LOG] = True
         summary = await self._responses.summarise(with_trigger(asked), caller)
         response = msgspec.json.decode(summary.translator.response.json())
         shown = {name: response[name] for name in ("id", "created_at", "usage")}
@@ -95,7 +97,7 @@ class ResponsesResource:
         return web.Response(body=compacted, content_type="application/json")
 
     async def _answer(self, request: web.Request, creation: Creation) -> web.StreamResponse:
-        body = await read_body(request)
+        body = await read_json_body(request)
         creation.recording.received(body)
         large = len(body) >= _LARGE_BODY
         asked = await request.app[BODIES].in_thread(parse_request, body) if large else parse_request(body)

@@ -99,20 +99,26 @@ class ParserChoice:
     def changed(self, settings: Settings, policy: Policy) -> ParserChoice:
         """Return the choice for settings that were found out, with what was loaded for these. Raise `ValueError` as the
         constructor does."""
-        return self._with(settings, policy, self._own_name)
+        return self._with(settings, policy, self._own_name, self._given)
+
+    def replaced(self, settings: Settings, policy: Policy) -> ParserChoice:
+        """Do the same for settings that somebody gave."""
+        return self._with(settings, policy, self._own_name, None)
 
     def with_names(self, own_name: Callable[[str], str]) -> ParserChoice:
         """Return the same choice, which knows the backends' names of models."""
-        return self._with(self._settings, self._policy, own_name)
+        return self._with(self._settings, self._policy, own_name, self._given)
 
-    def _with(self, settings: Settings, policy: Policy, own_name: Callable[[str], str]) -> ParserChoice:
+    def _with(
+        self, settings: Settings, policy: Policy, own_name: Callable[[str], str], given: frozenset[str] | None
+    ) -> ParserChoice:
         return ParserChoice(
             settings,
             policy,
             tokenizer=self._tokenizer,
             own_name=own_name,
             vllm_parsers=self._vllm,
-            given=self._given,
+            given=given,
             known=self._known,
         )
 

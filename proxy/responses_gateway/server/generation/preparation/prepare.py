@@ -60,11 +60,12 @@ class RequestScope(NamedTuple):
 
 class Continuable(NamedTuple):
     """Whether another backend may continue the answer: `attempts` times, unless there is an `obstacle`. `journal`: another
-    gateway may take it over, too."""
+    gateway may take it over, too. `checkpoint`: what the backends list of the model, where that is why they may."""
 
     attempts: int = 0
     obstacle: Obstacle | None = None
     journal: Journal | None = None
+    checkpoint: str = ""
 
     @property
     def now(self) -> bool:
@@ -105,11 +106,14 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
         except ValueError:  # half a surrogate pair
             return None
         chat = digest(self.call.data)
-        return msgspec.msgpack.encode(ResponseStart(request, caller.request_id, headers, created, self.start, chat))
+        checkpoint = self.continuable.checkpoint
+        start = ResponseStart(request, caller.request_id, headers, created, self.start, chat, checkpoint)
+        return msgspec.msgpack.encode(start)
 
     def begins_like(self, beginning: ResponseStart) -> bool:
-        """Tell whether the backend is asked what it was asked before."""
-        return digest(self.call.data) == beginning.chat
+        """Tell whether the backends are asked what they were asked before, and serve what they served."""
+        checkpoint = self.continuable.checkpoint
+        return digest(self.call.data) == beginning.chat and checkpoint in ("", beginning.checkpoint)
 
 
 class Translation(msgspec.Struct, frozen=True, eq=False):
@@ -253,13 +257,14 @@ class Preparation:
     def _continuable(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> Continuable:
         """Find out whether the answer may be continued; then the ids of its tokens are needed."""
         outlives = self._outlives_its_gateway(request, chat_request, scope)
-        attempts = self.pool.continuations(request.model, alone=outlives)
+        partners = self.pool.partners(request.model, alone=outlives, begun=scope.resumed is not None)
+        attempts = partners.attempts
         if not attempts:
             return NOT_CONTINUABLE
         if scope.in_force.settings.token_ids == "off":
             return Continuable(attempts, "no_ids")
         obstacle = why_not_continuable(chat_request.body)
-        return Continuable(attempts, obstacle, Journal() if outlives and obstacle is None else None)
+        return Continuable(attempts, obstacle, Journal() if outlives and obstacle is None else None, partners.checkpoint)
 
     def _outlives_its_gateway(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> bool:
         """Tell whether another gateway could read what this one stores of the response while it runs. A client's own key for
