@@ -23,6 +23,7 @@ from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
+from responses_gateway.server.generation.hosted_tools.approvals import UsedApprovals
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
@@ -118,7 +119,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         stack.callback(repair.close)
         autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
         stack.push_async_callback(autoconfiguration.close)
-        toolbox = await _open_toolbox(settings, metrics, stack, workers_folder)
+        toolbox = await _open_toolbox(settings, metrics, UsedApprovals(store), stack, workers_folder)
         in_flight = InFlight()
         history = RecentRequests() if settings.ui != "off" else None
         sample = partial(_sample, history, in_flight)
@@ -182,7 +183,9 @@ def _sample(history: RecentRequests | None, in_flight: InFlight) -> None:
         history.sample(len(in_flight.activities), sum(activity.chunks for activity in in_flight.activities))
 
 
-async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitStack, workers_folder: Path | None) -> Toolbox:
+async def _open_toolbox(
+    settings: Settings, metrics: Metrics, approvals: UsedApprovals, stack: AsyncExitStack, workers_folder: Path | None
+) -> Toolbox:
     """Open the hosted tools that the settings turn on; the stack closes them. Raise `ValueError`."""
     servers = open_mcp_servers(settings)
     if servers is not None:
@@ -201,6 +204,7 @@ async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitSt
     return Toolbox(
         hosted_limits(settings),
         metrics,
+        approvals,
         web=web,
         servers=servers,
         access=mcp_access(settings),

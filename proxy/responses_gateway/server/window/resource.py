@@ -12,7 +12,7 @@ from aiohttp import web
 
 from responses_gateway.server.access.api_keys import Needs, needs
 from responses_gateway.server.generation.in_flight import InFlight
-from responses_gateway.server.http.bodies import read_body
+from responses_gateway.server.http.bodies import read_json_body
 from responses_gateway.server.window.backends import merged_backends
 from responses_gateway.server.window.live_requests import POLL_INTERVAL, LiveRequests
 from responses_gateway.server.window.pages import SECURITY_HEADERS, FrontDoor, page, redirect
@@ -188,7 +188,7 @@ class Window:
     async def record(self, request: web.Request) -> web.Response:
         """Record the requests of the next `minutes`; 0 ends the recording."""
         self._access.require(request, Permission.CONTENT)
-        minutes = read_object(await read_body(request)).get("minutes")
+        minutes = read_object(await read_json_body(request)).get("minutes")
         if not isinstance(minutes, int | float) or not 0 <= minutes <= _LONGEST_RECORDING:
             message = f"'minutes' must be a number from 0 to {_LONGEST_RECORDING}."
             raise invalid_request(message, "minutes", "invalid_value")
