@@ -73,6 +73,7 @@ docs: $(VENV)/.stamp ## update the generated parts of docs/ and deploy/
 	$(BIN)/python scripts/request_path.py --write
 	$(BIN)/python scripts/structure.py --write
 	$(BIN)/python scripts/monitoring_files.py --write
+	$(BIN)/python scripts/chart_schema.py --write
 
 recording: $(VENV)/.stamp ## record the demo as the picture in the README
 	$(BIN)/python scripts/record_terminal.py

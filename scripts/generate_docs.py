@@ -1,6 +1,7 @@
 """Write the generated parts of docs/ (`make docs`): `configuration.md` from the settings, `translation.md` from the tables of
-the translation, the table of names in `parsers.md` from the formats, that of metrics in `observability.md` from the metrics.
-Also add new settings to the list of released ones, and have all pages install extras in the same way."""
+the translation, the table of names in `parsers.md` from the formats, that of metrics in `observability.md` from the metrics,
+that of rules in `checking.md` from their levels. Also add new settings to the list of released ones, and have all pages install
+extras in the same way."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
+from generated_section import updated
+
+from responses_gateway.conformance.levels import LEVELS, RULES
 from responses_gateway.conformance.rules import SHAPES
 from responses_gateway.extras import install_command
 from responses_gateway.parsers import REASONING, TOOLS
@@ -38,6 +42,9 @@ END = "<!-- /names -->"
 OBSERVABILITY = ROOT / "docs" / "observability.md"
 METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/responses_gateway/telemetry/metrics.py -->"
 METRICS_END = "<!-- /metrics -->"
+CHECKING = ROOT / "docs" / "checking.md"
+RULES_BEGIN = "<!-- rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
+RULES_END = "<!-- /rules -->"
 TARGET = ROOT / "docs" / "configuration.md"
 RELEASED = ROOT / "tests" / "released_settings.txt"
 TRANSLATION = ROOT / "docs" / "translation.md"
@@ -114,16 +121,20 @@ def with_install_commands(document: str) -> str:
 
 def with_names(document: str) -> str:
     """Return `docs/parsers.md` with its table of names up to date. Raises `ValueError` if a marker comment is missing."""
-    before, rest = document.split(BEGIN)
-    _, after = rest.split(END)
-    return before + "\n".join([BEGIN, "", *_names(), "", END]) + after
+    return updated(document, "\n".join([BEGIN, "", *_names(), "", END]))
 
 
 def with_metrics(document: str) -> str:
     """Return `docs/observability.md` with its table of metrics up to date. Raises `ValueError` if a marker is missing."""
-    before, rest = document.split(METRICS_BEGIN)
-    _, after = rest.split(METRICS_END)
-    return before + "\n".join([METRICS_BEGIN, "", *_metrics(), "", METRICS_END]) + after
+    return updated(document, "\n".join([METRICS_BEGIN, "", *_metrics(), "", METRICS_END]))
+
+
+def with_rules(document: str) -> str:
+    """Return `docs/checking.md` with its table of rules up to date. Raises `ValueError` if a marker comment is missing."""
+    lines = ["| rule | level | what it demands | why it has this level |", "|---|---|---|---|"]
+    for rule, demand in sorted(RULES.items(), key=lambda entry: LEVELS.index(entry[1].level)):
+        lines.append(f"| `{rule}` | `{demand.level}` | {demand.text} | {demand.reason} |")
+    return updated(document, "\n".join([RULES_BEGIN, "", *lines, "", RULES_END]))
 
 
 def _metrics() -> list[str]:
@@ -293,4 +304,5 @@ if __name__ == "__main__":
     RELEASED.write_text(with_new_settings(RELEASED.read_text(encoding="utf-8")), encoding="utf-8")
     TRANSLATION.write_text(translation(), encoding="utf-8")
     OBSERVABILITY.write_text(with_metrics(OBSERVABILITY.read_text(encoding="utf-8")), encoding="utf-8")
+    CHECKING.write_text(with_rules(CHECKING.read_text(encoding="utf-8")), encoding="utf-8")
     PARSERS.write_text(with_names(PARSERS.read_text(encoding="utf-8")), encoding="utf-8")

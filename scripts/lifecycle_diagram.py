@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from generated_section import check_or_write
+
 from responses_gateway.stream.lifecycle.machine import TABLE, Guarded, State, Transition
 
 # The state in which a response ends.
@@ -20,13 +22,6 @@ END = "<!-- /lifecycle -->"
 def section() -> str:
     """Return the markdown between the two marker comments, both included."""
     return "\n".join([BEGIN, "", *_diagram(), "", *_table(), "", END])
-
-
-def updated(document: str) -> str:
-    """Return the document with the section up to date. Raises `ValueError` if a marker comment is missing."""
-    before, rest = document.split(BEGIN)
-    _, after = rest.split(END)
-    return before + section() + after
 
 
 def _diagram() -> list[str]:
@@ -74,14 +69,5 @@ def _words(name: str) -> str:
     return name.strip("_").replace("_", " ")
 
 
-def main(arguments: list[str]) -> int:
-    """Check or write the document; return the exit code."""
-    document = TARGET.read_text(encoding="utf-8")
-    if "--write" in arguments:
-        TARGET.write_text(updated(document), encoding="utf-8")
-        return 0
-    return int(updated(document) != document)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(check_or_write(TARGET, section(), sys.argv[1:]))

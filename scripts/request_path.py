@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from generated_section import check_or_write
 
 from responses_gateway.server.app import create_app
 from responses_gateway.server.http.connections import Runner
@@ -117,22 +118,5 @@ def _by_room(files: list[str]) -> list[tuple[str, list[str]]]:
     ]
 
 
-def updated(document: str, files: list[str]) -> str:
-    """Return the document with the section as it should be. Raise `ValueError` where a marker is missing."""
-    before, rest = document.split(BEGIN)
-    _, after = rest.split(END)
-    return before + section(files) + after
-
-
-def main(arguments: list[str]) -> int:
-    """Return the exit code."""
-    document = TARGET.read_text(encoding="utf-8")
-    wanted = updated(document, measured())
-    if "--write" in arguments:
-        TARGET.write_text(wanted, encoding="utf-8")
-        return 0
-    return int(wanted != document)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(check_or_write(TARGET, section(measured()), sys.argv[1:]))

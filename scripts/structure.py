@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from generated_section import check_or_write
+
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs" / "ARCHITECTURE.md"
 BEGIN = "<!-- structure: written by scripts/structure.py -->"
@@ -261,22 +263,5 @@ def _house_rows(structure: Structure) -> Iterable[str]:
         yield f"| the package: {name} | {before:,} | {after:,} |"
 
 
-def updated(document: str, structure: Structure) -> str:
-    """Return the document with the section as it should be. Raise `ValueError` where a marker is missing."""
-    before, rest = document.split(BEGIN)
-    _, after = rest.split(END)
-    return before + section(structure) + after
-
-
-def main(arguments: list[str]) -> int:
-    """Return the exit code."""
-    document = TARGET.read_text(encoding="utf-8")
-    wanted = updated(document, measured())
-    if "--write" in arguments:
-        TARGET.write_text(wanted, encoding="utf-8")
-        return 0
-    return int(wanted != document)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(check_or_write(TARGET, section(measured()), sys.argv[1:]))

@@ -310,6 +310,7 @@ def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
 
     def serve(settings: Settings, reload: object = None, prepare: object = None) -> int:
         (url,) = settings.backend
+        assert settings.ui == "open"
         with urlopen(f"{url}/models", timeout=PATIENCE) as answer:
             answers.append((url, answer.status))
         return 0

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from scripts import structure
+from scripts.generated_section import updated
 
 
 def test_the_figures_of_the_document_are_those_of_the_source() -> None:
     document = structure.TARGET.read_text(encoding="utf-8")
-    assert document == structure.updated(document, structure.measured()), "run `make docs`"
+    assert document == updated(document, structure.section(structure.measured())), "run `make docs`"
 
 
 def definition(source: str) -> ast.ClassDef:

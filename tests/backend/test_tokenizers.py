@@ -16,11 +16,11 @@ from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, Token
 from responses_gateway.parsers import reasoning_markers
 from responses_gateway.stream.tokens.meter import TokenMeter
 from responses_gateway.wire.errors import ApiError
+from tests.data_folder import DATA
 from tests.stream.vocabularies import PREFIXED, vocabulary
 
-SHARED = Path(__file__).parents[2] / ".." / "shared"
-MODEL = SHARED / "tinymodel" / "model"
-STREAMS = SHARED / "streams"
+MODEL = DATA / "tinymodel" / "model"
+STREAMS = DATA / "streams"
 
 with_tiny_model = pytest.mark.skipif(not MODEL.exists(), reason="the tiny model is not beside the checkout")
 

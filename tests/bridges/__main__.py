@@ -1,4 +1,5 @@
-"""Play the same streams through each bridge, and write what came of it into docs/comparison.md: see `make bridges`."""
+"""Play the same streams through each bridge, and what others recorded through this gateway, and write what came of it into
+docs/comparison.md: see `make bridges`."""
 
 from __future__ import annotations
 
@@ -7,13 +8,17 @@ import asyncio
 import sys
 import tempfile
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
+from scripts.generated_section import updated
+from tests.bridges import recordings
 from tests.bridges.backend import Backend, serving
 from tests.bridges.bridges import BRIDGES, ROOT, Bridge, started
-from tests.bridges.document import section, updated
+from tests.bridges.document import section
 from tests.bridges.playing import Found, play
 from tests.bridges.scenarios import scenarios
+from tests.foreign_streams import ABSENT, chat_streams
 from tests.real_servers.processes import NotReady
 
 _DOCUMENT = ROOT / "docs" / "comparison.md"
@@ -25,15 +30,26 @@ def main(arguments: list[str]) -> int:
     names = [bridge.name for bridge in BRIDGES]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)} (default: all)")
     parser.add_argument("--evidence", type=Path, metavar="FOLDER", help="keep what each bridge answered in this folder")
+    parser.add_argument("--recorded", action="store_true", help="only the streams that others recorded, without any bridge")
     args = parser.parse_args(arguments)
+    if chat_streams():
+        _write(recordings.section(datetime.now(UTC).date().isoformat()))
+    else:
+        print(ABSENT)
+    if args.recorded:
+        return 0
     chosen = [bridge for bridge in BRIDGES if not args.names or bridge.name in args.names]
     found = {bridge.name: one for bridge in chosen if (one := asyncio.run(_try(bridge, args.evidence))) is not None}
     if len(found) == len(BRIDGES):
-        _DOCUMENT.write_text(updated(_DOCUMENT.read_text(encoding="utf-8"), found, scenarios()), encoding="utf-8")
-        print(f"written: {_DOCUMENT.relative_to(ROOT)}")
+        _write(section(found, scenarios()))
     else:
         print(section(found, scenarios()))
     return 0 if len(found) == len(chosen) else 2
+
+
+def _write(part: str) -> None:
+    _DOCUMENT.write_text(updated(_DOCUMENT.read_text(encoding="utf-8"), part), encoding="utf-8")
+    print(f"written: {_DOCUMENT.relative_to(ROOT)}")
 
 
 async def _try(bridge: Bridge, evidence: Path | None) -> Found | None:

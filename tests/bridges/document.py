@@ -1,13 +1,21 @@
-"""The generated part of docs/comparison.md, between two marker comments."""
+"""The first generated part of docs/comparison.md, between two marker comments, and what both parts need."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
-from tests.bridges.judging import EVERYWHERE
+from responses_gateway.conformance.levels import LEVELS, RULES, Level, Rule
+from tests.bridges.judging import Verdict
 from tests.bridges.playing import Found
 from tests.bridges.scenarios import Scenario
 
+# What a stream is that breaks no rule which counts at a level.
+VALID: dict[Level, str] = {
+    "breaks": "valid for clients (`--level breaks`)",
+    "spec": "valid by the specification, too (`spec`)",
+    "stricter": "valid by all rules (`stricter`)",
+}
 BEGIN = "<!-- bridges: written by `make bridges` -->"
 END = "<!-- /bridges -->"
 
@@ -16,39 +24,36 @@ def section(found: Mapping[str, Found], scenarios: Sequence[Scenario]) -> str:
     """Return the markdown between the two marker comments, both included."""
     heads = [f"{name} {one.version}" for name, one in found.items()]
     columns = "|---|" + "---|" * len(found)
-    lines = [BEGIN, "", _row(["", *heads]), columns, *_sums(found, len(scenarios)), ""]
-    lines += ["**What the client gets, stream by stream**", "", _row(["stream", *heads]), columns]
-    lines += [_row([_title(scenario), *(_cell(one, scenario) for one in found.values())]) for scenario in scenarios]
-    lines += ["", "**Rules broken, and in how many streams**", "", "| bridge | rules |", "|---|---|"]
-    lines += [_row([head, _rules(one)]) for head, one in zip(heads, found.values(), strict=True)]
+    lines = [BEGIN, "", row(["", *heads]), columns, *_sums(found, len(scenarios)), ""]
+    lines += ["**What the client gets, stream by stream**", "", row(["stream", *heads]), columns]
+    lines += [row([_title(scenario), *(_cell(one, scenario) for one in found.values())]) for scenario in scenarios]
+    lines += ["", "**Rules broken, and in how many streams**", "", row(["bridge", *map(code, LEVELS)]), "|---|---|---|---|"]
+    lines += [
+        row([head, *rules_by_level(map(_rules, one.verdicts.values()))])
+        for head, one in zip(heads, found.values(), strict=True)
+    ]
     return "\n".join([*lines, "", END])
-
-
-def updated(document: str, found: Mapping[str, Found], scenarios: Sequence[Scenario]) -> str:
-    """Return the document with the section as it should be. Raise `ValueError` where a marker is missing."""
-    before, rest = document.split(BEGIN)
-    _, after = rest.split(END)
-    return before + section(found, scenarios) + after
 
 
 def _sums(found: Mapping[str, Found], total: int) -> list[str]:
     every = list(found.values())
     right = [sum(not verdict.content for verdict in one.verdicts.values()) for one in every]
-    valid = [sum(not verdict.form for verdict in one.verdicts.values()) for one in every]
+    valid = {level: [sum(verdict.valid_at(level) for verdict in one.verdicts.values()) for one in every] for level in LEVELS}
     readable = [total - len(one.unreadable) for one in every]
     return [
-        _row(["streams with the right items and the right ending", *(f"{count} of {total}" for count in right)]),
-        _row(["streams that OpenAI's Python SDK reads without an exception", *(f"{count} of {total}" for count in readable)]),
-        _row(["streams that break no rule about items, parts and responses", *(f"{count} of {total}" for count in valid)]),
-        _row(["`event:` lines; `sequence_number` without gaps", *(_numbering(one) for one in every)]),
-        _row(["the backend is stopped when the client leaves", *("yes" if one.stopped else "no" for one in every)]),
-        _row(["first byte, where the first token takes 3 s", *(_seconds(one.first_byte) for one in every)]),
+        row(["streams with the right items and the right ending", *(f"{count} of {total}" for count in right)]),
+        row(["streams that OpenAI's Python SDK reads without an exception", *(f"{count} of {total}" for count in readable)]),
+        *(row([f"streams that are {VALID[level]}", *(f"{n} of {total}" for n in valid[level])]) for level in LEVELS),
+        row(["`event:` lines; `sequence_number` without gaps; `[DONE]`", *(_lines(one) for one in every)]),
+        row(["the backend is stopped when the client leaves", *("yes" if one.stopped else "no" for one in every)]),
+        row(["first byte, where the first token takes 3 s", *(_seconds(one.first_byte) for one in every)]),
     ]
 
 
-def _numbering(one: Found) -> str:
+def _lines(one: Found) -> str:
     broken = {rule for verdict in one.verdicts.values() for rule in verdict.everywhere}
-    return "; ".join("no" if rule in broken else "yes" for rule in sorted(EVERYWHERE))
+    parts = ({"event_name"}, {"sequence", "sequence_gap"}, {"done_marker"})
+    return "; ".join("no" if broken & part else "yes" for part in parts)
 
 
 def _seconds(value: float | None) -> str:
@@ -64,14 +69,24 @@ def _cell(one: Found, scenario: Scenario) -> str:
     return "; ".join(verdict.content) or "✓"
 
 
-def _rules(one: Found) -> str:
-    counts: dict[str, int] = {}
-    for verdict in one.verdicts.values():
-        for rule in (*verdict.form, *verdict.everywhere):
-            counts[rule] = counts.get(rule, 0) + 1
+def _rules(verdict: Verdict) -> set[Rule]:
+    return {*verdict.form, *verdict.everywhere}
+
+
+def rules_by_level(streams: Iterable[Iterable[Rule]]) -> list[str]:
+    """Return, for each level, the rules of that level that the streams break, and how many streams break each."""
+    counts = Counter(rule for broken in streams for rule in set(broken))
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"`{rule}` {count}" for rule, count in ordered) or "none"
+    return [
+        ", ".join(f"`{rule}` {count}" for rule, count in ordered if RULES[rule].level == level) or "none" for level in LEVELS
+    ]
 
 
-def _row(cells: Sequence[str]) -> str:
+def code(word: str) -> str:
+    """Return a word as inline code."""
+    return f"`{word}`"
+
+
+def row(cells: Sequence[str]) -> str:
+    """Return a row of a table."""
     return f"| {' | '.join(cells)} |"

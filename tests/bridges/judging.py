@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from responses_gateway.conformance.checker import WARNINGS, check_stream, frames
+from responses_gateway.conformance.checker import check_stream, frames
+from responses_gateway.conformance.levels import RULES, Level, Rule, counts_at
 from tests.bridges.scenarios import Truth
 
 _TERMINALS = {"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"}
-# Missing in all streams of some bridges: reported once, not with every stream.
-EVERYWHERE = {"event_name", "sequence"}
+# Broken in all streams of some bridges: reported once, not with every stream.
+EVERYWHERE = {"event_name", "sequence", "sequence_gap", "done_marker"}
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,17 @@ class Verdict:
     """What is wrong with the answer: in its content and ending, in the form of its stream, and in that of every stream."""
 
     content: list[str] = field(default_factory=list)
-    form: list[str] = field(default_factory=list)
-    everywhere: list[str] = field(default_factory=list)
+    form: list[Rule] = field(default_factory=list)
+    everywhere: list[Rule] = field(default_factory=list)
 
     @property
     def right(self) -> bool:
         """Nothing is wrong that concerns this stream alone."""
         return not self.content and not self.form
+
+    def valid_at(self, level: Level) -> bool:
+        """Tell whether the form of this stream breaks no rule that counts at a level."""
+        return not any(counts_at(RULES[rule].level, level) for rule in self.form)
 
 
 def judge(answer: Answer, truth: Truth, *, refused: bool) -> Verdict:
@@ -47,10 +52,9 @@ def judge(answer: Answer, truth: Truth, *, refused: bool) -> Verdict:
             verdict.content.append(f"HTTP {answer.status}" if answer.status else answer.problem or "no answer")
         return verdict
     for violation in check_stream(answer.body):
-        if violation.rule not in WARNINGS:
-            found = verdict.everywhere if violation.rule in EVERYWHERE else verdict.form
-            if violation.rule not in found:
-                found.append(violation.rule)
+        found = verdict.everywhere if violation.rule in EVERYWHERE else verdict.form
+        if violation.rule not in found:
+            found.append(violation.rule)
     verdict.content += _content(_events(answer.body), truth)
     if answer.problem:
         verdict.content.append(answer.problem)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scripts.generated_section import updated
+from tests.bridges import recordings
 from tests.bridges.backend import Backend, serving
 from tests.bridges.bridges import BRIDGES, OURS, ROOT, started
-from tests.bridges.document import BEGIN, END, updated
+from tests.bridges.document import BEGIN, END, section
 from tests.bridges.judging import Answer, judge
 from tests.bridges.official_sdk import sdk_error
 from tests.bridges.playing import Found, play
 from tests.bridges.scenarios import Scenario, Truth, scenarios
+from tests.foreign_streams import ABSENT, chat_streams
 from tests.judges.streams import Script, encode
 
 DOCUMENT = ROOT / "docs" / "comparison.md"
@@ -122,9 +126,29 @@ def test_the_page_is_of_these_scenarios_and_bridges() -> None:
 def test_a_run_replaces_the_generated_part_alone() -> None:
     scenario = Scenario("one", "a text", lambda _offered: b"", Truth(None))
     found = Found("2.0", {"one": judge(Answer(200, stream("Hello")), Truth([("text", "Bye")]), refused=False)}, stopped=True)
-    page = updated(f"before\n{BEGIN}\nold\n{END}\nafter\n", {"other": found}, [scenario])
+    page = updated(f"before\n{BEGIN}\nold\n{END}\nafter\n", section({"other": found}, [scenario]))
     assert page.startswith(f"before\n{BEGIN}\n")
     assert page.endswith(f"{END}\nafter\n")
     assert "| a text | wrong text |" in page
     assert "| streams with the right items and the right ending | 0 of 1 |" in page
     assert "old" not in page
+
+
+def test_the_score_of_a_bridge_has_the_three_levels() -> None:
+    events = Script().open().reasoning("Hm.").message("Hello").end(completed_at=None)
+    events[2]["item"]["status"] = "completed"
+    scenario = Scenario("one", "a text", lambda _offered: b"", Truth(None))
+    found = Found("2.0", {"one": judge(Answer(200, encode(events)), Truth(None), refused=False)})
+    page = section({"other": found}, [scenario])
+    assert "(`--level breaks`) | 1 of 1 |" in page
+    assert "(`spec`) | 0 of 1 |" in page
+    assert "| other 2.0 | none | `item_status` 1 | `completed_at` 1 |" in page
+
+
+@pytest.mark.skipif(not chat_streams(), reason=ABSENT)
+def test_the_page_says_what_comes_of_the_recorded_streams() -> None:
+    page = DOCUMENT.read_text(encoding="utf-8")
+    part = page[page.index(recordings.BEGIN) : page.index(recordings.END) + len(recordings.END)]
+    day = re.search(r"Measured on (\S+)\.", part)
+    assert day is not None
+    assert part == recordings.section(day[1]), "run `python -m tests.bridges --recorded`"

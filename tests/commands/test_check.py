@@ -15,9 +15,10 @@ import pytest
 from aiohttp import web
 
 from responses_gateway.commands import check
+from tests.conformance.broken_streams import OPENAI
 from tests.judges.streams import Event, Script, encode, find, good
 
-Save = Callable[[bytes], str]  # a body -> the path of a file that has it
+Save = Callable[..., str]  # a body, and maybe a name -> the path of a file that has it
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +36,8 @@ def run(*argv: str) -> int:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Save:
-    def save(data: bytes) -> str:
-        path = tmp_path / "stream.txt"
+    def save(data: bytes, name: str = "stream") -> str:
+        path = tmp_path / f"{name}.txt"
         path.write_bytes(data)
         return str(path)
 
@@ -49,28 +50,63 @@ def wrong_text() -> list[Event]:
     return events
 
 
+def number_missing() -> list[Event]:
+    events = good()
+    events[3]["sequence_number"] = None
+    return events
+
+
 # ---- saved streams ----------------------------------------------------------------------------------------------------
 
 
 def test_a_good_stream_ends_with_0(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(saved(encode(good()))) == 0
-    assert capsys.readouterr().out == "33 events, the last response.completed: valid\n"
+    assert capsys.readouterr().out == "33 events, the last response.completed: valid at level spec\n"
 
 
 def test_a_broken_law_is_shown_and_ends_with_1(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(saved(encode(wrong_text()))) == 1
-    header, violation, summary = capsys.readouterr().out.splitlines()
+    level, header, violation, _, summary = capsys.readouterr().out.splitlines()
+    assert level == "breaks clients"
     assert header.split() == ["event", "rule", "what", "was", "seen"]
     assert violation.split()[:2] == ["18", "text_mismatch"]
     assert '"p" at character 3, the deltas have "lo"' in violation
-    assert summary == "33 events, the last response.completed: 1 violation of 1 rule"
+    assert summary == "33 events, the last response.completed: 1 violation of 1 rule at level spec"
 
 
-def test_a_missing_done_marker_is_only_a_warning(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(saved(encode(good(), done=False))) == 0
+def test_what_openai_does_is_listed_and_does_not_count(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(saved(encode(OPENAI["reasoning without a status"](), done=False))) == 0
+    heading, *_, summary = capsys.readouterr().out.splitlines()
+    assert heading == "stricter than OpenAI (not counted)"
+    assert summary.endswith("valid, 5 not counted at level spec")
+
+
+def test_each_level_counts_what_is_worse_too(saved: Save) -> None:
+    paths = [
+        saved(encode(wrong_text()), "breaks"),
+        saved(encode(number_missing()), "spec"),
+        saved(encode(good(), done=False), "no"),
+    ]
+    exits = {level: [run(path, "--level", level) for path in paths] for level in ("breaks", "spec", "stricter")}
+    assert exits == {"breaks": [1, 0, 0], "spec": [1, 1, 0], "stricter": [1, 1, 1]}
+
+
+def test_the_levels_are_printed_apart_the_worst_first(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    events = wrong_text()
+    events[3]["sequence_number"] = None
+    assert run(saved(encode(events, done=False))) == 1
     out = capsys.readouterr().out
-    assert "no data: [DONE] at the end" in out
-    assert out.endswith("valid, 1 warning\n")
+    places = [
+        out.index(part) for part in ("breaks clients", "text_mismatch", "against the spec", "sequence", "stricter", "[DONE]")
+    ]
+    assert places == sorted(places)
+    assert out.endswith("2 violations of 2 rules, 1 not counted at level spec\n")
+
+
+def test_help_tells_the_default_level(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("--help")
+    assert "`spec` (the default)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_many_violations_of_one_rule_are_folded(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,10 +124,11 @@ def test_json_has_them_all(saved: Save, capsys: pytest.CaptureFixture[str]) -> N
     report = json.loads(capsys.readouterr().out)
     assert report["target"] == path
     assert (report["events"], report["terminal"]) == (33, "response.completed")
-    assert (report["errors"], report["warnings"]) == (1, 1)
-    assert [(found["rule"], found["event"], found["severity"]) for found in report["violations"]] == [
-        ("text_mismatch", 18, "error"),
-        ("done_marker", 33, "warning"),
+    assert (report["level"], report["valid"]) == ("spec", False)
+    assert report["counts"] == {"breaks": 1, "spec": 0, "stricter": 1}
+    assert [(found["rule"], found["event"], found["level"]) for found in report["violations"]] == [
+        ("text_mismatch", 18, "breaks"),
+        ("done_marker", 33, "stricter"),
     ]
 
 

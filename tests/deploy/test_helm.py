@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ SQLITE: dict[str, Any] = {
     "replicaCount": 1,
     "persistence": {"enabled": True, "storageClassName": "fast"},
 }
-DETAILS: dict[str, Any] = {"settings": {"backends": {"gpu": {"url": BACKEND, "aliases": {"a": "b"}}}}}
+DETAILS: dict[str, Any] = {"settings": {"backend": BACKEND, "backends": {"gpu": {"url": BACKEND, "aliases": {"a": "b"}}}}}
 OPERATORS: dict[str, Any] = {
     "settings": {"backend": BACKEND, "operations_port": 9001},
     "serviceMonitor": {"enabled": True},
@@ -251,7 +252,9 @@ def test_the_links_of_the_alerts_lead_to_the_documentation_of_the_operator() -> 
         ({"settings": {"backend": []}}, "there is no backend"),
         ({"settings": {"backend": "vllm:8000"}}, "must be a URL that begins with http://"),
         ({"settings": {"backend": ["http://a", "vllm:8000"]}}, "must be a URL that begins with http://"),
-        ({"settings": {"backend": BACKEND, "backends": {"gpu": {"url": BACKEND}}}}, "exclude each other"),
+        ({"settings": {"backend": BACKEND, "drain_time": 3}}, "drain_time"),
+        ({"settings": {"backend": BACKEND, "workers": "many"}}, "workers"),
+        ({"settings": {"backend": BACKEND, "on_disconnect": "wait"}}, "on_disconnect"),
         ({"settings": {"backend": BACKEND, "store": "auto"}}, "which replicas do not share"),
         (
             {"settings": {"backend": BACKEND, "store": "memory"}, "autoscaling": {"enabled": True}},
@@ -266,3 +269,20 @@ def test_the_links_of_the_alerts_lead_to_the_documentation_of_the_operator() -> 
 )
 def test_what_cannot_work_is_refused(values: dict[str, Any], said: str) -> None:
     assert said in refusal(values)
+
+
+def test_the_schema_of_the_settings_is_that_of_the_gateway() -> None:
+    done = run(sys.executable, "scripts/chart_schema.py")
+    assert done.returncode == 0, "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"backend": [BACKEND, "http://other:8000"], "api_keys": {"alice": {"hash": "sha256:" + "0" * 64}}},
+        {"backend": BACKEND, "store_max_bytes": "10GB", "cors_origins": "https://a.example", "custom_tool_grammar": False},
+        {"backend": BACKEND, "mcp_servers": {"docs": {"url": "https://mcp.example.com", "allowed_tools": ["search"]}}},
+    ],
+)
+def test_what_a_settings_file_may_say_the_chart_takes(settings: dict[str, Any]) -> None:
+    assert "ConfigMap" in objects({"settings": settings})

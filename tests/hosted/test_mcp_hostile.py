@@ -13,11 +13,11 @@ from typing import Any
 import httpx2
 import pytest
 from aiohttp import web
-from mcp.types import Tool
 
-from responses_gateway.hosted.mcp import answers, connection, watched_stream
+from responses_gateway.hosted.mcp import connection, watched_stream
 from responses_gateway.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from responses_gateway.hosted.mcp.http import GuardedTransport
+from responses_gateway.hosted.mcp.messages import MessageReader
 from responses_gateway.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
     ENVIRONMENT,
@@ -260,7 +260,96 @@ def test_one_odd_tool_does_not_cost_the_others() -> None:
                 assert (await servers.call_tool("alice", PEER, "php", {})).text is not None
 
     run(test())
-    assert [line for line in lines if "list" in line] == ["peer: tools that cannot be read in its list, or too many: 12"]
+    assert [line for line in lines if "list" in line] == ["peer: tools of its list that cannot be offered, or too many: 12"]
+
+
+def test_a_tool_that_no_parser_reads_does_not_cost_the_others() -> None:
+    """Half a surrogate pair, NaN, a depth that some parsers refuse, a number of thousands of digits."""
+    lines: list[str] = []
+    deep = '{"a":' * 300 + "1" + "}" * 300
+    members = [
+        r'"description":"\ud83d"',
+        '"inputSchema":{"x":NaN}',
+        f'"inputSchema":{{"x":{deep}}}',
+        '"inputSchema":{"x":1e999}',
+    ]
+    members += [r'"inputSchema":{"\udc00":{}}', f'"inputSchema":{{"x":{"9" * 5000}}}', '"inputSchema":{"$schema":5}']
+
+    async def test() -> None:
+        for member in members:
+
+            async def listing(_request: web.Request, message: dict[str, Any], member: str = member) -> Any:
+                odd = f'{{"name":"odd",{member}}}'
+                listed = f'[{{"name":"first"}},{odd},{{"name":"last","description":"\N{GRINNING FACE}"}}]'
+                return web.Response(
+                    text=f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{{"tools":{listed}}}}}',
+                    content_type="application/json",
+                )
+
+            async with peer() as served, connections({"peer": served.endpoint}, lines=lines) as servers:
+                served.answers["tools/list"] = listing
+                first, last = await servers.list_tools("alice", PEER)
+                assert (first.name, last.name, last.description) == ("first", "last", "\N{GRINNING FACE}")
+
+    run(test())
+    assert lines == ["peer: tools of its list that cannot be offered, or too many: 1"] * len(members)
+
+
+def test_a_result_that_only_some_parsers_read_is_read() -> None:
+    async def test() -> None:
+        result = (
+            r'{"content":[{"type":"text","text":"cut \ud83d"}],"structuredContent":{"score":NaN,"a":'
+            + "[" * 300
+            + "]" * 300
+            + "}}"
+        )
+
+        async def answer(_request: web.Request, message: dict[str, Any]) -> Any:
+            body = f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{result}}}'
+            return web.Response(text=body, content_type="application/json")
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = answer
+            assert (await servers.call_tool("alice", PEER, "echo", {})).text == "cut ?"
+
+    run(test())
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_events_are_read_however_they_are_written(end: str) -> None:
+    """In pieces of one byte, with comments, several lines of data, other events and announcements before the answer."""
+
+    async def test() -> None:
+        async def answer(request: web.Request, message: dict[str, Any]) -> Any:
+            log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 70_000}}
+            lines = [
+                ": comment",
+                "retry: 5",
+                "",
+                "event: other",
+                "data: {}",
+                "",
+                f"data: {json.dumps(log)}",
+                "",
+                "id: 1",
+                "data",
+                "",
+            ]
+            lines += ["event: message", "id: 2", 'data: {"jsonrpc":"2.0",', f'data:"id":{message["id"]},', 'data: "result":']
+            lines += [f"data: {json.dumps(text_result('done'))}}}", "", ""]
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            body = end.join(lines).encode()
+            await response.write(body[:-400])
+            for at in range(len(body) - 400, len(body)):
+                await response.write(body[at : at + 1])
+            return response
+
+        async with peer() as served, connections({"peer": served.endpoint}) as servers:
+            served.answers["tools/call"] = answer
+            assert (await servers.call_tool("alice", PEER, "echo", {})).text == "done"
+
+    run(test())
 
 
 def test_the_log_says_what_is_wrong_with_a_list() -> None:
@@ -303,7 +392,10 @@ def test_tools_that_cannot_be_offered_are_left_out() -> None:
             }
             assert odd.name == "spaces and /slashes"
             assert len(odd.description or "") == 16 * 1024
-            assert lines == ["peer: tools left out of its list: 6"]
+            assert lines == [
+                "peer: tools of its list that cannot be offered, or too many: 5",
+                "peer: tools left out of its list: 1",
+            ]
 
     run(test())
 
@@ -325,19 +417,9 @@ def test_tools_and_contents_are_counted_before_they_are_validated() -> None:
         assert found[-2:] == ["x", f"[{100_000 - LIMITS.contents} more contents: not shown]"]
         assert len(found) == LIMITS.contents + 1
 
-    validated: list[object] = []
-    checked = Tool.model_validate
-
-    def count(value: object) -> Tool:
-        validated.append(value)
-        return checked(value)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers.Tool, "model_validate", count)
-        run(test())
-    assert len(validated) == LIMITS.tools
+    run(test())
     assert [line for line in lines if "too many" in line] == [
-        f"peer: tools that cannot be read in its list, or too many: {50_000 - LIMITS.tools}"
+        f"peer: tools of its list that cannot be offered, or too many: {50_000 - LIMITS.tools}"
     ]
 
 
@@ -614,7 +696,7 @@ def test_a_name_is_resolved_once_and_the_checked_address_is_used() -> None:
             seen.append(request)
             return httpx2.Response(200)
 
-        transport = GuardedTransport(HttpEndpoint("https://mcp.example.com/mcp"), 1000, 1, find)
+        transport = GuardedTransport(HttpEndpoint("https://mcp.example.com/mcp"), MessageReader(LIMITS, print), find)
         await transport._inner.aclose()
         transport._inner = httpx2.MockTransport(answer)  # type: ignore[assignment]
         async with transport.client({}) as client:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator, ValidationError
 
-_FILE = Path(__file__).parents[2] / ".." / "shared" / "openresponses" / "openapi.json"
+from tests.data_folder import DATA
+
+_FILE = DATA / "openresponses" / "openapi.json"
 
 # OpenAI's name -> the document's
 _EVENT_NAMES = {

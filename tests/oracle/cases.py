@@ -17,13 +17,13 @@ from transformers import PreTrainedTokenizerFast
 
 from responses_gateway.parsers import REASONING, TOOLS
 from responses_gateway.wire.deltas import FinishReason
+from tests.data_folder import DATA
 from tests.oracle.comparison import Piece
 from tests.oracle.families import FAMILIES, RECORDED, Family
 from tests.oracle.turns import turn
 from tests.parsers import markup_rendering
 
 ROOT = Path(__file__).parents[2]
-SHARED = ROOT / ".." / "shared"
 PARSERS = ROOT / "tests" / "parsers"
 GENERATED = 12  # random turns for each family
 _LEARNT = [" </think> </think></think>"] * 20  # Olmo 3 has no token for it: vLLM looks for these three ordinary ones
@@ -78,7 +78,7 @@ def tokenizer(family: str) -> PreTrainedTokenizerFast:
 
 @cache
 def recorded_tokenizer() -> PreTrainedTokenizerFast:
-    path = SHARED / "tinymodel" / "model" / "tokenizer.json"
+    path = DATA / "tinymodel" / "model" / "tokenizer.json"
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_file(str(path)), clean_up_tokenization_spaces=False)
 
 
@@ -153,7 +153,7 @@ def _opens(family: Family, text: str) -> bool:
 def recordings() -> Iterator[Case]:
     """Read the recordings; none if they are absent."""
     for setting in ("raw", "raw_interval"):
-        folder = SHARED / "streams" / setting
+        folder = DATA / "streams" / setting
         if not folder.exists():
             return
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))

@@ -11,10 +11,10 @@ import pytest
 from markup_outcome import Outcome, Piece, agree, at_random, characters, halves, play, whole
 
 from responses_gateway.parsers import MarkupParser, markers, parser
+from tests.data_folder import DATA
 
-SHARED = Path(__file__).parents[2] / ".." / "shared"
-STREAMS = SHARED / "streams"
-TOKENIZER = SHARED / "tinymodel" / "model" / "tokenizer.json"
+STREAMS = DATA / "streams"
+TOKENIZER = DATA / "tinymodel" / "model" / "tokenizer.json"
 SETTINGS = ("raw", "raw_interval")
 # Format of the recordings -> names of the reasoning and the tool parser.
 NAMES: dict[str, tuple[str | None, str]] = {

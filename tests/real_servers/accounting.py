@@ -21,6 +21,13 @@ _SHARE = 0.9
 _CLIENTS = 4
 
 
+def no_limit(with_: Conversation) -> None:
+    """Check that a long answer for which no limit was asked is complete."""
+    answer = with_.ask("long")
+    if answer.response["status"] != "completed":
+        raise Wrong(f"status {answer.response['status']}")
+
+
 def cut(with_: Conversation) -> None:
     """Check that an answer that reaches its limit is incomplete, and so is its last item."""
     for name in ("long", "think"):

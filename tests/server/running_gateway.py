@@ -65,6 +65,7 @@ class Served:
 
     url: str
     parts: Parts
+    runner: Runner | None = None
 
     @property
     def port(self) -> int:
@@ -87,7 +88,7 @@ async def gateway(*backends: str, send_buffer: int | None = None, **settings: An
             if send_buffer is not None:  # accepted sockets inherit it
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             await web.SockSite(runner, listening, backlog=4096).start()
-            served = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", parts)
+            served = Served(f"http://127.0.0.1:{listening.getsockname()[1]}", parts, runner)
             async with body_limit(runner, served.parts.settings.body_timeout):
                 yield served
             await until(lambda: not served.parts.in_flight.activities, "no exchange is left")

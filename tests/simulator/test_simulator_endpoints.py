@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,9 +13,10 @@ import pytest
 
 from responses_gateway.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
 from responses_gateway.simulator.tokenizer import count, decode, encode, split
+from tests.data_folder import DATA
 from tests.simulator.chat_client import WEATHER, Ask, Reply, post
 
-STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
+STREAMS = DATA / "streams"
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,10 @@ import pytest
 from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from responses_gateway.wire.chat import decode_chunk
 from responses_gateway.wire.sse import SSEDecoder
+from tests.data_folder import DATA
 from tests.simulator.chat_client import WEATHER, Ask
 
-STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
+STREAMS = DATA / "streams"
 needs_recordings = pytest.mark.skipif(not STREAMS.exists(), reason="no recorded streams beside the checkout")
 
 

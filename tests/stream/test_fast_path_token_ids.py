@@ -21,10 +21,11 @@ from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import server_error
+from tests.data_folder import DATA
 from tests.stream.stream_player import DONE, event, events_of, new_translator
 
 LOST = server_error("The connection to the backend broke in the middle of the answer.")
-STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
+STREAMS = DATA / "streams"
 PROMPT = [5, 6, 7]
 FIRST = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": PROMPT})
 LAST = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "token_ids": [9]}]})

@@ -10,7 +10,8 @@ from responses_gateway.stream.items.hosted import CallOutcome
 from responses_gateway.stream.lifecycle import machine as lifecycle
 from responses_gateway.stream.lifecycle.machine import TABLE, Guarded, State, Transition
 from responses_gateway.wire import deltas
-from scripts.lifecycle_diagram import BEGIN, END, TARGET, section, updated
+from scripts.generated_section import updated
+from scripts.lifecycle_diagram import BEGIN, END, TARGET, section
 from tests.stream.stream_player import new_translator
 
 # All kinds of deltas: the vocabulary, two that are told apart by what is in them, and the ends of a stream.
@@ -82,10 +83,10 @@ def test_an_item_that_opens_is_the_state_that_follows() -> None:
 
 def test_the_document_shows_the_table() -> None:
     document = TARGET.read_text(encoding="utf-8")
-    assert updated(document) == document, "run scripts/lifecycle_diagram.py --write"
+    assert updated(document, section()) == document, "run scripts/lifecycle_diagram.py --write"
 
 
 def test_a_document_behind_the_table_is_brought_up_to_date() -> None:
-    assert updated(f"# A\n\n{BEGIN}\nold\n{END}\n\nrest\n") == f"# A\n\n{section()}\n\nrest\n"
+    assert updated(f"# A\n\n{BEGIN}\nold\n{END}\n\nrest\n", section()) == f"# A\n\n{section()}\n\nrest\n"
     with pytest.raises(ValueError, match="not enough values"):
-        updated("# no markers")
+        updated("# no markers", section())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +17,11 @@ import pytest
 from responses_gateway import parsers as formats
 from responses_gateway.stream.options import CODEX
 from responses_gateway.stream.reading.markup import Markup
+from tests.data_folder import DATA
 from tests.stream.stream_player import Play, Said, play, substance, translate
 from tests.stream.test_recorded_streams import Recording, ident, is_true, output_of, played, recordings
 
-STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
+STREAMS = DATA / "streams"
 TOKENIZER = STREAMS.parent / "tinymodel" / "model" / "tokenizer.json"
 pytestmark = pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not here")
 

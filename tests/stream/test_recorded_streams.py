@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from responses_gateway.stream.options import CODEX
+from tests.data_folder import DATA
 from tests.stream.stream_player import Play, Said, play, substance, translate
 
-STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
+STREAMS = DATA / "streams"
 pytestmark = pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not here")
 
 # No parser on the server: markup in the content, the business of `formats/`.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +14,11 @@ from tokenizers import Tokenizer, models
 
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.stream.tokens.meter import KINDS, Encode, TokenMeter
+from tests.data_folder import DATA
 from tests.stream import vocabularies
 from tests.stream.vocabularies import PAGE, encoder
 
-SHARED = Path(__file__).parents[2] / ".." / "shared"
-STREAMS = SHARED / "streams"
+STREAMS = DATA / "streams"
 
 WORDS = st.text("abcdefgh'.,(){}=\n\t 0129", max_size=60)
 CHINESE = st.text("这是一个测试模型的输出没有空格日本語テキストー，。、", min_size=1, max_size=900)
@@ -171,7 +170,7 @@ def test_characters_that_the_vocabulary_does_not_know_hold_nothing_up() -> None:
 @pytest.fixture(scope="module")
 def tiny() -> ModelTokenizer:
     """Return the tokenizer of the model whose streams were recorded."""
-    file = SHARED / "tinymodel" / "model" / "tokenizer.json"
+    file = DATA / "tinymodel" / "model" / "tokenizer.json"
     if not file.exists():
         pytest.skip("the recorded streams are not beside the checkout")
     return ModelTokenizer(file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,11 +13,12 @@ from responses_gateway.request import ChatRequest, Policy, translate
 from responses_gateway.simulator.schema import example
 from responses_gateway.stream.options import CODEX
 from responses_gateway.wire.requests import parse_request
+from tests.data_folder import DATA
 from tests.stream.stream_player import ECHO, call, finish, play
 
 Item = dict[str, Any]
 
-FOLDER = Path(__file__).parents[2] / ".." / "shared" / "codex" / "requests"
+FOLDER = DATA / "codex" / "requests"
 POLICY = Policy(compaction_trigger_prompt="Summarise.")
 PATCH = '*** Begin Patch\n*** Add File: a "b"\n+\\n is no line feed, é\n*** End Patch'
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
+from tests.data_folder import DATA
 from tests.stream.stream_player import arguments, call, chunk, finish, new_translator, play, text, think, usage
 
-STREAMS = Path(__file__).parents[2] / ".." / "shared" / "streams"
+STREAMS = DATA / "streams"
 THOUGHT = "I need the weather of Paris, so I call the tool."
 
 

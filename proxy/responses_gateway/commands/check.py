@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from responses_gateway.commands.argument_types import positive
-from responses_gateway.conformance.checker import WARNINGS, Violation, check_stream, frames
+from responses_gateway.conformance.checker import check_stream, frames
+from responses_gateway.conformance.levels import LEVELS, Level, Violation, counts_at
 
 # Exit statuses.
 VALID = 0
@@ -25,6 +26,12 @@ UNUSABLE = 2
 
 # Violations of one rule that the table shows; `--json` has them all.
 _SHOWN_PER_RULE = 5
+# What a level says of its rules, above their violations.
+_HEADINGS: dict[Level, str] = {
+    "breaks": "breaks clients",
+    "spec": "against the specification",
+    "stricter": "stricter than OpenAI",
+}
 # The answer to a small request is far shorter.
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -47,22 +54,30 @@ class UnusableStream(Exception):
 
 
 class CheckedStream(NamedTuple):
-    """A stream with the rules that it violates. `terminal` is the type of its last event, None if there is none."""
+    """A stream with the rules that it violates. `terminal` is the type of its last event, None if there is none. `level`: which
+    violations count, those of this level and of worse ones."""
 
     target: str
     events: int
     terminal: str | None
     violations: list[Violation]
+    level: Level
 
     @property
     def errors(self) -> list[Violation]:
         """The violations that count."""
-        return [violation for violation in self.violations if violation.rule not in WARNINGS]
+        return [violation for violation in self.violations if counts_at(violation.level, self.level)]
+
+    def of_level(self, level: Level) -> list[Violation]:
+        """Return the violations of one level."""
+        return [violation for violation in self.violations if violation.level == level]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the target, the request to send, and how to report."""
-    parser.epilog = "Exit status: 0 for a valid stream (warnings aside), 1 for an invalid one, 2 if there was none to check."
+    parser.epilog = (
+        "Exit status: 0 for a valid stream (at the chosen level), 1 for an invalid one, 2 if there was none to check."
+    )
     parser.add_argument("target", metavar="URL|FILE", help="a server's base URL, or a saved stream (- reads stdin)")
     request = parser.add_argument_group("request (of a URL)")
     request.add_argument("--model", help="model to ask (default: the first that the server lists)")
@@ -70,6 +85,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     request.add_argument("--input", metavar="TEXT", help="what to ask (default: a suitable question)")
     request.add_argument("--tools", action="store_true", help="offer a function tool, and ask the model to use it")
     request.add_argument("--timeout", type=positive, default=120, metavar="SECONDS", help="longest silence (default: 120)")
+    parser.add_argument(
+        "--level",
+        choices=LEVELS,
+        default="spec",
+        help="which rules a valid stream must keep: `breaks`, those that clients in use depend on; `spec` (the default), also "
+        "those of the Open Responses specification that OpenAI keeps; `stricter`, all of them, as this gateway does. "
+        "Violations of other rules are listed, but do not count",
+    )
     parser.add_argument(
         "--client",
         choices=["codex"],
@@ -82,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     """Check one stream and report. Returns 0 for a valid stream, 1 for an invalid one, 2 if there is none."""
     try:
         data = _fetch(args) if args.target.lower().startswith(("http://", "https://")) else _read(args.target)
-        checked = _check(args.target, data, codex=args.client == "codex")
+        checked = _check(args.target, data, args.level, codex=args.client == "codex")
     except UnusableStream as error:
         print(f"responses-gateway check: {printable(str(error))}", file=sys.stderr)
         return UNUSABLE
@@ -93,14 +116,14 @@ def run(args: argparse.Namespace) -> int:
     return INVALID if checked.errors else VALID
 
 
-def _check(target: str, data: bytes, *, codex: bool) -> CheckedStream:
+def _check(target: str, data: bytes, level: Level, *, codex: bool) -> CheckedStream:
     texts = [frame.data for frame in frames(data) if frame.data != "[DONE]"]
     if not texts:
         raise UnusableStream(f"no server-sent events in {target}")
     if '"chat.completion.chunk"' in texts[0]:
         raise UnusableStream(f"{target} is a stream of Chat Completions, not of Responses")
     violations = check_stream(data, unfinished_allowed=codex)
-    return CheckedStream(target, len(texts), _event_type(texts[-1]), violations)
+    return CheckedStream(target, len(texts), _event_type(texts[-1]), violations, level)
 
 
 def _event_type(text: str) -> str | None:
@@ -211,43 +234,46 @@ def _as_json(checked: CheckedStream) -> dict[str, Any]:
         "target": checked.target,
         "events": checked.events,
         "terminal": checked.terminal,
-        "errors": len(checked.errors),
-        "warnings": len(checked.violations) - len(checked.errors),
-        "violations": [
-            {**violation._asdict(), "severity": "warning" if violation.rule in WARNINGS else "error"}
-            for violation in checked.violations
-        ],
+        "level": checked.level,
+        "valid": not checked.errors,
+        "counts": {level: len(checked.of_level(level)) for level in LEVELS},
+        "violations": [{**violation._asdict(), "level": violation.level} for violation in checked.violations],
     }
 
 
 def _print(checked: CheckedStream, console: Console) -> None:
-    if checked.violations:
-        console.print(_table(checked.violations))
+    for level in LEVELS:
+        if found := checked.of_level(level):
+            counted = counts_at(level, checked.level)
+            heading = _HEADINGS[level] if counted else f"{_HEADINGS[level]} (not counted)"
+            console.print(Text(heading, style="bold red" if counted else "bold yellow"))
+            console.print(_table(found, "red" if counted else "yellow"))
+            console.print()
     console.print(Text(_summary(checked), style="bold red" if checked.errors else "bold green"))
 
 
-def _table(violations: list[Violation]) -> Table:
+def _table(violations: list[Violation], style: str) -> Table:
     table = Table("event", "rule", "what was seen", box=None, pad_edge=False, header_style="dim")
     shown: dict[str, int] = {}
     for violation in violations:
         shown[violation.rule] = count = shown.get(violation.rule, 0) + 1
         if count <= _SHOWN_PER_RULE:
-            style = "yellow" if violation.rule in WARNINGS else "red"
             table.add_row(str(violation.event), Text(violation.rule, style=style), Text(printable(violation.detail)))
     for rule, count in shown.items():
         if count > _SHOWN_PER_RULE:
-            table.add_row("…", Text(rule, style="red"), Text(f"and {count - _SHOWN_PER_RULE} more"))
+            table.add_row("…", Text(rule, style=style), Text(f"and {count - _SHOWN_PER_RULE} more"))
     return table
 
 
 def _summary(checked: CheckedStream) -> str:
     errors = len(checked.errors)
-    warnings = len(checked.violations) - errors
+    others = len(checked.violations) - errors
     rules = len({violation.rule for violation in checked.errors})
     result = f"{_count(errors, 'violation')} of {_count(rules, 'rule')}" if errors else "valid"
-    if warnings:
-        result += f", {_count(warnings, 'warning')}"
-    return f"{_count(checked.events, 'event')}, the last {printable(checked.terminal or 'unreadable')}: {result}"
+    if others:
+        result += f", {others} not counted"
+    ending = f"{_count(checked.events, 'event')}, the last {printable(checked.terminal or 'unreadable')}"
+    return f"{ending}: {result} at level {checked.level}"
 
 
 def printable(text: str) -> str:

@@ -21,7 +21,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from responses_gateway.commands.argument_types import not_negative
-from responses_gateway.conformance.checker import WARNINGS, Violation, check_stream
+from responses_gateway.conformance.checker import Violation, check_stream
 from responses_gateway.server.app import create_app as create_gateway
 from responses_gateway.server.lifespan import open_parts
 from responses_gateway.settings import Settings
@@ -169,7 +169,7 @@ async def _play(args: argparse.Namespace, console: Console) -> tuple[DemoTranscr
                 live.update(transcript.render())
         if live is None:
             console.print(transcript.render())
-    return transcript, [violation for violation in check_stream(bytes(body)) if violation.rule not in WARNINGS]
+    return transcript, check_stream(bytes(body))
 
 
 def _settings(backend: str, *, raw: bool) -> Settings:

@@ -100,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
         with _simulator() as url, _simulated_store(settings) as store:
             print(f"simulated backend at {url}", file=sys.stderr)
             overrides = {"backend": [backend_url(url)], "store": store}
+            if settings.ui == "auto":
+                overrides["ui"] = "open"
             return _serve(args, settings.model_copy(update=overrides), overrides)
     except SettingsError as error:
         print(f"responses-gateway: {error}", file=sys.stderr)

@@ -1,8 +1,9 @@
 """Checks a Responses stream against its rules.
 
 Tests check every stream that they make, `responses-gateway check` the streams of other servers, and a running gateway a sample
-of its own. The rules are what the Open Responses specification and OpenAI agree on, and what clients rely on; both spellings of
-the reasoning events (`response.reasoning_text.*`, `response.reasoning.*`) are accepted.
+of its own. The rules are what clients rely on, what the Open Responses specification demands, and how OpenAI's own streams look
+(`levels.py` tells which is which); both spellings of the reasoning events (`response.reasoning_text.*`, `response.reasoning.*`)
+are accepted.
 
 Two principles:
 
@@ -19,9 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from responses_gateway.conformance import rules
-from responses_gateway.conformance.rules import RULES, WARNINGS, Channel, Rule, Violation, short
+from responses_gateway.conformance.levels import RULES, Rule, Violation
+from responses_gateway.conformance.rules import Channel, short
 
-__all__ = ["RULES", "WARNINGS", "Checker", "Violation", "check_stream"]
+__all__ = ["RULES", "Checker", "Violation", "check_stream"]
 
 
 @dataclass(slots=True)
@@ -69,7 +71,7 @@ class Checker:
         self._identity: dict[str, Any] | None = None
         self._next_index = 0
         self._open: list[_Item] = []
-        self._done: list[dict[str, Any]] = []
+        self._done: list[tuple[int, dict[str, Any]]] = []  # with their output_index
         self._ids: set[str] = set()
         self._call_ids: set[str] = set()
 
@@ -137,7 +139,8 @@ class Checker:
 
     def _check_sequence(self, number: object) -> None:
         if type(number) is not int or number != self._sequence:
-            self._report("sequence", f"sequence_number {short(number)}, expected {self._sequence}")
+            grows = type(number) is int and number > self._sequence
+            self._report("sequence_gap" if grows else "sequence", f"sequence_number {short(number)}, expected {self._sequence}")
         self._sequence = (number if type(number) is int else self._sequence) + 1
 
     def _check_opening(self, kind: str) -> None:
@@ -160,15 +163,29 @@ class Checker:
         if self._identity is None:
             self._identity = {key: response.get(key) for key in ("id", "created_at", "model")}
         for key, value in self._identity.items():
-            if value is None or response.get(key) != value:
-                self._report("identity", f"response.{key} {short(response.get(key))}, was {short(value)}")
+            now = response.get(key)
+            if value is None or now != value:
+                rule: Rule = "identity" if key == "id" or value is None or now is None else "response_changed"
+                self._report(rule, f"response.{key} {short(now)}, was {short(value)}")
         for rule, detail in rules.response_errors(kind, response):
             self._report(rule, detail)
         if kind in rules.TERMINALS:
             self._check_ending(kind, response)
-        difference = rules.output_difference(self._done, response.get("output"))
+        broken: Rule = "terminal_output" if kind in rules.TERMINALS else "snapshot_output"
+        difference = rules.output_difference(broken, self._finished(), self._listed(response.get("output")))
         if difference:
-            self._report("terminal_output" if kind in rules.TERMINALS else "snapshot_output", difference)
+            self._report(*difference)
+
+    def _finished(self) -> list[dict[str, Any]]:
+        """Return the items that are done, in the order in which they began."""
+        return [item for _, item in sorted(self._done, key=lambda entry: entry[0])]
+
+    def _listed(self, output: object) -> object:
+        """Return an output without the lists of MCP tools that are still open."""
+        lists = {item.id for item in self._open if item.type == "mcp_list_tools"}
+        if not lists or not isinstance(output, list):
+            return output
+        return [item for item in output if not isinstance(item, dict) or item.get("id") not in lists]
 
     def _check_ending(self, kind: str, response: dict[str, Any]) -> None:
         completed = kind == "response.completed"
@@ -176,13 +193,14 @@ class Checker:
             tried_again = item is self._open[-1] and rules.is_tried_again(kind, response)
             may_be_cut = rules.is_call(item.type) or tried_again
             if completed or not (self._unfinished_allowed and may_be_cut):
-                self._report("item_unfinished", f"{item.type} {item.id} has no output_item.done")
-        if completed and any(item.get("status") == "incomplete" for item in self._done):
+                rule: Rule = "list_unfinished" if item.type == "mcp_list_tools" else "item_unfinished"
+                self._report(rule, f"{item.type} {item.id} has no output_item.done")
+        if completed and any(item.get("status") == "incomplete" for _, item in self._done):
             self._report("incomplete_item", "an item is incomplete, its response completed")
 
     def _last_is_cut(self) -> bool:
         """Tell whether the last item is incomplete and none may follow. A call that is not whole may stand between others."""
-        last = self._done[-1] if self._done else {}
+        last = self._done[-1][1] if self._done else {}
         return last.get("status") == "incomplete" and not rules.is_call(last.get("type"))
 
     # Items
@@ -206,7 +224,8 @@ class Checker:
         kind = str(item.get("type"))
         item_id = item.get("id")
         if self._open and not (self._unfinished_allowed and rules.is_call(self._open[-1].type)):
-            self._report("item_overlap", f"{item_id} is added while {self._open[-1].id} is open")
+            rule: Rule = "item_overlap" if any(other.type in rules.SHOWN for other in self._open) else "call_overlap"
+            self._report(rule, f"{item_id} is added while {self._open[-1].id} is open")
         if index != self._next_index:
             self._report("output_index", f"output_index {index}, expected {self._next_index}")
         self._next_index = index + 1
@@ -215,7 +234,7 @@ class Checker:
             self._report("incomplete_item", f"{item_id} follows an incomplete item")
         status_known = kind in rules.WITH_STATUS or (rules.is_call(kind) and "status" in item)
         if status_known and item.get("status") != "in_progress":
-            self._report("item_status", f"status {short(item.get('status'))} when added")
+            self._report(_status_rule(item), f"status {short(item.get('status'))} when added")
         self._check_added_empty(kind, item)
         if rules.is_call(kind):
             self._check_new_call(kind, item)
@@ -235,10 +254,12 @@ class Checker:
 
     def _check_new_call(self, kind: str, call: dict[str, Any]) -> None:
         if kind in rules.WITH_STATUS or "call_id" in call:
-            self._check_new(call.get("call_id"), self._call_ids, "call_id")
+            rule: Rule = "search_call_id" if kind.endswith("_search_call") else "call_id"
+            self._check_new(call.get("call_id"), self._call_ids, rule)
         if kind in rules.NAMED and not call.get("name"):
             self._report("call_name", f"{kind} is added without its name")
-        if len(self._done) > 1 and self._done[-2].get("type") == "reasoning" and rules.is_blank_message(self._done[-1]):
+        before = [item for _, item in self._done[-2:]]
+        if len(before) > 1 and before[0].get("type") == "reasoning" and rules.is_blank_message(before[1]):
             self._report("blank_message", "a message without text between reasoning and a call")
 
     def _finish_item(self, index: int, item: dict[str, Any]) -> None:
@@ -246,11 +267,11 @@ class Checker:
         if opened is None:
             # Taken over all the same, once, so that the output of the response is checked by itself.
             self._next_index = max(self._next_index, index + 1)
-            if all(done.get("id") != item.get("id") for done in self._done):
-                self._done.append(item)
+            if all(done.get("id") != item.get("id") for _, done in self._done):
+                self._done.append((index, item))
             return
         self._open.remove(opened)
-        self._done.append(item)
+        self._done.append((opened.index, item))
         for key, rule in rules.UNCHANGED.items():
             if item.get(key) != opened.added.get(key):
                 self._report(rule, f"{key} {short(item.get(key))} when done, {short(opened.added.get(key))} when added")
@@ -261,12 +282,15 @@ class Checker:
         self._check_final_texts(opened, item)
 
     def _check_final_status(self, kind: str, item: dict[str, Any]) -> None:
-        if kind in rules.WITH_STATUS:
+        caller = item.get("caller")
+        if kind == "function_call" and isinstance(caller, dict) and caller.get("type") == "program":
+            valid = item.get("status") in ("in_progress", "completed", "incomplete")  # the program waits for its output
+        elif kind in rules.WITH_STATUS:
             valid = item.get("status") in ("completed", "incomplete")
         else:
             valid = item.get("status", "completed") in ("completed", "incomplete", "failed")
         if not valid:
-            self._report("item_status", f"status {short(item.get('status'))} when done")
+            self._report(_status_rule(item), f"status {short(item.get('status'))} when done")
 
     def _check_final_texts(self, opened: _Item, item: dict[str, Any]) -> None:
         if opened.whole is not None:
@@ -365,7 +389,11 @@ class Checker:
     def _compare(self, text: _Text, final: object, where: str) -> None:
         streamed = "".join(text.pieces)
         if final != streamed:
-            self._report("text_mismatch", f"{where}, {text.kind}: {rules.text_difference(streamed, final)}")
+            only_final = not text.pieces and text.kind in rules.WHOLE and isinstance(final, str)
+            self._report(
+                "delta_missing" if only_final else "text_mismatch",
+                f"{where}, {text.kind}: {rules.text_difference(streamed, final)}",
+            )
 
 
 def check_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[Violation]:
@@ -396,6 +424,10 @@ def _decode(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+def _status_rule(item: dict[str, Any]) -> Rule:
+    return "reasoning_status" if item.get("type") == "reasoning" and item.get("status") is None else "item_status"
 
 
 def _text_field(kind: str) -> str:

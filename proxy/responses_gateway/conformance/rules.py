@@ -1,42 +1,14 @@
-"""The rules of a Responses stream: their names, the shapes of events, and the checks of a single response object or item.
+"""The shapes of events, and the checks of a single response object or item.
 
-`checker.py` applies them to a whole stream."""
+`checker.py` checks a whole stream; `levels.py` has the names of the rules."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple
 
-Rule: TypeAlias = Literal[
-    # one event
-    "malformed", "event_name", "sequence",
-    # the order of the stream
-    "created", "in_progress", "terminal_missing", "after_terminal", "done_marker",
-    # the response
-    "identity", "status", "snapshot_output", "terminal_output", "incomplete_details", "error", "completed_at", "usage",
-    # items
-    "output_index", "item_id", "item_overlap", "item_not_open", "item_status", "item_changed", "item_unfinished",
-    "incomplete_item", "added_empty", "call_id", "call_name", "blank_message",
-    # parts and their text
-    "part_index", "part_kind", "part_not_open", "item_parts", "empty_delta", "text_mismatch", "done_missing", "annotations",
-    # calls of hosted tools
-    "hosted_steps",
-]  # fmt: skip
-
-# The closed list of rules: metric labels are taken from here.
-RULES: tuple[Rule, ...] = get_args(Rule)
-
-# Breaking one of these harms no client known to us (vLLM's own endpoint never sends `[DONE]`).
-WARNINGS: frozenset[str] = frozenset({"done_marker"})
-
-
-class Violation(NamedTuple):
-    """A broken rule (one of `RULES`), the index of the event that broke it (from 0), and what was seen."""
-
-    rule: str
-    event: int
-    detail: str
+from responses_gateway.conformance.levels import Rule
 
 
 class Channel(NamedTuple):
@@ -97,6 +69,14 @@ WHEN_ADDED: dict[str, dict[str, Any]] = {
 }
 # Items that must have a status. Items of hosted tools differ among themselves.
 WITH_STATUS = {"message", "reasoning", "function_call", "custom_tool_call"}
+# Texts of an item that may be others in the response without harm to a client -> the rule that is broken then
+MILDER: dict[str, Rule] = {
+    "status": "item_status",
+    "encrypted_content": "encrypted_content",
+    "fingerprint": "encrypted_content",
+}
+# Items whose text Codex shows as it arrives, below the item that began last.
+SHOWN = {"message", "reasoning"}
 # Fields that `output_item.added` and `output_item.done` share -> the rule broken when they differ
 UNCHANGED: dict[str, Rule] = {
     "type": "item_changed",
@@ -168,10 +148,8 @@ def response_errors(kind: str, response: dict[str, Any]) -> Iterator[tuple[Rule,
         yield "error", f"error {short(error)} in {kind}"
     if (completed_at is not None) if kind != "response.completed" else (type(completed_at) not in (int, float)):
         yield "completed_at", f"completed_at {short(completed_at)} in {kind}"
-    usage = response.get("usage")
-    problem = None if usage is None else _usage_error(usage)
-    if problem:
-        yield "usage", problem
+    if response.get("usage") is not None:
+        yield from _usage_errors(response["usage"])
 
 
 def _has_texts(value: object, *keys: str) -> bool | None:
@@ -181,36 +159,39 @@ def _has_texts(value: object, *keys: str) -> bool | None:
     return True if isinstance(value, dict) and all(isinstance(value.get(key), str) for key in keys) else None
 
 
-def _usage_error(usage: object) -> str | None:
-    if not isinstance(usage, dict):
-        return f"usage {short(usage)}"
-    counts: dict[str, int] = {}
-    for name in ("input_tokens", "output_tokens", "total_tokens"):
-        count = usage.get(name)
-        if type(count) is not int or count < 0:
-            return f"{name} {short(count)}"
-        counts[name] = count
+def _usage_errors(usage: object) -> Iterator[tuple[Rule, str]]:
+    counts = usage if isinstance(usage, dict) else {}
+    numbers = ("input_tokens", "output_tokens", "total_tokens")
+    if wrong := [name for name in numbers if type(counts.get(name)) is not int or counts[name] < 0]:
+        yield "usage", f"no number of {', '.join(wrong)} in usage {short(usage)}"
+        return
     if counts["input_tokens"] + counts["output_tokens"] != counts["total_tokens"]:
-        return "{input_tokens} + {output_tokens} is not total_tokens {total_tokens}".format(**counts)
+        yield "usage_sum", "{input_tokens} + {output_tokens} is not total_tokens {total_tokens}".format(**counts)
     for name in ("input_tokens", "output_tokens"):
-        details = usage.get(f"{name}_details")
+        details = counts.get(f"{name}_details")
         for key, count in (details if isinstance(details, dict) else {}).items():
             if type(count) is int and not 0 <= count <= counts[name]:
-                return f"{name}_details.{key} {count}, {name} {counts[name]}"
-    return None
+                yield "usage_sum", f"{name}_details.{key} {count}, {name} {counts[name]}"
 
 
-def output_difference(done: list[dict[str, Any]], output: object) -> str | None:
-    """Return how `response.output` differs from the items finished so far; None if it does not."""
+def output_difference(rule: Rule, done: list[dict[str, Any]], output: object) -> tuple[Rule, str] | None:
+    """Return the rule that `response.output` breaks, and how it differs from the items that are done; None if it does not.
+
+    That is `rule`, unless all differences are mild ones."""
     if not isinstance(output, list):
-        return f"output {short(output)}"
+        return rule, f"output {short(output)}"
     if len(output) != len(done):
-        return f"output has {len(output)} items, {len(done)} were done"
+        return rule, f"output has {len(output)} items, {len(done)} were done"
+    mild: tuple[Rule, str] | None = None
     for index, (item, was) in enumerate(zip(output, done, strict=True)):
         if item != was:
             keys = [key for key in {**was, **item} if item.get(key) != was.get(key)] if isinstance(item, dict) else []
-            return f"output[{index}] is not the item that was done: {', '.join(keys) or short(item)}"
-    return None
+            detail = f"output[{index}] is not the item that was done: {', '.join(keys) or short(item)}"
+            broken = {MILDER.get(key, rule) if _has_texts(was, key) and _has_texts(item, key) else rule for key in keys}
+            if not broken or rule in broken:
+                return rule, detail
+            mild = mild or (min(broken), detail)
+    return mild
 
 
 def text_difference(streamed: str, text: object) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
-from responses_gateway.probing.known_models import KnownModels
+from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.probing.prober import NoAnswer, probe_briefly
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.questions import Questions
@@ -130,9 +130,10 @@ class Autoconfiguration:
     async def _learn(self, backend: Backend, profile: Profile) -> None:
         """Learn how the model thinks, by its answers and, where the server can tell, by its chat template."""
         known = known_model(profile)
-        if profile.server == "vllm" and profile.refusal is None and not known.field:
+        if profile.server == "vllm" and profile.refusal is None:
             try:
-                known = known.with_more(await ask_chat_template(Questions(backend, profile, _TEMPLATE_TIMEOUT)))
+                told = await ask_chat_template(Questions(backend, profile, _TEMPLATE_TIMEOUT))
+                known = known.with_more(KnownModel(thoughts=told.thoughts) if known.field else told)
             except ApiError as error:
                 logs.logger().debug("the chat template is not known", extra=logs.fields(reason=error.message))
         self._known.learn(profile.model, known)

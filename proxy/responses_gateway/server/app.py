@@ -32,6 +32,7 @@ from responses_gateway.server.resources.search import Search
 from responses_gateway.server.resources.stored_responses import StoredResponses
 from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.server.window.permissions import WindowAccess
+from responses_gateway.server.window.refusals import note_refusals
 from responses_gateway.server.window.resource import Window
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
@@ -102,7 +103,8 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
     metrics = parts.metrics
     access = access_middlewares(lambda: parts.live.current.settings, metrics, table, fleet)
     observed = access_log(metrics, logs_lines=settings.access_log)
-    errors = errors_as_json(_host_check(parts), _origin_check(parts), metrics.defects.inc)
+    note_refusal = note_refusals(parts.responses.history)
+    errors = errors_as_json(_host_check(parts), _origin_check(parts), metrics.defects.inc, note_refusal)
     app = web.Application(middlewares=[observed, errors, *access])
     app[BODIES] = bodies
     if settings.api_keys:
@@ -202,6 +204,6 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> None
     recent = parts.responses.history
     if recent is None:
         return
-    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration)
+    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.usage)
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
     Window(Workers(view, folder), access, parts.in_flight).add_to(app)

@@ -45,7 +45,7 @@ class ApiKey(BaseModel):
     tokens_per_minute: Annotated[int, Field(ge=0)] | None = None
     concurrent_requests: Annotated[int, Field(ge=0)] | None = None
 
-    @field_validator("hash", mode="before")
+    @field_validator("hash", mode="before", json_schema_input_type=str | list[str])
     @classmethod
     def _one_or_several(cls, value: object) -> object:
         hashes = [value] if isinstance(value, str) else value

@@ -42,7 +42,7 @@ def _selection(value: object) -> object:
     return {"tool_names": value} if isinstance(value, str | list) else value
 
 
-Selection = Annotated[ToolSelection, BeforeValidator(_selection)]
+Selection = Annotated[ToolSelection, BeforeValidator(_selection, json_schema_input_type=str | list[str] | ToolSelection)]
 
 
 class ApprovalRules(BaseModel):

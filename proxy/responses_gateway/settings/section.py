@@ -16,7 +16,10 @@ _PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
 
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 # YAML 1.1 reads an unquoted `yes` or `no` as true or false.
-_FROM_YAML = BeforeValidator(lambda value: ("no", "yes")[value] if isinstance(value, bool) else value)
+_FROM_YAML = BeforeValidator(
+    lambda value: ("no", "yes")[value] if isinstance(value, bool) else value,
+    json_schema_input_type=bool | Literal["auto", "yes", "no"],
+)
 YesNo = Annotated[Literal["auto", "yes", "no"], _FROM_YAML]
 
 
@@ -32,7 +35,7 @@ def _split(value: object) -> object:
 
 
 # A flag that may be repeated; in the environment a JSON list, or texts separated by commas.
-TextList = Annotated[list[str], NoDecode, BeforeValidator(_split)]
+TextList = Annotated[list[str], NoDecode, BeforeValidator(_split, json_schema_input_type=str | list[str])]
 
 
 class SettingsError(Exception):

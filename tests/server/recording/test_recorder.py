@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.simulator import SimulatorOptions
 from tests.server.running_gateway import RawClient, ask, gateway, post, run, simulated
 from tests.server.scripted_backend import HEAD, Connection, backend, chat_stream, chunk, refusing, streaming
+from tests.waiting import PATIENCE
 
 MCP = {
     "type": "mcp",
@@ -284,14 +287,25 @@ def test_a_record_larger_than_all_may_be_is_not_written(tmp_path: Path) -> None:
     assert records(tmp_path) == []
 
 
-def test_a_slow_disk_does_not_fill_the_memory(tmp_path: Path) -> None:
+def test_a_slow_disk_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    works = threading.Event()
+    opens = os.open
+
+    def slow(path: os.PathLike[str] | str, flags: int, mode: int = 0o777) -> int:
+        works.wait(PATIENCE)
+        return opens(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", slow)
     settings = Settings(record=tmp_path)
     keeper = recorder.FileRecorder(tmp_path, 10**9, settings)
-    for _ in range(recorder.MAX_WAITING):
-        keeper._room.acquire(blocking=False)
-    keeper.keep(keeper.begin({}, settings))
+    for _ in range(recorder.MAX_WAITING + 5):
+        keeper.keep(keeper.begin({}, settings))
+    works.set()
     keeper.close()
-    assert records(tmp_path) == []
+    assert len(records(tmp_path)) == recorder.MAX_WAITING
+    assert caplog.text.count("the disk is too slow") == 5
 
 
 def test_an_exchange_that_ends_after_the_gateway_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -308,7 +322,7 @@ def test_a_full_disk_does_not_harm_the_client(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(recorder.FileRecorder, "_make_room", full)
+    monkeypatch.setattr(os, "open", full)
 
     async def test() -> None:
         settings = Settings(backend=["http://unused.test"], record=tmp_path)

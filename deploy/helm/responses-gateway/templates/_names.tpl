@@ -36,9 +36,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "responses-gateway.check" -}}
 {{- $given := .Values.settings.backend | default (list) -}}
 {{- $urls := ternary (list $given) $given (kindIs "string" $given) -}}
-{{- if and $urls .Values.settings.backends -}}
-{{- fail "settings.backend and settings.backends exclude each other: leave one of them out" -}}
-{{- end -}}
 {{- if not (or $urls .Values.settings.backends) -}}
 {{- fail "there is no backend: give the URL of your Chat Completions server, for example --set settings.backend=http://vllm:8000" -}}
 {{- end -}}

@@ -16,6 +16,7 @@ from responses_gateway.backend.policies.retry import Unanswered
 from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, PushedAnswer, Sink, chat_sender
 from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
+from responses_gateway.backend.transport.request_ids import HEADER, backend_request_id
 from responses_gateway.wire.errors import ApiError, server_error
 
 _A = TypeVar("_A")
@@ -167,11 +168,11 @@ class Backend:
 
     async def _send_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
         self._require_open()
-        sent = headers
+        sent = {**headers, HEADER: backend_request_id(headers.get(HEADER))}
         if self._api_key is not None:
-            sent = {**headers, "Authorization": f"Bearer {self._api_key}"}
+            sent["Authorization"] = f"Bearer {self._api_key}"
         elif not self._forward_authorization:
-            sent = {name: value for name, value in headers.items() if name != "Authorization"}
+            sent.pop("Authorization", None)
         large = len(body) > _LARGE
         try:
             async with asyncio.timeout(self._answer_timeout):
@@ -198,6 +199,7 @@ class Backend:
         url = URL(f"{base}/{path}?{query}" if query else f"{base}/{path}", encoded=True)
         sent = CIMultiDict(headers)
         sent.setdefault("Accept-Encoding", "identity")
+        sent[HEADER] = backend_request_id(sent.get(HEADER))
         if self._api_key is not None:
             sent["Authorization"] = f"Bearer {self._api_key}"
         elif not self._forward_authorization:

@@ -55,6 +55,7 @@ def translation_policy(settings: Settings) -> Policy:
         reasoning_field=settings.reasoning_field,
         reasoning_effort=settings.reasoning_effort,
         max_tokens_field=settings.max_tokens_field,
+        default_max_output_tokens=settings.default_max_output_tokens,
         named_tool_choice=settings.named_tool_choice,
         forward=frozenset(settings.forward),
         service_tier_priorities=settings.service_tier_priorities,

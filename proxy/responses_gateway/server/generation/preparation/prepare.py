@@ -215,7 +215,8 @@ class Preparation:
         hosted = None
         if opened is not None and not chat_request.compacting:
             listings = opened.new_listings(context.items)
-            hosted = HostedTurns(opened.run, parsers, policy, listings, chat_request.approved, chat_request.max_calls)
+            approved = chat_request.approved
+            hosted = HostedTurns(opened, parsers, policy, options.response_id, listings, approved, chat_request.max_calls)
         record = new_record(options.response_id, context, caller.tenant) if stored else None
         compaction = None
         if chat_request.compact_threshold is not None and await is_due(
@@ -351,18 +352,20 @@ def stream_options(
         logprobs=chat_request.logprobs,
         reasoning_event=reasoning_event(settings),
         client=client,
-        hosted=hosted_options(request, chat_request),
+        hosted=hosted_options(request, chat_request, settings.hosted_turn_calls),
         markup=in_force.parsers.markup(chat_request.body, start),
+        thoughts=start.thoughts,
         **more,
     )
 
 
-def hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> HostedOptions | None:
-    """Return what the items of hosted tools depend on; None for a request without such tools, and without results of earlier
-    ones that may be cited."""
+def hosted_options(request: ResponsesRequest, chat_request: ChatRequest, turn_calls: int) -> HostedOptions | None:
+    """Return what the items of hosted tools depend on, of which one turn may call so many; None for a request without such
+    tools, and without results of earlier ones that may be cited."""
     if not chat_request.sources and not any(target.hosted for target in chat_request.tools.values()):
         return None
-    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", tuple(chat_request.sources))
+    sources = tuple(chat_request.sources)
+    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", sources, turn_calls)
 
 
 def reasoning_event(settings: Settings) -> str:
@@ -386,7 +389,7 @@ def forwards_client_key(settings: Settings) -> bool:
 
 
 def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:
-    """Return the headers for the backend: the id of the request, and of the client's its key and its trace."""
+    """Return the headers for the backend: the id of the request (sent as a UUID), and of the client's its key and its trace."""
     sent = {"X-Request-Id": request_id}
     if "traceparent" in headers:
         sent.update(trace_headers(headers))

@@ -1,0 +1,155 @@
+"""The rules of a Responses stream: what each demands, and what follows where it is broken.
+
+A rule has one of three levels. `breaks`: a client in use raises an exception, or its user gets something else than the model
+said. `spec`: no client is known to mind, but the Open Responses specification demands it and OpenAI does it. `stricter`: OpenAI
+does otherwise in streams that were recorded, or neither the specification nor a client asks for it."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+Level: TypeAlias = Literal["breaks", "spec", "stricter"]
+# From the worst to the mildest.
+LEVELS: tuple[Level, ...] = get_args(Level)
+
+Rule: TypeAlias = Literal[
+    # one event
+    "malformed", "event_name", "sequence", "sequence_gap",
+    # the order of the stream
+    "created", "in_progress", "terminal_missing", "after_terminal", "done_marker",
+    # the response
+    "identity", "response_changed", "status", "snapshot_output", "terminal_output", "encrypted_content", "incomplete_details",
+    "error", "completed_at", "usage", "usage_sum",
+    # items
+    "output_index", "item_id", "item_overlap", "call_overlap", "item_not_open", "item_status", "reasoning_status",
+    "item_changed", "item_unfinished", "list_unfinished", "incomplete_item", "added_empty", "call_id", "search_call_id",
+    "call_name", "blank_message",
+    # parts and their text
+    "part_index", "part_kind", "part_not_open", "item_parts", "empty_delta", "text_mismatch", "delta_missing", "done_missing",
+    "annotations",
+    # calls of hosted tools
+    "hosted_steps",
+]  # fmt: skip
+
+
+class Demand(NamedTuple):
+    """What a rule demands, the level of the rule, and why it has that level."""
+
+    level: Level
+    text: str
+    reason: str
+
+
+# The closed list of rules: metric labels are taken from here.
+RULES: dict[Rule, Demand] = {
+    "malformed": Demand("breaks", "An event is a JSON object with a type and the fields of that type; a blank line ends it.",
+        "OpenAI's Python SDK and the AI SDK raise; no client sees an event without its blank line."),
+    "event_name": Demand("spec", "The `event:` line is the type of the event.",
+        "The specification demands it. Clients read the type in the JSON."),
+    "sequence": Demand("spec", "Each event has a `sequence_number`, larger than the one before.",
+        "The schema requires it, and `starting_after` depends on it. Clients do not compare it."),
+    "sequence_gap": Demand("stricter", "Sequence numbers are 0, 1, 2 and so on.",
+        "OpenAI's are, but nothing depends on it."),
+    "created": Demand("breaks", "`response.created` comes first, once; `response.queued` may stand beside it.",
+        "OpenAI's SDKs raise without it."),
+    "in_progress": Demand("spec", "`response.in_progress` comes before the first item, and before the end.",
+        "It is a state of the specification. Clients do not wait for it."),
+    "terminal_missing": Demand("breaks", "The stream ends with a completed, incomplete or failed response.",
+        "OpenAI's Python SDK raises, Codex repeats the request."),
+    "after_terminal": Demand("breaks", "Nothing follows the terminal event or `[DONE]`.",
+        "The AI SDK appends late text to the message; others lose what comes."),
+    "done_marker": Demand("stricter", "`data: [DONE]` ends the stream.",
+        "The specification demands it, but OpenAI does not send it, and no client waits for it."),
+    "identity": Demand("breaks", "The response has an id, which stays the same, a model and a time of creation.",
+        "OpenAI's SDKs raise when the id changes; the AI SDK cannot read a response without the others."),
+    "response_changed": Demand("stricter", "The model and the time of creation stay the same.",
+        "OpenAI's do. No client compares them."),
+    "status": Demand("spec", "The status of the response is that of its event.",
+        "The states of the specification. Clients go by the event."),
+    "snapshot_output": Demand("breaks", "A response that is not yet at its end has the items that are done so far.",
+        "The npm package `openai` 6 raises where items vanish."),
+    "terminal_output": Demand("breaks", "The output of the final response is what was streamed.",
+        "OpenAI's SDKs return this output: texts and calls are others, or missing."),
+    "encrypted_content": Demand("stricter", "`encrypted_content` and `fingerprint` are the same in the final response.",
+        "OpenAI encrypts anew for the final response."),
+    "incomplete_details": Demand("breaks", "An incomplete response, and no other, has a reason.",
+        "The AI SDK raises, or reports another reason for the end."),
+    "error": Demand("breaks", "A failed response, and no other, has an error with the texts `code` and `message`.",
+        "The AI SDK raises; by the code Codex decides whether to repeat the request."),
+    "completed_at": Demand("stricter", "A completed response, and no other, has a time of completion.",
+        "OpenAI's responses had none until the end of 2025."),
+    "usage": Demand("breaks", "Usage has whole numbers of input, output and all tokens.",
+        "The AI SDK raises; Codex repeats the request."),
+    "usage_sum": Demand("stricter", "The numbers of tokens add up, and details are no larger than what they are part of.",
+        "OpenAI's do. Clients pass them on as they are."),
+    "output_index": Demand("breaks", "Items are numbered from 0 as they begin, and their events say that number.",
+        "OpenAI's SDKs raise."),
+    "item_id": Demand("breaks", "Each item has an id of its own, and all of its events say it.",
+        "The npm package `openai` raises, the AI SDK loses text."),
+    "item_overlap": Demand("breaks", "A message, or reasoning, is done before another item begins.",
+        "Codex gives deltas to the item that began last, and shows a message twice."),
+    "call_overlap": Demand("stricter", "A call, or a list of tools, is done before another item begins.",
+        "OpenAI has the tools of several MCP servers listed at once."),
+    "item_not_open": Demand("breaks", "Only an item that has begun, and is not done, has events.",
+        "OpenAI's SDK for Node.js raises; the AI SDK runs a call again that is done twice."),
+    "item_status": Demand("spec", "An item is in progress, then completed or incomplete; a hosted call may be failed.",
+        "The states of the specification. Clients do not look at them."),
+    "reasoning_status": Demand("stricter", "Reasoning has a status.",
+        "OpenAI's has none."),
+    "item_changed": Demand("breaks", "Type and role of an item stay the same.",
+        "OpenAI's SDKs raise when the type changes."),
+    "item_unfinished": Demand("breaks", "Each item that begins is done before the response ends.",
+        "OpenAI's SDKs raise; Codex loses the text or the call."),
+    "list_unfinished": Demand("stricter", "Each list of MCP tools that begins is done before the response ends.",
+        "OpenAI leaves out some of several. No client waits for them."),
+    "incomplete_item": Demand("spec", "An incomplete item is the last one, unless it is a call; its response is not completed.",
+        "The specification demands it. Clients do not look at it."),
+    "added_empty": Demand("breaks", "An item, and a part, begins with its fields of text empty, not null.",
+        "OpenAI's SDKs raise; so does the AI SDK where arguments are null."),
+    "call_id": Demand("breaks", "Each call has a `call_id` of its own, which stays the same.",
+        "OpenAI's SDKs raise when it changes; without one, outputs cannot be told apart."),
+    "search_call_id": Demand("stricter", "A search with a field `call_id` has one of its own.",
+        "OpenAI's tool search that the server runs has null; no client answers it."),
+    "call_name": Demand("breaks", "A call has its name from the beginning, and keeps it.",
+        "`@ai-sdk/open-responses` calls a tool without a name."),
+    "blank_message": Demand("stricter", "There is no message without text between reasoning and a call.",
+        "OpenAI sends none. Nothing forbids it."),
+    "part_index": Demand("breaks", "The parts of an item are numbered from 0.",
+        "OpenAI's SDKs raise."),
+    "part_kind": Demand("breaks", "Parts, deltas and done events suit their item.",
+        "OpenAI's SDKs raise."),
+    "part_not_open": Demand("breaks", "Text comes only for a part that has begun and is not done.",
+        "OpenAI's SDKs raise; the AI SDK appends the text."),
+    "item_parts": Demand("breaks", "The final item has the parts that were streamed.",
+        "The AI SDK shows only what was streamed."),
+    "empty_delta": Demand("stricter", "A delta has text.",
+        "OpenAI's have. Clients do not mind."),
+    "text_mismatch": Demand("breaks", "The deltas of a text add up to the text of its done event, of its part and of its item.",
+        "Some clients show the deltas, others the final text."),
+    "delta_missing": Demand("spec", "The arguments of a call come in deltas, too.",
+        "The specification has deltas for all that is streamed. Clients take the arguments of the done event."),
+    "done_missing": Demand("spec", "Text has its done event, and so has its part.",
+        "The specification demands them. Clients do not wait for them."),
+    "annotations": Demand("breaks", "Annotations are numbered from 0, lie within the text so far, and are in the final part.",
+        "The npm package `openai` raises where a number is missing."),
+    "hosted_steps": Demand("stricter", "A hosted call has all events of its progress, in order.",
+        "OpenAI's have. Clients do not wait for them, and the specification has no hosted tools."),
+}  # fmt: skip
+
+
+class Violation(NamedTuple):
+    """A broken rule (one of `RULES`), the index of the event that broke it (from 0), and what was seen."""
+
+    rule: Rule
+    event: int
+    detail: str
+
+    @property
+    def level(self) -> Level:
+        """How much it matters."""
+        return RULES[self.rule].level
+
+
+def counts_at(found: Level, level: Level) -> bool:
+    """Tell whether a violation of one level counts for somebody who checks at another."""
+    return LEVELS.index(found) <= LEVELS.index(level)
