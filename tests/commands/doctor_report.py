@@ -84,6 +84,18 @@ def report(*argv: str, **options: Any) -> Report:
     return Report(status, out.getvalue())
 
 
+def report_on(backend: SimulatedBackend) -> Report:
+    """Examine this simulator and return the report."""
+
+    async def test() -> int:
+        async with serving(backend.app) as url:
+            return await asyncio.to_thread(run, url, "--json")
+
+    with redirect_stdout(io.StringIO()) as out:
+        status = asyncio.run(test())
+    return Report(status, out.getvalue())
+
+
 def bad_request(message: str, status: int = 400) -> web.Response:
     return web.json_response(
         {"error": {"message": message, "type": "BadRequestError", "param": None, "code": 400}}, status=status

@@ -67,13 +67,17 @@ def test_a_raw_sglang_is_told_flags_by_its_own_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "server"),
-    [("sglang", "SGLang 0.5.6"), ("transformers", "transformers serve"), ("deepseek", "unknown server")],
+    ("dialect", "server", "more"),
+    [
+        ("sglang", "SGLang 0.5.6", {}),
+        ("transformers", "transformers serve", {"default_max_output_tokens": 32768}),
+        ("deepseek", "unknown server", {}),
+    ],
 )
-def test_reasoning_content_becomes_a_setting(dialect: str, server: str) -> None:
+def test_reasoning_content_becomes_a_setting(dialect: str, server: str, more: dict[str, int]) -> None:
     found = report(dialect=dialect)
     assert (found.status, found.verdict, found.server) == (0, "works with the settings below", server)
-    assert found.settings == {"reasoning_field": "reasoning_content"}
+    assert found.settings == {"reasoning_field": "reasoning_content", **more}
     assert "reasoning_content" in found.said("note")
     assert found.said("error") == ""
 

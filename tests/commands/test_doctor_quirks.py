@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -73,6 +74,17 @@ def test_a_server_that_ignores_schemas() -> None:
     assert "JSON schema" in found.said("warning")
 
 
+def test_a_server_that_fails_at_schemas() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        return bad_request("Input should be 'text' or 'json_object'", 500) if "response_format" in body else None
+
+    found = report(change=change)
+    assert (found.status, found.verdict) == (0, "works, with losses")
+    assert found.profile["structured_output"] is False
+    assert "JSON schema" in found.said("warning")
+    assert found.said("error") == ""
+
+
 def test_a_model_that_cannot_call() -> None:
     def change(body: dict[str, Any]) -> web.Response | None:
         for name in ("tools", "tool_choice"):
@@ -112,6 +124,23 @@ def test_reasoning_that_never_becomes_an_answer() -> None:
     found = report(model="sim-reasoning-only")
     assert "arrived as reasoning, without any text" in found.said("warning")
     assert found.profile["structured_output"] is None
+
+
+def test_a_server_that_fails_at_tools_because_it_has_no_parser() -> None:
+    for calls, parser in ((True, "hermes"), (False, "auto")):
+        found = report(dialect="vllm-raw", change=partial(_fail_at_tools, calls=calls))
+        assert (found.status, found.verdict) == (0, "works with the settings below")
+        assert found.settings["tool_call_parser"] == parser
+        assert found.said("error") == ""
+
+
+def _fail_at_tools(body: dict[str, Any], *, calls: bool) -> web.Response | None:
+    """Answer like vLLM's frontend in Rust; without `calls` the model makes none."""
+    if "tools" not in body:
+        return None
+    if body.get("tool_choice") == "none":
+        return None if calls else stream("Hello.")
+    return bad_request("tool parsing is disabled by frontend configuration", 500)
 
 
 def test_refused_tools_are_an_error() -> None:

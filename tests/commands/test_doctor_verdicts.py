@@ -70,8 +70,8 @@ CASES = {
     "transformers serve": Case(
         "transformers",
         WITH_SETTINGS,
-        ("Fields that the gateway adds are refused: return_token_ids.",),
-        {"reasoning_field": "reasoning_content"},
+        ("Fields that the gateway adds are refused: return_token_ids.", "generation_config.json"),
+        {"reasoning_field": "reasoning_content", "default_max_output_tokens": 32768},
     ),
 }
 

@@ -80,6 +80,21 @@ def test_raw_markup_is_parsed_from_then_on(dialect: str, lines: list[str]) -> No
     run(test())
 
 
+def test_a_server_that_fails_at_tools_is_parsed(lines: list[str]) -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        if body.get("tool_choice") in (None, "none"):
+            return None
+        return web.json_response({"error": {"message": "tool parsing is disabled by frontend configuration"}}, status=500)
+
+    async def test() -> None:
+        async with adapted(SimulatedBackend("vllm-raw", change)) as served:
+            assert settings_of(lines) == RAW["vllm-raw"]
+            answer = await post(served, input="scenario: tool", tools=[WEATHER])
+            assert [item["type"] for item in answer.final["output"]] == ["reasoning", "function_call"]
+
+    run(test())
+
+
 @pytest.mark.parametrize("dialect", ADAPTED)
 def test_reasoning_goes_back_in_the_field_it_came_in(dialect: str, lines: list[str]) -> None:
     async def test() -> None:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
@@ -118,7 +119,8 @@ def main(arguments: list[str]) -> int:
         return 0 if args.list else 2
     signal.signal(signal.SIGTERM, _leave)
     code = fingerprint((ROOT / "proxy" / "responses_gateway").rglob("*.py"))
-    results = load(_KEPT, code) if args.continued else Results(code)
+    today = datetime.now(UTC).date().isoformat()
+    results = load(_KEPT, code, today) if args.continued else Results(code, today)
     with tempfile.TemporaryDirectory(prefix="real-servers-") as folder:
         run = Run(results, Path(folder), args.evidence)
         for heading, group in _groups([setting for setting in chosen if setting.name not in results.found]):

@@ -16,7 +16,9 @@ import httpx
 
 from tests.real_servers.processes import plain_environment, running
 
-_COMMAND = str(Path(sys.executable).parent / "responses-gateway")
+# The gateway of this checkout, whatever is installed.
+_COMMAND = (sys.executable, "-m", "responses_gateway")
+_ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[2] / "proxy")}
 _READY_WITHIN = 60.0
 # Examining takes seconds; a server that does not answer a question is asked again for minutes.
 _EXAMINED_WITHIN = 120.0
@@ -28,9 +30,9 @@ _LISTENING = re.compile(r" listening .*\burl=(\S+)")
 def gateway(folder: Path, *flags: str) -> Iterator[str]:
     """Run the gateway with these flags while the block lasts, and yield its URL once it has examined its backend."""
     folder.mkdir(parents=True)
-    command = [_COMMAND, "serve", "--port", "0", *flags]
+    command = [*_COMMAND, "serve", "--port", "0", *flags]
     with (
-        running(command, plain_environment(folder), folder / "gateway.log") as process,
+        running(command, plain_environment(folder) | _ENVIRONMENT, folder / "gateway.log") as process,
         httpx.Client(trust_env=False, timeout=10) as client,
     ):
         process.wait_until(lambda: _LISTENING.search(process.printed()) is not None, _READY_WITHIN)
@@ -77,8 +79,8 @@ def examine(url: str, folder: Path) -> Diagnosis:
     folder.mkdir(parents=True)
     file = folder / "gateway.yaml"
     ended = subprocess.run(
-        [_COMMAND, "doctor", url, "--json", "--write", str(file)],
-        env=plain_environment(folder), capture_output=True, text=True, timeout=_DOCTOR_WITHIN, check=False,
+        [*_COMMAND, "doctor", url, "--json", "--write", str(file)],
+        env=plain_environment(folder) | _ENVIRONMENT, capture_output=True, text=True, timeout=_DOCTOR_WITHIN, check=False,
     )  # fmt: skip
     try:
         report = json.loads(ended.stdout)

@@ -24,6 +24,7 @@ CHECKS: dict[str, Check] = {
     "logprobs": answers.logprobs,
     "forced tool": answers.forced_tool,
     _ARGUMENTS_FIRST: answers.arguments_first,
+    "no limit": accounting.no_limit,
     "cut": accounting.cut,
     "overflow": accounting.overflow,
     "cancel": accounting.cancel,

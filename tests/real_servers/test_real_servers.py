@@ -102,13 +102,13 @@ def some_results() -> Results:
     cell = Cell("✗", "the text has <think>")
     row = {**dict.fromkeys(CHECKS, Cell("✓")), "text": cell, "call": cell}
     cells = {"zero": row, "advised": dict.fromkeys(CHECKS, Cell("✓"))}
-    return Results("abc", {"vLLM": "1.2"}, {SETTINGS[0].name: Found("works", ["says `this`"], cells)})
+    return Results("abc", "2026-05-04", {"vLLM": "1.2"}, {SETTINGS[0].name: Found("works", ["says `this`"], cells)})
 
 
 def test_the_table_has_each_note_once_and_shows_markup_as_it_is() -> None:
     results = some_results()
     section = table.section(results)
-    assert "vLLM 1.2." in section
+    assert "Tried on 2026-05-04: vLLM 1.2." in section
     assert section.count("✗<sup>1</sup>") == 2
     assert section.count("1. the text has &lt;think>") == 1
     assert "| works | ✗<sup>2</sup> |" in section
@@ -119,9 +119,9 @@ def test_the_table_has_each_note_once_and_shows_markup_as_it_is() -> None:
 def test_a_run_is_continued_only_for_the_same_gateway(tmp_path: Path) -> None:
     results = some_results()
     results.save(tmp_path / "new" / "results.json")
-    assert load(tmp_path / "new" / "results.json", "abc") == results
-    assert load(tmp_path / "new" / "results.json", "abd").found == {}
-    assert load(tmp_path / "none.json", "abc").found == {}
+    assert load(tmp_path / "new" / "results.json", "abc", "2026-06-05") == results
+    assert load(tmp_path / "new" / "results.json", "abd", "2026-06-05").found == {}
+    assert load(tmp_path / "none.json", "abc", "2026-06-05").found == {}
 
 
 def test_a_changed_file_is_another_gateway(tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ def chat_template(*, questions: bool, for_llama_cpp: bool = False) -> str:
 def copy_model(target: Path, *, questions: bool, markup: str) -> Path:
     """Copy the model into `target`, with this template, which writes calls in this markup unless asked for another one."""
     shutil.copytree(FOLDER / "model", target)
-    text = chat_template(questions=questions).replace('default("hermes")', f'default("{markup}")')
-    (target / "chat_template.jinja").write_text(text, encoding="utf-8")
+    (target / "chat_template.jinja").write_text(template_of(questions=questions, markup=markup), encoding="utf-8")
     return target
+
+
+def template_of(*, questions: bool, markup: str) -> str:
+    """Return the text of the chat template, which writes calls in this markup unless asked for another one."""
+    return chat_template(questions=questions).replace('default("hermes")', f'default("{markup}")')

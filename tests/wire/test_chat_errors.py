@@ -14,6 +14,7 @@ RECORDED = DATA / "streams" / "errors.txt"
 
 NO_MODEL = (404, "model_not_found", "model")
 OVERFLOW = (400, "context_length_exceeded", "input")
+HEADER_REFUSED = (502, "server_error", None)
 NO_ENDPOINT = (400, "invalid_prompt", None)
 
 
@@ -134,6 +135,18 @@ def test_a_prompt_that_does_not_fit(status: int, body: Any) -> None:
             '[{"loc": ["body"], "msg": "Field required"}]',
         ),
         (418, {}, wrong(), "The backend answered with HTTP 418."),
+        (400, {}, (400, "refused_without_reason", None), None),
+        (400, {"detail": [{"loc": ["header", "x-request-id"], "msg": "not a UUID"}]}, HEADER_REFUSED, None),
+        (400, openai("Invalid header: X-Request-ID is not a UUID"), HEADER_REFUSED, None),
+        (400, openai("The header of the table is not a UUID"), wrong(), None),
+        (400, {"detail": [{"loc": ["body", "tools", 0, "header", "x"], "msg": "missing"}]}, wrong(), None),
+        (
+            500,
+            openai("1 validation error:\n  {'loc': ('body', 'top_p')}\n\n  File \"/srv/app.py\", line 3, in f\n    x"),
+            wrong(),
+            "1 validation error:\n  {'loc': ('body', 'top_p')}",
+        ),
+        (404, {"error": "Conversation roles must alternate"}, wrong(), "Conversation roles must alternate"),
         (404, {"error": 'model "x" not found, try pulling it first'}, NO_MODEL, 'model "x" not found, try pulling it first'),
         (404, openai("gone", param="model"), NO_MODEL, "gone"),
         (404, {"detail": "Not Found"}, NO_ENDPOINT, None),

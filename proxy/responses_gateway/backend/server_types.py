@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Server: TypeAlias = Literal[
-    "vllm", "sglang", "llamacpp", "ollama", "tgi", "transformers", "litellm", "lmstudio", "tensorrt_llm", "unknown"
-]
+    "vllm", "sglang", "llamacpp", "llamacpp_python", "ollama", "tgi", "transformers", "mlx", "litellm", "lmstudio",
+    "tensorrt_llm", "unknown",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,21 +20,26 @@ class ServerType:
     """A type of server.
 
     `title`: its name for people. `owner`: what it writes into `owned_by` in the list of models. `identity`: an endpoint below
-    the root, and a field of its answer (or a path, if that is its OpenAPI document) that proves the type. `one_model`: what
-    holds for the first model that it lists holds for all (other names, adapters).
+    the root, and a field of its answer (or a path, if that is its OpenAPI document) that proves the type. `software`: how its
+    `Server` header begins, if that tells. `one_model`: what holds for the first model that it lists holds for all (other names,
+    adapters). `on_demand`: it may list models that it would have to load first.
     `reasoning_field`: the field of a message in which it takes earlier reasoning; None if that is not known.
     `max_tokens_field`: the field that limits an answer. `named_tool_choice`: how a call of one function is enforced: by an
     object that names it, or by "required" with that function alone.
+    `own_limit`: how to raise the low limit at which it ends answers for which no limit was asked; empty if it has none.
     `token_ids`: it sends the ids of its tokens if asked. `parser_flags`: it has vLLM's flags for parsers, with `parser_names`
     where its names differ; otherwise `parsing` says how to have it parse."""
 
     title: str
     owner: str | None = None
     identity: tuple[str, str] | None = None
+    software: str | None = None
     one_model: bool = False
+    on_demand: bool = False
     reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     named_tool_choice: Literal["object", "required"] = "object"
+    own_limit: str = ""
     token_ids: bool = False
     parser_flags: bool = False
     parser_names: tuple[tuple[str, str], ...] = ()
@@ -57,6 +63,7 @@ SERVER_TYPES: Mapping[Server, ServerType] = {
         "Ollama",
         owner="library",
         identity=("api/version", "version"),
+        on_demand=True,
         max_tokens_field="max_tokens",
         parsing="The model's template does not support tools or thinking: use another build of the model.",
     ),
@@ -79,10 +86,31 @@ SERVER_TYPES: Mapping[Server, ServerType] = {
         named_tool_choice="required",
         parsing="Start the server with --jinja --reasoning-format auto.",
     ),
+    # It knows `json_object` alone as a format of the answer.
+    "llamacpp_python": ServerType(
+        "llama-cpp-python",
+        owner="me",
+        identity=("openapi.json", "/extras/tokenize/count"),
+        max_tokens_field="max_tokens",
+        parsing="Its formats (--chat_format) parse few models.",
+    ),
     "tgi": ServerType("TGI", identity=("info", "max_total_tokens"), one_model=True, max_tokens_field="max_tokens"),
     "litellm": ServerType("LiteLLM", identity=("health/readiness", "db")),
     # It refuses fields that it does not know, and serves whatever model a request names.
-    "transformers": ServerType("transformers serve", identity=("openapi.json", "/load_model")),
+    "transformers": ServerType(
+        "transformers serve",
+        identity=("openapi.json", "/load_model"),
+        on_demand=True,
+        own_limit="Set max_new_tokens in the generation_config.json of the model",
+    ),
+    "mlx": ServerType(
+        "mlx_lm.server",
+        software="BaseHTTP/",
+        on_demand=True,
+        reasoning_field="reasoning",
+        own_limit="Start the server with --max-tokens",
+        parsing="The tokenizer_config.json of the model can name a parser for calls: tool_parser_type.",
+    ),
     # It refuses a `tool_choice` that is no string.
     "lmstudio": ServerType("LM Studio", owner="organization_owner", named_tool_choice="required"),
     # It refuses fields that it does not know.
@@ -105,3 +133,9 @@ _BY_OWNER = {kind.owner: server for server, kind in SERVER_TYPES.items() if kind
 def server_of(owner: object) -> Server:
     """Return the type that `owned_by` in a list of models tells."""
     return _BY_OWNER.get(owner, "unknown") if isinstance(owner, str) else "unknown"
+
+
+def server_by_header(header: str) -> Server:
+    """Return the type that a `Server` header tells."""
+    named = (server for server, kind in SERVER_TYPES.items() if kind.software is not None and header.startswith(kind.software))
+    return next(named, "unknown")

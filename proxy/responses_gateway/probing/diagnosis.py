@@ -164,14 +164,14 @@ def _swallowed(profile: Profile, needed: NeededParsers) -> Finding:
     )
     if needed.tools is not None:
         return Finding("warning", text, _parser_advice(profile, needed))
-    here = f"Or start it without a tool parser, and let the gateway parse: tool_call_parser: {parser or 'auto'}."
-    return Finding("error", text, f"{_flags(profile, needed._replace(tools=parser))} {here}")
+    here = f"Without a tool parser on the server, the gateway can parse: tool_call_parser: {parser or 'auto'}."
+    return Finding("error", text, f"{_flags(profile, needed._replace(tools=parser))} {here}".strip())
 
 
 def _parser_advice(profile: Profile, needed: NeededParsers) -> str:
     """Say what to change on the server, and that the gateway can parse instead."""
     flags = _flags(profile, needed)
-    here = "Or let the gateway parse, with the settings below." if needed.reasoning or needed.tools else ""
+    here = "The gateway can parse instead, with the settings below." if needed.reasoning or needed.tools else ""
     return f"{flags} {here}".strip()
 
 
@@ -206,6 +206,13 @@ def _limits(profile: Profile) -> Iterator[Finding]:
         )
     elif profile.max_tokens_field == "max_tokens":
         yield Finding("note", "Only max_tokens limits an answer.", "See the setting max_tokens_field below.")
+    own_limit = SERVER_TYPES[profile.server].own_limit
+    if own_limit or profile.own_limit:
+        after = f"after {profile.own_limit} tokens" if profile.own_limit else "early"
+        advice = f"{own_limit or 'Raise that limit of the server'}; or see the setting default_max_output_tokens"
+        level: Level = "warning" if profile.own_limit else "note"
+        text = f"The server ends answers {after} if no limit is asked for: Codex and others ask for none."
+        yield Finding(level, text, f"{advice}{' below' if own_limit else ''}.")
     if profile.overflow == "accepted":
         advice = "It seems to cut the prompt silently: Codex will forget instead of compacting. Raise the context length."
         yield Finding("warning", "A prompt longer than the context is accepted.", advice)
@@ -237,7 +244,9 @@ def _rest(profile: Profile) -> Iterator[Finding]:
         text = f"The chat template refuses: {_CONVERSATIONS[name]}."
         yield Finding("warning" if name == "two_user" else "note", text, f"Settings: {remedies[name]}.")
     if profile.structured_output is False:
-        yield Finding("warning", "Answers do not follow a JSON schema.", "text.format has no effect on this server.")
+        yield Finding(
+            "warning", "Answers do not follow a JSON schema.", "text.format has no effect on this server, or is refused."
+        )
     if profile.error_shape == "other":
         yield Finding("note", "The format of errors is unknown.", "Clients see the HTTP status without a message.")
     if profile.stops is False:

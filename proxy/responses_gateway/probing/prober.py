@@ -41,6 +41,9 @@ _THINKING_LIMIT = 2048
 _FORCED_LIMIT = 64
 # In the brief probe, less is tried first.
 _BRIEF_THINKING_LIMIT = 512
+# How servers that work answer what they do not support: vLLM's frontend in Rust tools without a parser, llama-cpp-python a JSON
+# schema.
+_UNSUPPORTED = (500, 501)
 # The fields in which servers take earlier reasoning.
 _HISTORY_FIELDS: tuple[Literal["reasoning", "reasoning_content"], ...] = ("reasoning", "reasoning_content")
 # Enough tokens to be noticed.
@@ -102,6 +105,9 @@ class _Prober:
         if not await self._first_answer():
             return
         await self._questions.find_limit_field()
+        server_type = SERVER_TYPES[self._profile.server]
+        if server_type.own_limit or self._profile.server == "unknown":
+            await self._questions.find_own_limit()
         question = "Think step by step: what is 17 times 23? Then answer with the number."
         await self._questions.ask("reasoning", question, limit=_THINKING_LIMIT)
         await self._calls()
@@ -119,14 +125,17 @@ class _Prober:
     async def ask_briefly(self) -> None:
         profile = self._profile
         await self._questions.list_models()
-        if profile.server == "ollama":
-            # It may hold many models and loads each on demand. It parses by itself, and knows one name for the limit.
-            profile.max_tokens_field = SERVER_TYPES[profile.server].max_tokens_field
+        if profile.server == "unknown":
+            await self._identify()
+        server_type = SERVER_TYPES[profile.server]
+        if profile.server == "ollama" or (server_type.on_demand and len(profile.models) > 1):
+            # No model is loaded just to be examined: what holds for all of them has to do.
+            profile.max_tokens_field = server_type.max_tokens_field
             return
-        if len(profile.models) > 1 and not SERVER_TYPES[profile.server].one_model:
+        if len(profile.models) > 1 and not server_type.one_model:
             profile.refusal = f"it lists {len(profile.models)} models, which may differ"
             return
-        self._questions.wants_token_ids = SERVER_TYPES[profile.server].token_ids
+        self._questions.wants_token_ids = server_type.token_ids
         answer = await self._questions.find_limit_field()
         _require_answer(answer)
         if answer.status != 200:
@@ -188,7 +197,7 @@ class _Prober:
         """Find out with one answer how both reasoning and calls come; with two if the first was too short to tell."""
         for limit in (_BRIEF_THINKING_LIMIT, _THINKING_LIMIT):
             answer = await self._ask_for_call("calls", limit, tool_choice="auto")
-            if 400 <= answer.status < 500 and answer.status != 429:
+            if (400 <= answer.status < 500 and answer.status != 429) or answer.status in _UNSUPPORTED:
                 answer = await self._tools_refused(answer, limit)
             _require_answer(answer)
             self._note_calls(answer)
@@ -205,7 +214,10 @@ class _Prober:
         self._profile.calls = "refused"
         self._profile.calls_refusal = refusal.error.message if refusal.error is not None else None
         # With `none` vLLM still shows the tools to the model, so that the text may have a call as markup.
-        return await self._ask_for_call("calls", limit, tool_choice="none", skip_special_tokens=False)
+        answer = await self._ask_for_call("calls", limit, tool_choice="none", skip_special_tokens=False)
+        if answer.ok:
+            self._profile.problems.pop("calls", None)
+        return answer
 
     async def _look_for_swallowed_call(self, answer: Answer, limit: int) -> None:
         """Find out whether the server left out a call that its parser did not understand: tokens were used and not shown.
@@ -292,8 +304,9 @@ class _Prober:
         if answer.ok and answer.finish_reason == "stop" and answer.text.strip():
             text = answer.text.rpartition("</think>")[2]
             self._profile.structured_output = _is_object(text) and set(json.loads(text)) == set(names)
-        elif answer.status in (400, 422):
+        elif answer.status in (400, 422, *_UNSUPPORTED):
             self._profile.structured_output = False
+            self._profile.problems.pop("structured", None)
 
     async def _templates(self) -> None:
         for name, messages in _CONVERSATIONS.items():

@@ -30,8 +30,9 @@ class Profile:
     made a call, and the server left it out: `swallowed` is what the model wrote). `unseen_tokens`: how many tokens of that
     answer were used and not shown. `named_tool_choice`: how a call of one function can be enforced.
     `refused_fields`: fields that the gateway adds to requests, and that the server refuses.
-    `max_tokens_field`: the field that limits an answer; "none" if neither does. `tolerates`: whether the chat template accepts
-    each kind of conversation. `reasoning_history`: whether reasoning of earlier turns is accepted;
+    `max_tokens_field`: the field that limits an answer; "none" if neither does. `own_limit`: the tokens after which the server
+    ended an answer for which no limit was asked. `tolerates`: whether the chat template accepts each kind of conversation.
+    `reasoning_history`: whether reasoning of earlier turns is accepted;
     `history_field`: the field in which it reaches the prompt, if that is another one than `reasoning_field`.
     `overflow`: the error for a prompt that is too long is "recognised" or "unclear", or the prompt is "accepted".
     `pattern_reading`: the `pattern` of an argument of a strict function is matched with the argument's JSON or its text; None
@@ -69,6 +70,7 @@ class Profile:
     pattern_reading: Literal["json", "text"] | None = None
     refused_fields: list[str] = field(default_factory=list)
     max_tokens_field: Literal["max_completion_tokens", "max_tokens", "none"] | None = None
+    own_limit: int | None = None
     tolerates: dict[str, bool] = field(default_factory=dict)
     reasoning_history: bool | None = None
     history_field: Literal["reasoning", "reasoning_content"] | None = None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import aiohttp
 from yarl import URL
 
-from responses_gateway.backend.server_types import server_of
+from responses_gateway.backend.server_types import server_by_header, server_of
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
 from responses_gateway.probing.profile import Model, Profile
@@ -18,6 +18,8 @@ from responses_gateway.wire.errors import ApiError, read_error
 _BODY_LIMIT = 4 * 1024 * 1024
 # Characters of an answer that are kept to look for markup in.
 _TEXT_LIMIT = 4000
+# The largest limit of its own that a server is examined for, in tokens.
+_LONGEST_OWN_LIMIT = 1100
 
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 WEATHER = {
@@ -53,6 +55,7 @@ class Questions:
         self.limit_field = "max_completion_tokens"
         self.wants_token_ids = True
         self._answer_timeout = answer_timeout
+        self._software = ""  # the `Server` header of the last answer of an endpoint
 
     async def list_models(self, wanted: str | None = None, context: int | None = None) -> None:
         """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere. Raises
@@ -68,6 +71,8 @@ class Questions:
                 profile.models.append(Model(entry["id"], (length if isinstance(length, int) else None) or context))
                 if profile.server == "unknown":
                     profile.server = server_of(entry.get("owned_by"))
+        if profile.server == "unknown":
+            profile.server = server_by_header(self._software)
         if wanted is None and not profile.models:
             raise ApiError(status if status >= 400 else 404, f"/models lists no model (HTTP {status}).", code="no_model")
         profile.model = wanted or profile.models[0].id
@@ -82,6 +87,7 @@ class Questions:
         try:
             async with asyncio.timeout(self._answer_timeout):
                 async with await self.backend.request(method, path, below=below, body=data, headers=headers) as answer:
+                    self._software = answer.headers.get("Server", "")
                     body = b""
                     while len(body) < _BODY_LIMIT and (piece := await answer.content.readany()):
                         body += piece
@@ -96,19 +102,21 @@ class Questions:
 
     async def ask(self, name: str, question: str, *, limit: int, cut_after: int | None = None, **extras: Any) -> Answer:
         """Ask for a stream, and note in the profile what every stream reveals."""
+        answer = await self._stream(question, cut_after, **{self.limit_field: limit}, **extras)
+        self._note(name, answer)
+        return answer
+
+    async def _stream(self, question: str, cut_after: int | None, **fields: Any) -> Answer:
         body = {
             "model": self.profile.model,
             "messages": [{"role": "user", "content": question}],
             "stream": True,
             "stream_options": {"include_usage": True},
-            self.limit_field: limit,
-            **extras,
+            **fields,
         }
         if self.wants_token_ids:
             body["return_token_ids"] = True
-        answer = await ask(self.backend, body, answer_timeout=self._answer_timeout, cut_after=cut_after)
-        self._note(name, answer)
-        return answer
+        return await ask(self.backend, body, answer_timeout=self._answer_timeout, cut_after=cut_after)
 
     def _note(self, name: str, answer: Answer) -> None:
         profile = self.profile
@@ -151,6 +159,17 @@ class Questions:
         messages = [{"role": "user", "content": question}]
         body = {"model": self.profile.model, "messages": messages, self.limit_field: limit, **extras}
         return await ask(self.backend, body, answer_timeout=self._answer_timeout)
+
+    async def find_own_limit(self) -> None:
+        """Find out whether the server ends a long answer for which no limit was asked. The model may end it before."""
+        answer = await self._stream("Count from 1 to 2000, one number a line.", _LONGEST_OWN_LIMIT)
+        usage = answer.usage or {}
+        used = usage.get("completion_tokens")
+        if not answer.ok or answer.finish_reason != "length" or not isinstance(used, int):
+            return
+        context = self.profile.max_length
+        if context is None or used + int(usage.get("prompt_tokens") or 0) < context:
+            self.profile.own_limit = used
 
     async def text_of(self, token_ids: list[int]) -> str:
         """Return the text of token ids, as the server's `/detokenize` tells it; empty if it has no such endpoint."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Set
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -11,6 +13,12 @@ from responses_gateway.probing.known_models import KnownModel
 from responses_gateway.probing.parser_mismatch import reads_call
 from responses_gateway.probing.profile import Profile
 from responses_gateway.settings import PARSER_SETTINGS, Settings
+
+# In place of a server's own limit: enough for a coding agent to write a file, after thinking.
+_ENOUGH_TOKENS = 32_768
+
+# What vLLM says to tools if it has no parser for calls; the second is its frontend in Rust.
+_NO_PARSER = re.compile("tool-call-parser|tool parsing is disabled")
 
 _NOT_APPLIED = frozenset({"backend", "opened_thinking"})
 
@@ -34,7 +42,7 @@ def needed_parsers(profile: Profile) -> NeededParsers:
         seen_tools = None
     elif seen_tools is None and '"name"' in text and "get_weather" in text:
         seen_tools = "llama3_json"  # a bare JSON object
-    if profile.calls == "refused" and seen_tools is None and "tool-call-parser" in (profile.calls_refusal or ""):
+    if profile.calls == "refused" and seen_tools is None and _NO_PARSER.search(profile.calls_refusal or ""):
         seen_tools = parsers.detect(profile.model, None)[1] or "auto"  # there is no markup to tell by
     if profile.reasoning_field is not None:
         seen_reasoning = None
@@ -49,14 +57,16 @@ def needed_parsers(profile: Profile) -> NeededParsers:
 
 def known_model(profile: Profile) -> KnownModel:
     """Return what the answers show of how the model thinks. That none has a thought shows nothing."""
+    calls_field = profile.calls in ("parsed", "forced", "legacy")
     if profile.reasoning_field is not None:
-        return KnownModel(field=True)
+        return KnownModel(field=True, calls_field=calls_field)
     opens, closes = parsers.reasoning_markers("auto")
     texts = profile.texts.values()
     if any(text.lstrip().startswith(opens) for text in texts):
-        return KnownModel(marked=True, opens=False)
+        return KnownModel(marked=True, opens=False, calls_field=calls_field)
     closed = any(marker in text for text in texts for marker in closes)
-    return KnownModel(opens=True if closed and not any(marker in text for text in texts for marker in opens) else None)
+    opened = True if closed and not any(marker in text for text in texts for marker in opens) else None
+    return KnownModel(opens=opened, calls_field=calls_field)
 
 
 def markup_leaks(profile: Profile) -> bool:
@@ -70,6 +80,8 @@ def recommended_settings(profile: Profile) -> dict[str, Any]:
     wanted: dict[str, Any] = {"max_tokens_field": profile.max_tokens_field, "reasoning_field": _reasoning_field(profile)}
     wanted["named_tool_choice"] = profile.named_tool_choice or SERVER_TYPES[profile.server].named_tool_choice
     wanted["custom_tool_grammar"] = profile.pattern_reading
+    if SERVER_TYPES[profile.server].own_limit:
+        wanted["default_max_output_tokens"] = _ENOUGH_TOKENS
     if profile.tolerates.get("two_user") is False:
         wanted["user_messages"] = "merge"
     needed = needed_parsers(profile)
@@ -95,11 +107,16 @@ def settings_to_apply(settings: Settings, profile: Profile) -> dict[str, Any]:
     entry = next(
         (entry for pattern, entry in settings.models.items() if fnmatchcase(profile.model.lower(), pattern.lower())), None
     )
-    given = settings.model_fields_set | (entry.model_fields_set if entry is not None else set())
+    given = (entry.model_fields_set if entry is not None else set()) | _NOT_APPLIED
+    return without_given(settings, recommended_settings(profile), given)
+
+
+def without_given(settings: Settings, found: Mapping[str, Any], more: Set[str] = frozenset()) -> dict[str, Any]:
+    """Return what was found out without what the settings, or `more`, say. Parsers are given together, or not at all."""
+    given = settings.model_fields_set | more
     if given & PARSER_SETTINGS:
-        given |= PARSER_SETTINGS
-    given |= _NOT_APPLIED
-    return {name: value for name, value in recommended_settings(profile).items() if name not in given}
+        given = given | PARSER_SETTINGS
+    return {name: value for name, value in found.items() if name not in given}
 
 
 def common_settings(needed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:

@@ -22,6 +22,7 @@ class Policy:
     `reasoning_effort`: "map" sends the efforts that servers know and turns off thinking for "none"; "pass" sends any
     value unchanged; "drop" sends none.
     `max_tokens_field`: the name under which `max_output_tokens` is sent.
+    `default_max_output_tokens`: the limit that is sent for a request without `max_output_tokens`.
     `named_tool_choice`: how a `tool_choice` that names one function is sent: as an object ("object"), or as "required" with
     that function alone ("required"; for servers that ignore or refuse the object).
     `raw_tools`: the backend has no parser for calls; tools are shown to the model (`tool_choice` "none"), and the gateway
@@ -49,6 +50,7 @@ class Policy:
     reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = "reasoning"
     reasoning_effort: Literal["pass", "map", "drop"] = "map"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
+    default_max_output_tokens: int | None = None
     named_tool_choice: Literal["object", "required"] = "object"
     raw_tools: bool = False
     special_tokens: bool = False

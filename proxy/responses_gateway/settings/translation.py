@@ -57,6 +57,12 @@ class RequestSettings(Section):
         default="max_completion_tokens",
         description="Field of the chat request for `max_output_tokens`; older servers support only `max_tokens`.",
     )
+    default_max_output_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Limit sent to the backend for requests without `max_output_tokens`, for servers that otherwise end "
+        "answers at a low limit of their own (mlx_lm.server: 512 tokens, transformers serve: 1024). By default none is sent.",
+    )
     named_tool_choice: Literal["object", "required"] = Field(
         default="object",
         description="How to enforce a call of the one function that `tool_choice` names: `object` sends the choice as in "
@@ -76,7 +82,7 @@ class RequestSettings(Section):
     )
     token_ids: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="Request the ids of tokens from the backend (`return_token_ids`, vLLM), to count each item exactly and to "
+        description="Request the ids of tokens from the backend (`return_token_ids`, vLLM), to count reasoning exactly and to "
         "distinguish markers from text that looks like them. `auto` does so for vLLM servers whose markup is parsed here.",
     )
     opened_thinking: YesNo = Field(

@@ -65,6 +65,8 @@ class Metrics(Registry):
 
     def __init__(self) -> None:
         super().__init__()
+        # Amounts by day, key and model, until they are stored; see `server/generation/request_log/usage.py`.
+        self.usage: dict[tuple[int, str, str], list[int]] = {}
         counter = self.counter
         gauge = self.gauge
         histogram = self.histogram
@@ -108,7 +110,7 @@ class Metrics(Registry):
             "Responses for which the backend reports another number of output tokens than the gateway counts.",
             "model",
         )
-        self.models_with_unseen_tokens: set[str] = set()  # which were warned of
+        self.warned: set[tuple[str, str]] = set()  # of what, for which model
         self.items = counter("output_items_total", "Finished output items, by type.", "type")
         self.events = counter("events_total", "Delta events sent, by type.", "type")
         self.terminals = counter("terminal_events_total", "Finished responses, by status and reason.", "status", "reason")
@@ -146,7 +148,7 @@ class Metrics(Registry):
         self._declare_those_of_the_store()
         self.access_refusals = counter(
             "access_refusals_total",
-            "Requests refused because of a missing or wrong key, a limit, or the name of a host.",
+            "Requests refused because of a missing or wrong key, a limit, the name of a host, or a foreign page.",
             "reason",
         )
         self.body_bytes = gauge("request_body_bytes", "Size of the bodies of all requests under way.")

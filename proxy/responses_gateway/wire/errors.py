@@ -34,6 +34,19 @@ _OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 _QUOTA_CODES = {"insufficient_quota"}
 _LIMIT_CODES = {"rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES}
 
+# A request that does not validate, where a server answers 500 (llama-cpp-python).
+_INVALID_REQUEST = re.compile(r"\d+ validation errors?:")
+# What begins the end of such a message: where in the server's own code it was.
+_CODE_LINES = '\n\n  File "'
+# A refusal of one of the headers that the gateway sends on its own: FastAPI's place of it, or its name.
+_OWN_HEADER = r"\b(?:x-request-id|traceparent|tracestate)\b"
+_REFUSED_HEADER = re.compile(
+    rf"""["']loc["']: ?[\[(]["']header["']|\bheaders?\b.{{0,80}}{_OWN_HEADER}|{_OWN_HEADER}.{{0,80}}\bheaders?\b""",
+    re.IGNORECASE,
+)
+# What servers answer that have no such endpoint.
+_NO_ENDPOINT = re.compile(r"(?:404 page )?not ?found|cannot post .*|invalid url .*", re.IGNORECASE)
+
 # What vLLM writes when its engine has died.
 _DEAD_ENGINE = re.compile(r"EngineCore encountered an issue|EngineDead")
 
@@ -76,6 +89,7 @@ class ApiError(Exception):
         self.param = param
         self.retry_after = retry_after
         self.quoted = quoted
+        self.reason: str | None = None  # for logs and metrics: why a backend could not be reached
 
     def copy(self) -> ApiError:
         """Return the same error without its traceback, whose frames would keep the whole request in memory."""
@@ -180,7 +194,9 @@ def _first(value: Any) -> Any:
 def _classify(status: int, fields: dict[str, Any], retry_after: float | None) -> ApiError:
     text = fields.get("message")
     has_message = isinstance(text, str) and text != ""
-    message = str(text)[:_MESSAGE_LIMIT] if has_message else f"The backend answered with HTTP {status}."
+    message = (
+        str(text)[:_MESSAGE_LIMIT].partition(_CODE_LINES)[0] if has_message else f"The backend answered with HTTP {status}."
+    )
     code, kind, param = (value if isinstance(value := fields.get(name), str) else None for name in ("code", "type", "param"))
     if _is_overflow(status, code, kind, param, message):
         return ApiError(400, message, code="context_length_exceeded", param="input", quoted=has_message)
@@ -192,9 +208,14 @@ def _classify(status: int, fields: dict[str, Any], retry_after: float | None) ->
         return ApiError(status, message, type="authentication_error", code=name, quoted=has_message)
     if status == 404 and (param == "model" or "model" in message.lower()):
         return ApiError(404, message, code="model_not_found", param="model", quoted=has_message)
-    if status == 404:  # a 5xx would cause pointless retries
+    if status == 404 and (not has_message or _NO_ENDPOINT.match(message)):  # a 5xx would cause pointless retries
         message = "The backend has no /chat/completions endpoint (HTTP 404). Check the --backend URL."
-    if 400 <= status < 500:
+    if status == 400 and not has_message:  # a server that reads the request says what is wrong with it
+        message = "The backend refused the request without giving a reason (HTTP 400). Its log may have one."
+        return ApiError(400, message, code="refused_without_reason", param=param)
+    if status == 400 and _REFUSED_HEADER.search(message):
+        return ApiError(502, message, type="server_error", code="server_error", quoted=True)
+    if 400 <= status < 500 or (status == 500 and _INVALID_REQUEST.match(message)):
         # `invalid_prompt` makes Codex show the message and not retry.
         return ApiError(400, message, code="invalid_prompt", param=param, quoted=True)
     # 500 would make Codex hide the message; 502 tells that the backend failed.

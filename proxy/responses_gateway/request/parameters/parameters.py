@@ -21,7 +21,7 @@ from responses_gateway.request.parameters.table import COPIED, IGNORED, REASONIN
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.hosted_tools import INCLUDED
 from responses_gateway.wire.errors import invalid_request
-from responses_gateway.wire.requests import ReasoningConfig, ResponsesRequest, TextConfig
+from responses_gateway.wire.requests import INCLUDABLE, ReasoningConfig, ResponsesRequest, TextConfig
 
 PATH = "text.format"
 DEFAULT_NAME = "response"
@@ -68,9 +68,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         if value is not None:
             fields[parameter.name] = value
             report.preserved("parameter", parameter.name)
-    if request.max_output_tokens is not None:
-        fields[policy.max_tokens_field] = request.max_output_tokens
-        report.preserved("parameter", "max_output_tokens")
+    _limit(request, policy, report, fields)
     if request.reasoning is not None:
         _reasoning(request, request.reasoning, policy, report, fields)
     if request.text is not None:
@@ -188,6 +186,14 @@ def _reasoning(
             report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
 
 
+def _limit(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object) -> None:
+    limit = request.max_output_tokens or policy.default_max_output_tokens
+    if limit is not None:
+        fields[policy.max_tokens_field] = limit
+    if request.max_output_tokens is not None:
+        report.preserved("parameter", "max_output_tokens")
+
+
 def _effort(effort: str, in_effect: str | None, policy: Policy, report: LossReport, fields: Object) -> None:
     if in_effect is None:
         report.ignored("parameter", "reasoning.effort", "the backend does not support it", "reasoning.effort")
@@ -232,6 +238,9 @@ def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fie
             report.preserved("parameter", "include")
         elif (wanted == ENCRYPTED_REASONING and policy.encrypts_reasoning) or INCLUDED.get(wanted) in hosted:
             report.preserved("parameter", "include")
+        elif wanted not in INCLUDABLE:
+            message = f"Invalid value: {quote(wanted)}. Supported values are: {', '.join(map(quote, INCLUDABLE))}."
+            raise invalid_request(message, f"include[{index}]", "invalid_value")
         else:
             report.ignored("parameter", "include", "nothing to include", f"include[{index}]", matters=False)
     if not request.top_logprobs:

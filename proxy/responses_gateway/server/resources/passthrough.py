@@ -20,6 +20,7 @@ from responses_gateway.server.access.rate_limits import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.generation.preparation.prepare import forwards_client_key
 from responses_gateway.server.http.bodies import read_body, too_large
+from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import KEY_HEADERS
@@ -75,6 +76,7 @@ class Passthrough:
         _refuse_wrong_path(path, below_root=below_root)
         headers = _passed_on(request, self._settings)
         headers["Via"] = self._loop_detection.via(request)
+        headers["X-Request-Id"] = request[REQUEST_ID]
         reservation = request.get(RESERVATION)
         if reservation is not None:
             headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer

@@ -1,0 +1,17 @@
+"""The id of a request at a backend: a UUID, because some servers (llama-cpp-python) refuse requests with any other id."""
+
+from __future__ import annotations
+
+import re
+from uuid import NAMESPACE_URL, uuid4, uuid5
+
+HEADER = "X-Request-Id"
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def backend_request_id(request_id: str | None) -> str:
+    """Return the UUID for the id of a request: the id itself if it is one, otherwise one that is always the same for the same
+    id. Without an id it is a new one."""
+    if request_id is None:
+        return str(uuid4())
+    return request_id if _UUID.fullmatch(request_id) else str(uuid5(NAMESPACE_URL, f"request:{request_id}"))
