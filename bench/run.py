@@ -45,8 +45,8 @@ VARIANTS: dict[str, Callable[[], list[str]]] = {
     STORED: lambda: [],
     RESUMABLE: lambda: ["--on-disconnect", "continue"],
     WATCHED: lambda: [],
-    FLEET: lambda: [],
-    CONTINUED: lambda: ["--continue-answers", "1"],
+    FLEET: lambda: ["--continue-answers", "0"],
+    CONTINUED: lambda: [],
 }
 #: Variants that stand beside another variant, in the relay's place.
 BESIDE = {CONTINUED: FLEET, RESUMABLE: STORED}

@@ -357,7 +357,8 @@ static void send_due(void) {
 static void list_models(char **names) {
     char *to = model_list + sprintf(model_list, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; names[i]; i++)
-        to += snprintf(to, 256, "%s{\"id\":\"%s\",\"object\":\"model\",\"owned_by\":\"vllm\"}", i ? "," : "", names[i]);
+        to += snprintf(to, 256, "%s{\"id\":\"%s\",\"object\":\"model\",\"owned_by\":\"vllm\",\"root\":\"%s\",\"max_model_len\":131072}",
+                       i ? "," : "", names[i], names[i]);
     sprintf(to, "]}");
     sends_ids = 1;
 }

@@ -53,6 +53,7 @@ STAGES: dict[str, Stage] = {
     "real_servers": "outside",
     "server/process": "outside",
     "server/window/test_window_page.py": "outside",
+    "server/window/test_foreign_pages.py": "outside",
     "state/test_outages.py": "outside",
     "telemetry": "outside",
     "test_installation.py": "outside",

@@ -37,7 +37,7 @@ class Server:
         self.called_with: list[Settings] = []
         monkeypatch.setattr(responses_gateway.server.process.serve, "serve", self.serve, raising=False)
 
-    def serve(self, settings: Settings, reload: object = None) -> int:
+    def serve(self, settings: Settings, reload: object = None, prepare: object = None) -> int:
         self.called_with.append(settings)
         return 7
 
@@ -276,13 +276,41 @@ def test_print_config_prints_what_is_in_force_and_serves_nothing(
     assert server.called_with == []
 
 
+@pytest.mark.parametrize("wanted", ["--check", "--print-config", None])
+def test_files_that_settings_name_are_examined_together(
+    capsys: pytest.CaptureFixture[str], server: Server, wanted: str | None, tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "missing")
+    flags = ["--tls-cert", missing, "--tokenizer", missing, "--model-table", missing, "--tool-call-parser", "hermess"]
+    assert main(["serve", "--backend", "http://a", *flags, *([] if wanted is None else [wanted])]) == 2
+    said = capsys.readouterr()
+    for name in ("--tls-cert: ", "tokenizer: ", "model_table: ", "hermess"):
+        assert said.err.count(name) == 1, said.err
+    assert ("tls_cert" in said.out) == (wanted == "--print-config")
+    assert server.called_with == []
+
+
+def test_check_serves_nothing(capsys: pytest.CaptureFixture[str], server: Server) -> None:
+    assert main(["serve", "--backend", "http://a", "--check"]) == 0
+    assert "can be used" in capsys.readouterr().out
+    assert server.called_with == []
+
+
+def test_all_unknown_flags_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--backnd", "http://a", "--idle-timout", "3"]) == 2
+    said = capsys.readouterr().err
+    assert "did you mean --backend?" in said
+    assert "did you mean --idle-timeout?" in said
+
+
 def test_serve_simulator_brings_a_backend_that_answers_while_the_server_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[tuple[str, int]] = []
 
-    def serve(settings: Settings, reload: object = None) -> int:
+    def serve(settings: Settings, reload: object = None, prepare: object = None) -> int:
         (url,) = settings.backend
+        assert settings.ui == "open"
         with urlopen(f"{url}/models", timeout=PATIENCE) as answer:
             answers.append((url, answer.status))
         return 0

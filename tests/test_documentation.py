@@ -101,6 +101,9 @@ def test_the_commands_of_the_gateway_have_these_options(
     if argv[0] == "serve":  # the values are right, too
         monkeypatch.chdir(tmp_path)
         (tmp_path / "gateway.yaml").write_text("backend: http://gpu-server:8000\n", encoding="utf-8")
+        if args.tokenizer is not None:
+            (tmp_path / args.tokenizer).mkdir(parents=True)
+            (tmp_path / args.tokenizer / "tokenizer.json").touch()
         assert main([*argv, "--print-config"]) == 0
         parsers = {name: getattr(args, name) for name in ("reasoning_parser", "tool_call_parser") if getattr(args, name)}
         if args.tokenizer is None:  # else it would be read

@@ -20,7 +20,6 @@ LEFT: dict[str, set[str]] = {
     "hosted/test_mcp_hostile.py": {"_http", "_inner", "_open"},
     "server/generation/test_codex_sessions.py": {"_models"},
     "server/generation/test_takeover.py": {"_taken", "_upkeep"},
-    "server/test_mcp_setup.py": {"_servers"},
     "server/window/test_window_requests.py": {"_folder"},
     "server/window/test_window_sharing.py": {"_asking", "_sessions"},
     "state/test_outages.py": {"_taken"},

@@ -27,6 +27,25 @@ def complaint(flags: dict[str, object] | None = None, file: Path | None = None, 
     return str(caught.value)
 
 
+# Everything that is wrong at once
+
+
+def test_all_wrong_settings_are_reported_at_once_and_each_once(tmp_path: Path) -> None:
+    file = write(tmp_path, "prt: 3\nadmin_key: short\nmodells: {}\nidle_timeout: soon\n")
+    environ = {"RESPONSES_GATEWAY_BAKEND": "x", "RESPONSES_GATEWAY_WORKER": "2", "RESPONSES_GATEWAY_MODELS": "not json"}
+    lines = complaint({"port": "abc"}, file, environ).splitlines()
+    assert lines == [
+        "unknown environment variable RESPONSES_GATEWAY_BAKEND (did you mean RESPONSES_GATEWAY_BACKEND?)",
+        "unknown environment variable RESPONSES_GATEWAY_WORKER (did you mean RESPONSES_GATEWAY_WORKERS?)",
+        "RESPONSES_GATEWAY_MODELS: a mapping in JSON is expected",
+        f"{file}: unknown key prt (did you mean port?)",
+        f"{file}: unknown key modells (did you mean models?)",
+        "--port: expected a whole number",
+        f"{file}: idle_timeout: expected a number",
+        f"{file}: admin_key: expected at least 16 characters",
+    ]
+
+
 # Sources
 
 

@@ -98,7 +98,8 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
             reporting = subparser
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        reporting.error(_unknown_argument(unknown[0], reporting))
+        flags = [argument for argument in unknown if argument.startswith("-")]  # the others may be their values
+        reporting.error("\n".join(_unknown_argument(argument, reporting) for argument in flags or unknown[:1]))
     if command is None:
         parser.error("a command is needed, see --help")
     args.passed_on = passed_on

@@ -14,11 +14,20 @@ from mcp.types import ToolAnnotations
 
 server = MCPServer("test", log_level="CRITICAL")
 _running = 0
+_paid = 0
 
 
 @server.tool(description="Add two numbers", annotations=ToolAnnotations(read_only_hint=True))
 def add(a: int, b: int) -> int:
     return a + b
+
+
+@server.tool()
+def pay() -> str:
+    """Pay, and tell how often that was done."""
+    global _paid  # noqa: PLW0603
+    _paid += 1
+    return f"paid {_paid} times"
 
 
 @server.tool()

@@ -9,7 +9,7 @@ import pytest
 from responses_gateway.request import Policy, translate
 from responses_gateway.request.parameters.table import PARAMETERS, RESERVED, SAMPLING
 from responses_gateway.request.tools.hosted_tools import HostedTools
-from responses_gateway.wire.requests import ResponsesRequest, parse_request
+from responses_gateway.wire.requests import INCLUDABLE, ResponsesRequest, parse_request
 from tests.judges import DOCUMENT, openapi_errors
 from tests.request.builders import chat_request, function, outcomes, refusal, response_with
 
@@ -145,6 +145,13 @@ def test_other_formats() -> None:
 )
 def test_a_malformed_format_is_named(layout: Any, param: str) -> None:
     assert refusal(text={"format": layout}).param == f"text.format.{param}"
+
+
+def test_what_cannot_be_included_is_refused() -> None:
+    error = refusal(include=["reasoning.encrypted_content", "reasoning.everything"])
+    assert (error.param, error.code) == ("include[1]", "invalid_value")
+    assert "Supported values are: 'code_interpreter_call.outputs', " in error.message
+    assert not [line for line in outcomes(chat_request(include=list(INCLUDABLE))) if "rejected" in line]
 
 
 def test_log_probabilities() -> None:

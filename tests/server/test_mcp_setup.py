@@ -11,7 +11,7 @@ import pytest
 
 from responses_gateway.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from responses_gateway.request.tools.mcp import ConfiguredServer
-from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
+from responses_gateway.server.setup.mcp import mcp_access, mcp_endpoints, open_mcp_servers
 from responses_gateway.settings import Settings, SettingsError, describe
 from responses_gateway.settings.load import load
 from responses_gateway.wire.hosts.mcp_servers import server_complaint
@@ -62,8 +62,7 @@ def opened(settings: Settings) -> Any:
 
 
 def test_servers_are_reached_as_the_settings_say(tmp_path: Path) -> None:
-    servers = opened(settings_of(tmp_path, FILE))
-    assert servers._servers == {
+    assert mcp_endpoints(settings_of(tmp_path, FILE), ENVIRONMENT) == {
         "github": HttpEndpoint("https://mcp.example.com/mcp", (("Authorization", "Bearer hunter2"),), "auto", False),
         "files": StdioEndpoint("node", ("server.js", "/srv"), {"PATH": "/bin", "API_KEY": "hunter2", "MODE": "fast"}, "/srv"),
     }
@@ -87,14 +86,16 @@ def test_the_environment_may_have_them_too() -> None:
     servers = '{"docs": {"url": "https://mcp.example.com/mcp", "headers": {"X-Key": "hunter2"}}}'
     environ = {"MCP_SERVERS": servers, "MCP_ALLOWED_HOSTS": "a.example, b.example", "FILE_SEARCH_TOOLS": '{"*": "docs/search"}'}
     settings = load({}, None, {f"RESPONSES_GATEWAY_{name}": value for name, value in environ.items()})
-    assert opened(settings)._servers["docs"].headers == (("X-Key", "hunter2"),)
+    reached = mcp_endpoints(settings)["docs"]
+    assert isinstance(reached, HttpEndpoint)
+    assert reached.headers == (("X-Key", "hunter2"),)
     assert settings.mcp_allowed_hosts == ["a.example", "b.example"]
     assert settings.file_search_tools == {"*": "docs/search"}
 
 
 def test_no_secret_is_printed(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, FILE.replace("${TOKEN}", "hunter2"))
-    assert "hunter2" not in describe(settings) + repr(settings) + repr(opened(settings)._servers)
+    assert "hunter2" not in describe(settings) + repr(settings) + repr(mcp_endpoints(settings, ENVIRONMENT))
 
 
 def test_without_settings_there_are_none() -> None:

@@ -24,6 +24,7 @@ from responses_gateway.state import (
     StoreUnavailable,
     recent,
 )
+from responses_gateway.state.approvals import digest
 from responses_gateway.state.schema import MIGRATIONS
 from tests.state.conftest import Clock, Opening
 
@@ -68,6 +69,29 @@ def test_a_response_comes_back_byte_for_byte(opening: Opening) -> None:
         assert stored is not None
         assert stored.json == f'{{"id":"resp_1","status":"completed","output":[{output[0]},{output[1]}],"x":1}}'
         assert not stored.active
+
+    play(opening, test)
+
+
+def test_an_approval_is_used_by_one_response() -> None:
+    assert digest("a", "mcpr_1") != digest("b", "mcpr_1")
+    assert digest("a", "half of a pair: \ud800")
+
+
+def test_of_all_that_use_an_approval_at_once_one_does(opening: Opening) -> None:
+    async def test(store: Store, database: Database, clock: Clock) -> None:
+        one, other, third = (digest("a", f"mcpr_{number}") for number in range(3))
+        found = await asyncio.gather(*(store.use_approvals([one, other], f"resp_{number}") for number in range(8)))
+        (winner,) = (number for number, used in enumerate(found) if not used)
+        assert [used for used in found if used] == [dict.fromkeys([one, other], f"resp_{winner}")] * 7
+        assert await store.use_approvals([one, other], f"resp_{winner}") == {}  # the same again
+        # All or none.
+        assert await store.use_approvals([third, one], "resp_9") == {one: f"resp_{winner}"}
+        assert await store.use_approvals([third], "resp_10") == {}
+        clock.now += 10 * 86_400_000
+        await store.clean_up()
+        left = await database.run(lambda sql: sql.execute("SELECT count(*) FROM approvals").fetchone()[0])
+        assert left == 0
 
     play(opening, test)
 

@@ -220,6 +220,29 @@ def test_an_error_beside_a_piece_of_text() -> None:
     assert play(text("Hi"), both, finish()).error == ("server_error", "gone")
 
 
+LATE = event({"error": {"message": "EngineCore encountered an issue.", "code": 500}})
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
+@pytest.mark.parametrize("pieces", [[text("Hi")], [think("hm"), text("Hi")], [call(0, "a", "clock", "{}")]])
+def test_an_error_behind_the_reason_changes_nothing_of_what_the_model_said(reason: str, pieces: list[bytes]) -> None:
+    whole = play(*pieces, finish(reason))
+    late = play(*pieces, finish(reason), LATE, text("never"))
+    assert substance(late.data) == substance(whole.data)
+    assert late.translator.error is None
+    assert [answer.late_error is not None for answer in late.translator.answers] == [True]
+
+
+def test_an_error_behind_the_usage_leaves_the_usage() -> None:
+    played = play(text("Hi"), finish(), usage(prompt_tokens=3, completion_tokens=2), LATE)
+    assert (played.response["status"], played.response["usage"]["total_tokens"]) == ("completed", 5)
+
+
+@pytest.mark.parametrize("reason", ["error", "abort"])
+def test_an_error_behind_a_generation_that_was_given_up_says_why(reason: str) -> None:
+    assert play(text("Hi"), finish(reason), LATE).error == ("server_error", "EngineCore encountered an issue.")
+
+
 def test_an_error_object_of_older_servers() -> None:
     old = event({"object": "error", "message": "out of memory", "type": "InternalServerError", "code": 500})
     assert play(old).error == ("server_error", "out of memory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -215,6 +216,37 @@ def test_a_failed_call_is_an_item_with_an_error_and_no_failed_response() -> None
     assert "mcp_call.failed" in played.kinds
 
 
+@pytest.mark.parametrize("name", ["docs__ask", "web_search", "file_search", "python"])
+@pytest.mark.parametrize("end", ["completed", "failed", "interrupted", "cut"])
+def test_the_last_event_of_a_call_agrees_with_its_item(name: str, end: str) -> None:
+    """OpenAI sends `completed` for no search that its stream leaves behind, and has no event for one that failed."""
+    playing = new_translator(tools=TOOLS, hosted=HostedOptions())
+    out = playing.start() + playing.feed(call(0, "a", name, '{"code": "1"' if end == "cut" else '{"code": "1"}'))
+    if end != "cut":
+        out += playing.feed(finish()) + playing.finish()
+        assert calls_to_run(playing)
+    if end in ("completed", "failed"):
+        error = {"error": {"type": "mcp_protocol_error", "code": -32000, "message": "No."}}
+        members = error if end == "failed" and name == "docs__ask" else {}
+        out += playing.finish_call(CallOutcome(members, failed=end == "failed"))
+    played = judged(out + playing.fail(server_error("The response was cancelled.")), playing)
+    (item,) = played.response["output"]
+    ends = [kind.rpartition(".")[2] for kind in played.kinds if kind in (f"{item['type']}.completed", f"{item['type']}.failed")]
+    if end in ("interrupted", "cut"):
+        assert (item["status"], ends) == ("failed" if name == "web_search" else "incomplete", [])
+    else:
+        assert (item["status"], ends) == (end, [end] if end == "completed" or name == "docs__ask" else [])
+
+
+def test_an_approved_call_that_was_interrupted_is_incomplete() -> None:
+    playing = new_translator(tools=TOOLS, hosted=HostedOptions())
+    out = playing.start() + playing.approved_call(ApprovedCall("mcpr_1", "docs", "delete", '{"id": 1}', None))
+    played = judged(out + playing.fail(server_error("The gateway stops.")), playing)
+    (item,) = played.response["output"]
+    assert (item["status"], item["approval_request_id"], item["arguments"]) == ("incomplete", "mcpr_1", '{"id": 1}')
+    assert not {"mcp_call.completed", "mcp_call.failed"}.intersection(played.kinds)
+
+
 def test_parallel_calls_run_together_and_are_reported_in_order() -> None:
     seen: list[list[str]] = []
     playing = new_translator(tools=TOOLS, hosted=HostedOptions())
@@ -414,6 +446,31 @@ def test_the_marks_may_be_cut_anywhere(places: list[int]) -> None:
     played = play_turns([*SEARCHED], [*pieces, finish()])
     assert played.response["output"][-1]["content"][0]["text"] == SHOWN
     assert annotations(played) == annotations(play_turns([*SEARCHED], [text(ANSWER), finish()]))
+
+
+def test_the_sentence_of_a_mark_begins_at_most_a_thousand_characters_before_it() -> None:
+    begin = "Before. " + "word " * 1000
+    (annotation,) = annotations(play_turns(SEARCHED, [text(begin), text("end"), text("【1】."), finish()]))
+    assert (annotation["start_index"], annotation["end_index"]) == (len(begin) + 3 - 1000, len(begin) + 3)
+
+
+def test_many_marks_take_no_longer_each_than_a_few() -> None:
+    def seconds(marks: int) -> float:
+        playing = new_translator(tools=TOOLS, hosted=HostedOptions(frozenset(), "cntr_1"))
+        playing.start()
+        for piece in (*SEARCHED, DONE):
+            playing.feed(piece)
+        playing.finish()
+        while calls := calls_to_run(playing):
+            playing.finish_call(outcome_of(calls[0]))
+        playing.next_turn(None, may_call=True)
+        begun = time.process_time()
+        written = b"".join(playing.feed(text("So it is. Or not【1】" * 100)) for _ in range(marks // 100))
+        assert written.count(b"event: response.output_text.annotation.added") == marks
+        return time.process_time() - begun
+
+    few = min(seconds(400) for _ in range(3))
+    assert seconds(400 * 16) < few * 16 * 4  # 16 times as long each if every mark reads all of the text
 
 
 def test_a_mark_behind_no_text_is_dropped_and_counted() -> None:

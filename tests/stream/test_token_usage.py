@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.parsers import ThoughtTokens
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.wire.deltas import Usage
 from tests.stream.stream_player import DONE, arguments, call, event, finish, new_translator, play, text, think, usage
@@ -33,27 +34,60 @@ def counted(prompt: int, completion: int) -> bytes:
     return usage(prompt_tokens=prompt, completion_tokens=completion)
 
 
-def test_ids_count_each_kind_exactly() -> None:
+THOUGHTS = ThoughtTokens(opens=frozenset({100}), closes=frozenset({101}), calls=frozenset({102}))
+
+
+def test_ids_count_a_thought_and_the_known_markup_exactly() -> None:
     played = play(
         with_ids([1], role="assistant", content=""),
-        with_ids([2, 3], reasoning="Hm, well"),
+        with_ids([100, 2, 3], reasoning="Hm, well"),
         with_ids([4], reasoning=", yes"),
-        with_ids([5]),  # a marker, which has no text
+        with_ids([5]),  # a part of a character
+        with_ids([101]),
         with_ids([6], content="Hello"),
         with_ids([7, 8], content=" there."),
-        with_ids([9, 10, 11], tool_calls=[{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]),
+        with_ids([102, 9, 10, 11], tool_calls=[{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]),
         finish("tool_calls"),
-        counted(9, 11),
+        counted(9, 14),
+        thoughts=THOUGHTS,
     )
     counter = played.translator.tokens
-    assert counter.by_kind() == {"reasoning": 3, "text": 3, "tool_arguments": 3, "other": 2}
+    kinds = counter.by_kind()
+    assert (kinds["reasoning"], kinds["other"], sum(kinds.values())) == (4, 4, 14)
     assert not counter.disagrees
-    assert played.response["usage"]["output_tokens_details"]["reasoning_tokens"] == 3
+    assert played.response["usage"]["output_tokens_details"]["reasoning_tokens"] == 4
 
 
-def test_ids_of_a_chunk_with_two_kinds_are_shared_by_length() -> None:
-    played = play(with_ids([1, 2, 3, 4], reasoning="abc", content="d"), finish(), counted(1, 4))
-    assert played.translator.tokens.by_kind() == {"reasoning": 3, "text": 1}
+def test_a_chunk_with_two_kinds_is_divided_at_the_marker() -> None:
+    played = play(with_ids([1, 2, 101, 3], reasoning="abc", content="d"), finish(), counted(1, 4), thoughts=THOUGHTS)
+    assert played.response["usage"]["output_tokens_details"]["reasoning_tokens"] == 2
+
+
+@pytest.mark.parametrize(
+    ("pieces", "output", "reasoning"),
+    [
+        ([with_ids([1, 2], reasoning="So"), with_ids([9], reasoning=" it")], 3, 2),  # never closed: the last is the end token
+        ([with_ids([100, 1, 2, 9], reasoning="So")], 4, 2),
+        ([with_ids([1, 2], reasoning="So"), with_ids([101, 3], content="Yes"), with_ids([100, 4, 101], reasoning="x")], 7, 3),
+        ([with_ids([1, 2], reasoning="So"), call(0, "a", "weather", "{}"), with_ids([102, 5, 9])], 5, 2),
+    ],
+)
+def test_a_thought_that_only_one_end_is_seen_of(pieces: list[bytes], output: int, reasoning: int) -> None:
+    played = play(*pieces, finish(), counted(1, output), thoughts=THOUGHTS)
+    usage = played.response["usage"]["output_tokens_details"]
+    assert (usage["reasoning_tokens"], played.translator.tokens.reasoning_from) == (reasoning, "ids")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [with_ids([1, 2], reasoning="Hm."), with_ids([3], content="Yes")],  # no marker was seen
+        [with_ids([1], reasoning="Hm."), with_ids([2, 102], content="Yes")],  # only one of a call
+        [with_ids([100, 1], reasoning="Hm."), text("Yes")],  # not all ids came
+    ],
+)
+def test_where_ids_do_not_tell_the_number_of_the_backend_stands(pieces: list[bytes]) -> None:
+    assert reasoning_of(*pieces, finish(), reported(2, 3), thoughts=THOUGHTS) == (2, "backend")
 
 
 def test_a_backend_that_counts_in_another_way_is_noticed() -> None:
@@ -75,12 +109,24 @@ def reasoning_of(*pieces: bytes, **options: Any) -> tuple[int, str | None]:
 
 @pytest.mark.parametrize("told", [None, 0])
 def test_reasoning_that_the_backend_did_not_count_is_counted(told: int | None) -> None:
-    thought = [with_ids([1, 2], reasoning="Hm, no."), with_ids([3], content="Yes")]
-    assert reasoning_of(*thought, finish(), reported(told)) == (2, "ids")
+    thought = [with_ids([1, 2], reasoning="Hm, no."), with_ids([101, 3], content="Yes")]
+    assert reasoning_of(*thought, finish(), reported(told, 4), thoughts=THOUGHTS) == (2, "ids")
+    assert reasoning_of(*thought, finish(), reported(told, 4)) == (3, "estimate")  # the markers are not known
     plain = [think("one two three four"), text("five")]
     assert reasoning_of(*plain, finish(), reported(told), encode=Words) == (4, "tokenizer")
     assert reasoning_of(*plain, finish(), reported(told)) == (7, "estimate")
     assert reasoning_of(think("a"), text("b" * 999), finish(), reported(told)) == (1, "estimate")
+
+
+def test_what_is_counted_here_is_exact_and_what_a_backend_counts_need_not_be() -> None:
+    """vLLM counts no tokens whose text it holds back."""
+    thought = [with_ids([100], reasoning=""), with_ids([1, 2, 3, 101], reasoning="行"), with_ids([4], content="Yes")]
+    assert reasoning_of(*thought, finish(), reported(1, 6), thoughts=THOUGHTS) == (3, "ids")
+    assert reasoning_of(think("one two"), text("five"), finish(), reported(1), encode=Words) == (2, "tokenizer")
+
+
+def test_a_tokenizer_of_another_model_is_not_asked() -> None:
+    assert reasoning_of(think("one two three"), text("four"), finish(), reported(2, 3), encode=Words) == (2, "backend")
 
 
 def test_what_the_backend_counts_of_reasoning_stands() -> None:

@@ -16,9 +16,10 @@ import pytest
 
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.telemetry import logs
+from tests.ports import free_port
 from tests.server.fleet_of_simulators import ask, fleet
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
-from tests.server.running_gateway import post, run, simulated
+from tests.server.running_gateway import gateway, post, run, simulated
 from tests.telemetry.traffic import busy_gateway, send_everything
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +63,8 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
             await post(served)  # without a key
         async with model(calls(("docs__fail", {})), says("Sorry."), mcp_servers=DOCS, access_log=True) as (hosting, _):
             await post(hosting, tools=[MCP])
+        async with gateway(f"http://127.0.0.1:{free_port()}/v1", access_log=True) as served:
+            await post(served)  # of which nobody is there
         async with fleet(access_log=True) as served:
             await ask(served, "plain", "drop=2,times=1")
             await post(served, input="fault: drop=2", text={"format": {"type": "json_object"}})

@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import random
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from responses_gateway.backend.policies.affinity import Load
+from responses_gateway.backend.policies.alike import AlikeLog, difference
 from responses_gateway.backend.policies.breaker import Breaker, State
 from responses_gateway.backend.policies.health import FAILURES, HealthReport, check_health
 from responses_gateway.backend.policies.retry import Reason, Repeated
@@ -140,13 +141,18 @@ class Member:
         return Load(self.name, self.in_flight, self.spec.weight, self.last)
 
     @property
+    def vouched_for(self) -> bool:
+        """Whether the settings say that its answers may be continued."""
+        return bool(self.spec.continue_answers)
+
+    @property
     def is_vllm(self) -> bool:
         """Whether vLLM serves one of its models."""
         return "vllm" in (self.catalogue.listed or {}).values()
 
     def continues(self, model: str) -> bool:
-        """Tell whether it may continue answers of other backends, and others its own."""
-        able = self.spec.continue_answers > 0 and self.continues_by is not None
+        """Tell whether it can continue answers of other backends, and others its own, unless the settings forbid it."""
+        able = self.spec.continue_answers != 0 and self.continues_by is not None
         return able and self.catalogue.owner(model) == "vllm"
 
     def update_health(self, report: HealthReport) -> bool:
@@ -159,6 +165,7 @@ class Member:
         if report.models is not None:  # otherwise the last list remains valid
             self.catalogue.listed = report.models
             self.catalogue.contexts = report.contexts
+            self.catalogue.checkpoints = report.checkpoints
         self.checked.set()
         return self.healthy != before
 
@@ -180,10 +187,27 @@ class Member:
         self.catalogue = ModelCatalogue(spec.models, spec.aliases)
         self.catalogue.listed = known.listed
         self.catalogue.contexts = known.contexts
+        self.catalogue.checkpoints = known.checkpoints
 
     def _part_of_limit(self) -> int | None:
         limit = self.spec.max_concurrency
         return None if limit is None else self._share.part(limit)
+
+
+class Partners(NamedTuple):
+    """The backends that may continue each other's answers to a model. `checkpoint`: what all of them list of it; empty if they
+    were not compared, because the settings vouch for them."""
+
+    members: list[Member]
+    checkpoint: str = ""
+
+    @property
+    def attempts(self) -> int:
+        """How often an answer may be continued."""
+        return max((member.spec.continue_answers or 1 for member in self.members), default=0)
+
+
+NOBODY = Partners([])
 
 
 class Members:
@@ -201,6 +225,8 @@ class Members:
         self.clock = asyncio.get_running_loop().time
         self._identify = options.identify
         self._closing: set[asyncio.Task[None]] = set()
+        # One of several workers logs for all.
+        self._alike = AlikeLog(observer.log) if options.share.number % options.share.of == 0 else None
         self._started = False
         for spec in specs:
             self._join(spec)
@@ -211,7 +237,7 @@ class Members:
         checked once, or `connect_timeout` is over."""
         self._started = True
         self._settle()
-        if self.by_name and (self.only is None or self.only.spec.continue_answers):
+        if self.by_name and (self.only is None or self.only.vouched_for):
             waits = [asyncio.create_task(member.checked.wait()) for member in self.by_name.values()]
             _, late = await asyncio.wait(waits, timeout=self._options.connect_timeout)
             for wait in late:
@@ -299,10 +325,11 @@ class Members:
     def _settle(self) -> None:
         """Find out, after backends came or went, whether there is a choice and which health checks have to begin."""
         self.only = next(iter(self.by_name.values())) if len(self.by_name) == 1 else None
+        self._log_alike()
         if not self._started:
             return
         for member in self.by_name.values():
-            if member.watch is None and (self.only is None or self._identify or member.spec.continue_answers):
+            if member.watch is None and (self.only is None or self._identify or member.vouched_for):
                 member.watch = asyncio.create_task(self._watch(member))
             self._has_room(member)
 
@@ -319,7 +346,11 @@ class Members:
         """Check a backend repeatedly; a single one until it has listed its models."""
         while True:
             report = await check_health(member.backend, self._options.connect_timeout)
-            if member.update_health(report):
+            listed = member.catalogue.listed, member.catalogue.checkpoints
+            changed = member.update_health(report)
+            if (member.catalogue.listed, member.catalogue.checkpoints) != listed:
+                self._log_alike()
+            if changed:
                 problem = report.problem or None
                 if member.healthy:
                     self._observer.log("backend healthy", member.name, problem=problem)
@@ -361,6 +392,28 @@ class Members:
             return self.serving(model)
         except ApiError:
             return []
+
+    def partners(self, model: str, least: int = 2) -> Partners:
+        """Return which backends may continue each other's answers to a model: those that the settings vouch for, or else those
+        about which they say nothing, if these are alike and there are `least` of them."""
+        able = [member for member in self.candidates(model) if member.spec.continue_answers != 0]
+        vouched = [member for member in able if member.vouched_for]
+        if vouched:
+            return Partners([member for member in vouched if member.continues(model)])
+        checkpoints = [member.catalogue.checkpoint(model) for member in able]
+        if len(able) < least or difference(checkpoints):
+            return NOBODY
+        return Partners([member for member in able if member.continues(model)], checkpoints[0] or "")
+
+    def _log_alike(self) -> None:
+        if self._alike is None:
+            return
+        found: dict[str, dict[str, str | None]] = {}
+        for member in self.by_name.values():
+            if member.spec.continue_answers is None:
+                for model in member.catalogue.names():
+                    found.setdefault(model, {})[member.name] = member.catalogue.checkpoint(model)
+        self._alike.update({model: checkpoints for model, checkpoints in found.items() if any(checkpoints.values())})
 
     def own_name(self, model: str) -> str:
         """Return the backends' name for a model: the first alias counts."""

@@ -21,7 +21,15 @@ from typing import Literal, TypeVar
 import aiohttp
 from yarl import URL
 
-from responses_gateway.backend.members import ContinuationEndpoint, Member, Members, PoolObserver, PoolOptions
+from responses_gateway.backend.members import (
+    NOBODY,
+    ContinuationEndpoint,
+    Member,
+    Members,
+    Partners,
+    PoolObserver,
+    PoolOptions,
+)
 from responses_gateway.backend.policies.affinity import choose
 from responses_gateway.backend.policies.retry import UNREACHABLE, Reason, RetryBudget, backoff, reason_of
 from responses_gateway.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
@@ -155,30 +163,31 @@ class Pool:
 
     # ---- continuations --------------------------------------------------------------------------------------------
 
-    def continuations(self, model: str, *, alone: bool = False) -> int:
-        """Return how often the answer to a request for this model may be continued by another backend; 0 if there is none.
-        `alone`: the one that began it may do so, too."""
+    def partners(self, model: str, *, alone: bool = False, begun: bool = False) -> Partners:
+        """Return which backends may continue each other's answers to a model. `alone`: where the settings vouch for it, the one
+        that began an answer may do so, too. `begun`: an answer has begun, so one of those that are alike is enough."""
         if self.members.only is not None and not alone:
-            return 0
-        able = [member for member in self.members.candidates(model) if member.continues(model)]
-        return max(member.spec.continue_answers for member in able) if len(able) > (0 if alone else 1) else 0
+            return NOBODY
+        partners = self.members.partners(model, least=1 if begun else 2)
+        return partners if len(partners.members) > 1 or alone else NOBODY
 
-    def continuation_route(self, route: Route, failed: str, reason: Reason) -> Route | NoRoute:
+    def continuation_route(self, route: Route, failed: str, reason: Reason, checkpoint: str = "") -> Route | NoRoute:
         """Return the route of a request that continues an answer of the backend that failed, or why there is none. Answers
-        of a backend that cannot be reached need no budget to move to a healthy one."""
+        of a backend that cannot be reached need no budget to move to a healthy one. `checkpoint`: what the backends had listed
+        of the model when the answer began; empty if the settings vouch for them."""
         dead = self.members.by_name.get(failed)
         if dead is not None:
             dead.check_soon()
         other = replace(route, avoid=route.avoid | {failed})
+        partners = self.members.partners(route.model, least=1)
         able = [
             member
-            for member in self.members.candidates(route.model)
+            for member in partners.members
             if _takes_requests(member, other)
             and self._is_allowed(member)
-            and member.continues(route.model)
             and (dead is None or _own_name(dead, route.model) == _own_name(member, route.model))
         ]
-        if not able:
+        if not able or (partners.checkpoint and partners.checkpoint != checkpoint):
             return "no_backend"
         avoid = frozenset(self.members.by_name) - {member.name for member in able}
         moves = reason in UNREACHABLE and any(_is_well(member) for member in able)

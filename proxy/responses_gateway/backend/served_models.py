@@ -32,7 +32,8 @@ class BackendSpec:
 
     `models`: patterns of the names that it serves; empty: the models that it lists. `aliases`: the client's name → the
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
-    the others. `continue_answers`: how often another backend may continue an answer."""
+    the others. `continue_answers`: how often another backend may continue an answer; None:
+    once, if all that serve the model are alike."""
 
     name: str
     url: str
@@ -41,7 +42,7 @@ class BackendSpec:
     aliases: Mapping[str, str] = field(default_factory=dict)
     max_concurrency: int | None = None
     weight: float = 1.0
-    continue_answers: int = 0
+    continue_answers: int | None = None
     forward_authorization: bool = True
 
 
@@ -58,6 +59,8 @@ class ModelCatalogue:
         self.listed: Mapping[str, str | None] | None = None
         # How many tokens the context of a model has, where the backend tells.
         self.contexts: Mapping[str, int] = {}
+        # What the backend tells of the models that it serves, where that is enough to recognise others that serve the same.
+        self.checkpoints: Mapping[str, str] = {}
 
     def serves(self, model: str) -> bool | None:
         """Tell whether it serves a model by this name; None if that is not known."""
@@ -76,6 +79,10 @@ class ModelCatalogue:
         """Return the names that clients can use, as far as they are known."""
         found = [name for name in self.listed or () if self.offers(name)]
         return [*found, *(alias for alias in self.aliases if alias not in found)]
+
+    def checkpoint(self, model: str) -> str | None:
+        """Return what the backend tells of a model (see `alike.py`); None if that is not enough."""
+        return self.checkpoints.get(self.aliases.get(model, model))
 
     def owner(self, model: str) -> str | None:
         """Return the software that serves the model (`vllm`), as the backend's list has it."""

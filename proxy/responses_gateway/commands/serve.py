@@ -9,7 +9,7 @@ import re
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +18,8 @@ from threading import Thread
 from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
+
+from pydantic import SecretStr
 
 from responses_gateway.commands.help_parser import HelpParser
 from responses_gateway.settings import (
@@ -57,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
     parser.add_argument("--print-config", action="store_true", help="print the settings in effect, and exit")
+    parser.add_argument("--check", action="store_true", help="check the settings and the files that they name, and exit")
     parser.add_argument("--simulator", action="store_true", help="start a simulated backend as well, and serve that")
     # A mapping is for files, not for command lines.
     flagged = (setting for setting in reference() if setting.kind != "MAPPING")
@@ -87,12 +90,18 @@ def run(args: argparse.Namespace) -> int:
         settings = _settings(args, {}, args.simulator)
         if args.print_config:
             print(describe(settings), end="")
+            _check(_file_checks(settings))
+            return 0
+        if args.check:
+            print("The settings can be used.")
             return 0
         if not args.simulator:
             return _serve(args, settings, {})
         with _simulator() as url, _simulated_store(settings) as store:
             print(f"simulated backend at {url}", file=sys.stderr)
             overrides = {"backend": [backend_url(url)], "store": store}
+            if settings.ui == "auto":
+                overrides["ui"] = "open"
             return _serve(args, settings.model_copy(update=overrides), overrides)
     except SettingsError as error:
         print(f"responses-gateway: {error}", file=sys.stderr)
@@ -115,23 +124,28 @@ def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator:
     try:
         settings = load(given, args.config, os.environ)
     except SettingsError as error:
-        complaints = [str(error), *_complaints_about_parsers(given, args.config)]
-        raise SettingsError("\n".join(complaints)) from None
+        complaints = [*str(error).splitlines(), *_complaints_about_parsers(given, args.config)]
+        raise SettingsError("\n".join(dict.fromkeys(complaints))) from None
     if not args.print_config:
-        _check(settings, simulator)
+        checks = [lambda: _require_backend(settings, simulator), lambda: _refuse_own_address(settings)]
+        _check([*checks, *_file_checks(settings)])
     return settings
 
 
-def _check(settings: Settings, simulator: bool) -> None:
-    """Check what the values of single settings do not tell. Raises one `SettingsError` with all complaints."""
-    checks: list[Callable[[], None]] = [
-        lambda: _require_backend(settings, simulator),
-        lambda: _refuse_own_address(settings),
+def _file_checks(settings: Settings) -> list[Callable[[], None]]:
+    """Return what examines the files that the settings name, and what depends on them."""
+    return [
         lambda: _require_folder(settings.record),
         lambda: _require_parsers(settings),
         lambda: _require_model_table(settings.model_table),
         lambda: _require_a_store_for_all(settings),
+        lambda: _require_certificate(settings),
+        lambda: _require_tokenizer(settings.tokenizer),
     ]
+
+
+def _check(checks: Iterable[Callable[[], None]]) -> None:
+    """Check what the values of single settings do not tell. Raises one `SettingsError` with all complaints."""
     complaints = []
     for check in checks:
         try:
@@ -147,7 +161,7 @@ def _complaints_about_parsers(given: Mapping[str, Any], config: Path | None) -> 
     try:
         _require_parsers(load(given, config, os.environ, only={*PARSER_SETTINGS, "models"}))
     except SettingsError as error:
-        return [str(error)]
+        return str(error).splitlines()
     return []
 
 
@@ -166,18 +180,19 @@ def _refuse_own_address(settings: Settings) -> None:
 def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str, Any]) -> int:
     """Serve in this process, or with several workers, which get the overrides too."""
     reload = _reload(args, overrides)
+    # Without a store there is no place where all, or a successor, could find a generated key.
+    generated = {"seal_key": secrets.token_hex(32)} if settings.store == "none" and settings.seal_key is None else {}
+
+    def prepare() -> tuple[dict[str, Any], Settings]:
+        today = _settings(args, overrides, simulator=False)  # settings that are wrong by now stop a rolling restart
+        return {**generated, **overrides}, today
+
     if settings.workers == 1:
         from responses_gateway.server.process.serve import serve
 
-        return serve(settings, reload)
+        own = {name: SecretStr(value) for name, value in generated.items()}
+        return serve(settings.model_copy(update=own), reload, prepare=prepare)
     from responses_gateway.server.process.supervisor import supervise
-
-    # Without a store there is no place where all could find a generated key.
-    generated = {"seal_key": secrets.token_hex(32)} if settings.store == "none" and settings.seal_key is None else {}
-
-    def prepare() -> dict[str, Any]:
-        _settings(args, overrides, simulator=False)  # settings that are wrong by now stop a rolling restart
-        return {**generated, **overrides}
 
     return supervise(settings, prepare, reload)
 
@@ -188,7 +203,7 @@ def _work(args: argparse.Namespace) -> int:
     from responses_gateway.server.process.worker_link import WorkerLink
 
     link = WorkerLink.of_environment(os.environ)
-    return serve(_settings(args, link.settings, simulator=False), link=link)
+    return serve(_settings(args, link.settings, simulator=False), _reload(args, link.settings), link)
 
 
 def _require_backend(settings: Settings, simulator: bool) -> None:
@@ -229,6 +244,25 @@ def _require_parsers(settings: Settings) -> None:
     try:
         ParserChoice(settings, Policy())
     except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _require_certificate(settings: Settings) -> None:
+    if settings.tls_cert is None and settings.tls_key is None:
+        return
+    from responses_gateway.server.process.sockets import tls_context
+
+    tls_context(settings)
+
+
+def _require_tokenizer(tokenizer: str | None) -> None:
+    if not tokenizer:
+        return
+    from responses_gateway.backend.tokenizer.tokenizers import TokenizerError, locate
+
+    try:
+        locate(tokenizer, os.environ)
+    except TokenizerError as error:
         raise SettingsError(str(error)) from None
 
 

@@ -68,3 +68,14 @@ class HostedTool(Protocol):
 
     async def run(self, arguments: Mapping[str, Any]) -> HostedResult:
         """Run one call. Raise `ToolFailure`. Cancelling stops what runs; time limits are the caller's."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnavailableTool:
+    """A tool that cannot be called, and why."""
+
+    failure: ToolFailure
+
+    async def run(self, _arguments: Mapping[str, Any]) -> HostedResult:
+        """Raise `ToolFailure`."""
+        raise ToolFailure(str(self.failure), self.failure.item)

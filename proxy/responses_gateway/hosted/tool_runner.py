@@ -15,15 +15,16 @@ from responses_gateway.hosted.interface import HostedLoss, HostedResult, HostedT
 from responses_gateway.hosted.result_text import truncate
 from responses_gateway.wire.hosted import CitedSource, citable
 from responses_gateway.wire.json_text import CustomInput, read_object
-from responses_gateway.wire.tools import ToolTarget
+from responses_gateway.wire.tools import ToolTarget, any_tool_of
 
 
 class HostedLimits(NamedTuple):
-    """Limits of the hosted calls of one response. `turns`: of the model; `call_seconds`: one call, `code_seconds`: one run
-    of code; `total_seconds`: all calls together; `calls_at_once`: others wait; `result_bytes`: what the model is shown of one
-    result."""
+    """Limits of the hosted calls of one response. `turns`: of the model; `calls`: of all turns together; `call_seconds`: one
+    call, `code_seconds`: one run of code; `total_seconds`: all calls together; `calls_at_once`: others wait; `result_bytes`:
+    what the model is shown of one result."""
 
     turns: int = 16
+    calls: int = 128
     call_seconds: float = 60.0
     code_seconds: float = 60.0
     total_seconds: float = 600.0
@@ -37,6 +38,7 @@ Observe = Callable[[str, str, float], None]
 ReportDefect = Callable[[ToolTarget, Exception], None]
 
 _NO_TIME = "The time for the tools of this response is used up. Answer without calling any."
+_NO_CALLS = "This call was not run: the limit of tool calls in this response ({}) is reached. Answer without calling any."
 _LATE = "The tool did not answer in time."
 # The code of a request that was not answered in time, in MCP.
 _TIMED_OUT = -32001
@@ -84,12 +86,19 @@ class ToolRunner:
         async with self._places:
             return await self._run(target, arguments)
 
+    def refusal(self, target: ToolTarget) -> HostedResult:
+        """Return the result of a call that is one too many."""
+        return _failed(target, _NO_CALLS.format(self.limits.calls))
+
     async def _run(self, target: ToolTarget, arguments: str) -> HostedResult:
         made = MadeCall(target, time.monotonic())
         self.calls.append(made)
         outcome = "failed"
         try:
-            async with asyncio.timeout(self._seconds(target)):
+            seconds = self._seconds(target)
+            if len(self.calls) > self.limits.calls:
+                return self.refusal(target)
+            async with asyncio.timeout(seconds):
                 result = await self._tool(target).run(read_arguments(target, arguments))
             outcome = "failed" if result.failed else "completed"
         except ToolFailure as failure:
@@ -122,6 +131,8 @@ class ToolRunner:
 
     def _tool(self, target: ToolTarget) -> HostedTool:
         tool = self.tools.get(target._replace(needs_approval=False, expects_ciphertext=False))
+        if tool is None and target.namespace is not None:
+            tool = self.tools.get(any_tool_of(target.namespace)[1])
         if tool is None:
             raise ToolFailure("There is no such tool.")
         return tool

@@ -15,6 +15,7 @@ from responses_gateway.parsers.engine import MarkupParser
 from responses_gateway.parsers.interface import FirstMarker, Parser
 from responses_gateway.parsers.prompt_end import PromptEnd
 from responses_gateway.parsers.registry import REASONING, TOOLS, base_name, detect, fitted, format_of
+from responses_gateway.parsers.thought_tokens import ThoughtTokens, call_openings, thought_markers, thought_tokens
 
 __all__ = [
     "REASONING",
@@ -25,12 +26,16 @@ __all__ = [
     "Parser",
     "PromptEnd",
     "Repair",
+    "ThoughtTokens",
     "base_name",
+    "call_openings",
     "detect",
     "fitted",
     "markers",
     "parser",
     "reasoning_markers",
+    "thought_markers",
+    "thought_tokens",
 ]
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
-from responses_gateway.probing.known_models import KnownModels
+from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.probing.prober import NoAnswer, probe_briefly
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.questions import Questions
-from responses_gateway.probing.recommend import common_settings, known_model, settings_to_apply
+from responses_gateway.probing.recommend import common_settings, known_model, settings_to_apply, without_given
 from responses_gateway.probing.template_end import ask_chat_template
 from responses_gateway.settings import Settings
 from responses_gateway.telemetry import logs
@@ -85,6 +85,18 @@ class Autoconfiguration:
         self.taken = {name: value for name, value in taken.items() if name in Settings.model_fields}
         self._use(self._settings.model_copy(update=self.taken))
 
+    def replace(self, settings: Settings) -> None:
+        """Take settings that were given anew: what was found out applies where they say nothing."""
+        self._settings = settings
+        if self._needed:
+            usable = {url: profile for url, profile in self.profiles.items() if url in self._needed}
+            self._needed = {url: settings_to_apply(settings, profile) for url, profile in usable.items()}
+            self.taken, _ = common_settings(list(self._needed.values()))
+            self.report(self)
+        else:  # another process has found it out
+            self.taken = without_given(settings, self.taken)
+        self._use(settings.model_copy(update=self.taken))
+
     async def close(self) -> None:
         """Stop probing."""
         if self.task is not None:
@@ -118,9 +130,10 @@ class Autoconfiguration:
     async def _learn(self, backend: Backend, profile: Profile) -> None:
         """Learn how the model thinks, by its answers and, where the server can tell, by its chat template."""
         known = known_model(profile)
-        if profile.server == "vllm" and profile.refusal is None and not known.field:
+        if profile.server == "vllm" and profile.refusal is None:
             try:
-                known = known.with_more(await ask_chat_template(Questions(backend, profile, _TEMPLATE_TIMEOUT)))
+                told = await ask_chat_template(Questions(backend, profile, _TEMPLATE_TIMEOUT))
+                known = known.with_more(KnownModel(thoughts=told.thoughts) if known.field else told)
             except ApiError as error:
                 logs.logger().debug("the chat template is not known", extra=logs.fields(reason=error.message))
         self._known.learn(profile.model, known)

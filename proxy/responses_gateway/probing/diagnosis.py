@@ -164,14 +164,14 @@ def _swallowed(profile: Profile, needed: NeededParsers) -> Finding:
     )
     if needed.tools is not None:
         return Finding("warning", text, _parser_advice(profile, needed))
-    here = f"Or start it without a tool parser, and let the gateway parse: tool_call_parser: {parser or 'auto'}."
-    return Finding("error", text, f"{_flags(profile, needed._replace(tools=parser))} {here}")
+    here = f"Without a tool parser on the server, the gateway can parse: tool_call_parser: {parser or 'auto'}."
+    return Finding("error", text, f"{_flags(profile, needed._replace(tools=parser))} {here}".strip())
 
 
 def _parser_advice(profile: Profile, needed: NeededParsers) -> str:
     """Say what to change on the server, and that the gateway can parse instead."""
     flags = _flags(profile, needed)
-    here = "Or let the gateway parse, with the settings below." if needed.reasoning or needed.tools else ""
+    here = "The gateway can parse instead, with the settings below." if needed.reasoning or needed.tools else ""
     return f"{flags} {here}".strip()
 
 

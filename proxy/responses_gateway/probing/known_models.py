@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from responses_gateway.parsers import PromptEnd
+from responses_gateway.parsers import PromptEnd, ThoughtTokens
 from responses_gateway.telemetry import logs
 
 # The names of models come from clients, so there is a limit; the one learned first is forgotten first.
@@ -21,13 +21,22 @@ class KnownModel(msgspec.Struct, frozen=True):
 
     `field`: its reasoning came in a field of its own. `marked`: it opened its reasoning itself, in the text. `opens`: the
     prompt ends inside reasoning, where a request leaves it to the template; `opens_if_asked`: where a request turns thinking
-    on. `prompt_end`: how to see that in the ids of a prompt."""
+    on. `calls_field`: a call came in a field of its own; `calls_written`: so many answers ended with a call in their text, two
+    at most. `prompt_end`: how to see that in the ids of a prompt; `thoughts`: how to see thoughts in those of an answer."""
 
     field: bool = False
     marked: bool = False
     opens: bool | None = None
     opens_if_asked: bool | None = None
+    calls_field: bool = False
+    calls_written: int = 0
     prompt_end: PromptEnd | None = None
+    thoughts: ThoughtTokens | None = None
+
+    @property
+    def writes_calls(self) -> bool:
+        """Its calls come in the text, and nobody parses them. One answer is not enough: it may have quoted a call."""
+        return self.calls_written > 1 and not self.calls_field
 
     def with_more(self, more: KnownModel) -> KnownModel:
         """Return what is known with more evidence."""
@@ -36,7 +45,10 @@ class KnownModel(msgspec.Struct, frozen=True):
             marked=self.marked or more.marked,
             opens=self.opens if more.opens is None else more.opens,
             opens_if_asked=self.opens_if_asked if more.opens_if_asked is None else more.opens_if_asked,
+            calls_field=self.calls_field or more.calls_field,
+            calls_written=max(self.calls_written, more.calls_written),
             prompt_end=more.prompt_end or self.prompt_end,
+            thoughts=more.thoughts or self.thoughts,
         )
 
 
@@ -72,5 +84,7 @@ def _log(model: str, before: KnownModel, after: KnownModel) -> None:
     info = logs.logger().info
     if after.marked and not before.marked:
         info("learned that the model marks its reasoning in the text", extra=logs.fields(model=model))
+    if after.writes_calls and not before.writes_calls:
+        info("learned that the model's calls come in its text", extra=logs.fields(model=model))
     if before.opens is None and after.opens:
         info("learned that the prompt opens the model's reasoning", extra=logs.fields(model=model))

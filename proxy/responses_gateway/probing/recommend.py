@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Set
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -56,14 +57,16 @@ def needed_parsers(profile: Profile) -> NeededParsers:
 
 def known_model(profile: Profile) -> KnownModel:
     """Return what the answers show of how the model thinks. That none has a thought shows nothing."""
+    calls_field = profile.calls in ("parsed", "forced", "legacy")
     if profile.reasoning_field is not None:
-        return KnownModel(field=True)
+        return KnownModel(field=True, calls_field=calls_field)
     opens, closes = parsers.reasoning_markers("auto")
     texts = profile.texts.values()
     if any(text.lstrip().startswith(opens) for text in texts):
-        return KnownModel(marked=True, opens=False)
+        return KnownModel(marked=True, opens=False, calls_field=calls_field)
     closed = any(marker in text for text in texts for marker in closes)
-    return KnownModel(opens=True if closed and not any(marker in text for text in texts for marker in opens) else None)
+    opened = True if closed and not any(marker in text for text in texts for marker in opens) else None
+    return KnownModel(opens=opened, calls_field=calls_field)
 
 
 def markup_leaks(profile: Profile) -> bool:
@@ -104,11 +107,16 @@ def settings_to_apply(settings: Settings, profile: Profile) -> dict[str, Any]:
     entry = next(
         (entry for pattern, entry in settings.models.items() if fnmatchcase(profile.model.lower(), pattern.lower())), None
     )
-    given = settings.model_fields_set | (entry.model_fields_set if entry is not None else set())
+    given = (entry.model_fields_set if entry is not None else set()) | _NOT_APPLIED
+    return without_given(settings, recommended_settings(profile), given)
+
+
+def without_given(settings: Settings, found: Mapping[str, Any], more: Set[str] = frozenset()) -> dict[str, Any]:
+    """Return what was found out without what the settings, or `more`, say. Parsers are given together, or not at all."""
+    given = settings.model_fields_set | more
     if given & PARSER_SETTINGS:
-        given |= PARSER_SETTINGS
-    given |= _NOT_APPLIED
-    return {name: value for name, value in recommended_settings(profile).items() if name not in given}
+        given = given | PARSER_SETTINGS
+    return {name: value for name, value in found.items() if name not in given}
 
 
 def common_settings(needed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:

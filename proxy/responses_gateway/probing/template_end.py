@@ -1,4 +1,4 @@
-"""Ask a server's own tokenizer how the chat template of its model ends (vLLM's `/tokenize`)."""
+"""Ask a server's own tokenizer (vLLM's `/tokenize`) how the chat template of its model ends, and which tokens mark thoughts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from responses_gateway.probing.questions import USER, Questions
 
 
 async def ask_chat_template(questions: Questions) -> KnownModel:
-    """Find out whether the prompt of a plain request ends inside reasoning, and by which tokens that is seen. Nothing is found
-    out where the server does not tell. Raise `ApiError` if it cannot be reached."""
+    """Find out whether the prompt of a plain request ends inside reasoning, and by which tokens that is seen, there and in an
+    answer. Nothing is found out where the server does not tell. Raise `ApiError` if it cannot be reached."""
     openings, _ = parsers.reasoning_markers("auto")
-    words = "\n".join(openings) + "\n\n "
-    prompt_end = prompt_end_of(await _tokens(questions, prompt=words, add_special_tokens=False), openings)
+    words = "\n".join(parsers.thought_markers()) + "\n\n "
+    tokens = await _tokens(questions, prompt=words, add_special_tokens=False)
+    prompt_end = prompt_end_of(tokens, openings)
     prompt = "".join(text for _, text in await _tokens(questions, messages=[USER]))
     return KnownModel(
         opens=ends_open(prompt, openings) if prompt else None,
         prompt_end=prompt_end if prompt_end.openings else None,
+        thoughts=parsers.thought_tokens({text: token for token, text in tokens}),
     )
 
 

@@ -9,14 +9,16 @@ from pathlib import Path
 from aiohttp import web
 
 from responses_gateway.server.access.access_log import access_log
+from responses_gateway.server.access.api_keys import KEYS, Keys
+from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
-from responses_gateway.server.access.rate_limits import has_limits
 from responses_gateway.server.http.bodies import BODIES, Bodies
 from responses_gateway.server.http.errors import complete_head, errors_as_json
 from responses_gateway.server.http.host_check import HostCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
+from responses_gateway.server.http.origin_check import OriginCheck
 from responses_gateway.server.lifespan import Parts
 from responses_gateway.server.resources.admin import Admin, OnChange
 from responses_gateway.server.resources.codex_catalog import load_model_table
@@ -30,9 +32,11 @@ from responses_gateway.server.resources.search import Search
 from responses_gateway.server.resources.stored_responses import StoredResponses
 from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.server.window.permissions import WindowAccess
+from responses_gateway.server.window.refusals import note_refusals
 from responses_gateway.server.window.resource import Window
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
+from responses_gateway.settings.access import has_limits
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -97,10 +101,14 @@ def _fleet(parts: Parts, table: Table | None) -> Fleet | None:
 def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fleet | None = None) -> web.Application:
     settings = parts.settings
     metrics = parts.metrics
-    access = access_middlewares(settings, metrics, table, fleet)
+    access = access_middlewares(lambda: parts.live.current.settings, metrics, table, fleet)
     observed = access_log(metrics, logs_lines=settings.access_log)
-    app = web.Application(middlewares=[observed, errors_as_json(_host_check(parts), metrics.defects.inc), *access])
+    note_refusal = note_refusals(parts.responses.history)
+    errors = errors_as_json(_host_check(parts), _origin_check(parts), metrics.defects.inc, note_refusal)
+    app = web.Application(middlewares=[observed, errors, *access])
     app[BODIES] = bodies
+    if settings.api_keys:
+        app[KEYS] = Keys(lambda: parts.live.current.settings)
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app
@@ -123,6 +131,16 @@ def _host_check(parts: Parts) -> HostCheck:
         has_keys=bool(settings.api_keys),
         count_refusal=lambda: metrics.count(metrics.access_refusals, "host"),
     )
+
+
+def _origin_check(parts: Parts) -> OriginCheck | None:
+    """Return what refuses foreign pages; None where keys do, which no page knows."""
+    settings = parts.settings
+    metrics = parts.metrics
+    if settings.api_keys:
+        return None
+    origins = allowed_origins(settings)
+    return OriginCheck(lambda headers: is_allowed(headers, origins), lambda: metrics.count(metrics.access_refusals, "origin"))
 
 
 def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:
@@ -186,6 +204,6 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> None
     recent = parts.responses.history
     if recent is None:
         return
-    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration)
+    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.usage)
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
     Window(Workers(view, folder), access, parts.in_flight).add_to(app)

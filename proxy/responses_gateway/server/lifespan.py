@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
+from responses_gateway.server.generation.hosted_tools.approvals import UsedApprovals
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
@@ -30,6 +32,7 @@ from responses_gateway.server.generation.preparation.encrypted_content import En
 from responses_gateway.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
 from responses_gateway.server.generation.preparation.prepare import Preparation
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
+from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.recording.recorder import FileRecorder
 from responses_gateway.server.recording.recording import Recorder
@@ -70,6 +73,7 @@ class Parts:
     responses: Responses
     web: Web | None
     toolbox: Toolbox
+    usage: TokenUsage
 
 
 @asynccontextmanager
@@ -97,9 +101,9 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers, known=known)
         recorder = _recorder(settings)
         stack.push_async_callback(asyncio.to_thread, recorder.close)
-        store = await open_store(settings)
-        if store is not None:
-            stack.push_async_callback(store.close)
+        store = await _open_store(settings, stack)
+        usage = TokenUsage(metrics, store)
+        stack.push_async_callback(usage.close)
         counters = fleet_counters(settings)
         if counters is not None:
             stack.push_async_callback(counters.close)
@@ -115,9 +119,9 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         stack.callback(repair.close)
         autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
         stack.push_async_callback(autoconfiguration.close)
-        toolbox = await _open_toolbox(settings, metrics, stack, workers_folder)
+        toolbox = await _open_toolbox(settings, metrics, UsedApprovals(store), stack, workers_folder)
         in_flight = InFlight()
-        history = RecentRequests() if settings.ui == "auto" else None
+        history = RecentRequests() if settings.ui != "off" else None
         sample = partial(_sample, history, in_flight)
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
@@ -150,13 +154,27 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             responses=responses,
             web=toolbox.web,
             toolbox=toolbox,
+            usage=usage,
         )
+
+
+async def _open_store(settings: Settings, stack: AsyncExitStack) -> Store | None:
+    store = await open_store(settings)
+    if store is not None:
+        stack.push_async_callback(store.close)
+    return store
 
 
 def _recorder(settings: Settings) -> Recorder:
     if settings.record:
         return FileRecorder(settings.record, settings.record_limit, settings)
-    return TimedRecorder(settings) if settings.ui == "auto" else Recorder()
+    if settings.ui == "off":
+        return Recorder()
+    recorder = TimedRecorder(settings)
+    if settings.ui == "open":
+        with suppress(OSError):  # of a file system that cannot be written
+            recorder.record_for(math.inf)
+    return recorder
 
 
 def _sample(history: RecentRequests | None, in_flight: InFlight) -> None:
@@ -165,7 +183,9 @@ def _sample(history: RecentRequests | None, in_flight: InFlight) -> None:
         history.sample(len(in_flight.activities), sum(activity.chunks for activity in in_flight.activities))
 
 
-async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitStack, workers_folder: Path | None) -> Toolbox:
+async def _open_toolbox(
+    settings: Settings, metrics: Metrics, approvals: UsedApprovals, stack: AsyncExitStack, workers_folder: Path | None
+) -> Toolbox:
     """Open the hosted tools that the settings turn on; the stack closes them. Raise `ValueError`."""
     servers = open_mcp_servers(settings)
     if servers is not None:
@@ -184,6 +204,7 @@ async def _open_toolbox(settings: Settings, metrics: Metrics, stack: AsyncExitSt
     return Toolbox(
         hosted_limits(settings),
         metrics,
+        approvals,
         web=web,
         servers=servers,
         access=mcp_access(settings),

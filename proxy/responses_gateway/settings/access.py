@@ -96,3 +96,12 @@ class AccessSettings(Section):
             if origin != "*" and not _ORIGIN.fullmatch(origin):
                 raise ValueError("an origin consists of a scheme, a host and optionally a port: https://chat.example.com")
         return value
+
+
+# The settings of limits, which each key can have of its own.
+LIMIT_SETTINGS = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+
+
+def has_limits(settings: AccessSettings) -> bool:
+    """Tell whether any client has a limit."""
+    return any(getattr(entry, name) for entry in (settings, *settings.api_keys.values()) for name in LIMIT_SETTINGS)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
 
 from responses_gateway.extras import install_command
 from responses_gateway.settings.section import Seconds, Section, TextList, backend_url
 
 # It appears in metrics and in paths.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\[\]-]{0,127}")
+
+
+# In the environment and on the command line numbers are texts.
+Continuations = Annotated[
+    Literal["auto", 0, 1, 2],
+    BeforeValidator(lambda value: int(value) if isinstance(value, str) and value.isdecimal() else value),
+]
 
 
 def check_backend_name(name: object) -> str:
@@ -39,7 +46,7 @@ class BackendDetails(BaseModel):
     # its share of the requests, relative to other backends
     weight: float = Field(default=1, gt=0, le=1000, allow_inf_nan=False)
     # replaces the general setting
-    continue_answers: int | None = Field(default=None, ge=0, le=2)
+    continue_answers: Continuations | None = None
     # False: a client's `Authorization` is never sent to it
     forward_authorization: bool = True
 
@@ -81,13 +88,12 @@ class BackendSettings(Section):
         description="How many times a request is sent to another backend if it fails before the client has received any "
         "output.",
     )
-    continue_answers: int = Field(
-        default=0,
-        ge=0,
-        le=2,
+    continue_answers: Continuations = Field(
+        default="auto",
         description="How many times an answer that breaks off in the middle is continued at another backend, without the "
         "client noticing; background responses also outlive a restart of the gateway. "
-        "Needs vLLM, and several servers of the same model. See [docs/resilience.md](resilience.md).",
+        "Needs vLLM. `auto`: once, if all servers of a model list the same checkpoint (`root`) and context; with a number you "
+        "vouch for it. See [docs/resilience.md](resilience.md#answers-that-go-on-elsewhere).",
     )
     health_interval: Seconds = Field(
         default=10, gt=0, description="Interval of the checks of health and models, if there are several backends."

@@ -33,6 +33,20 @@ class Hosted(Section):
         le=1000,
         description="Maximum number of the model's turns in one response with hosted tools. In the last one it may call none.",
     )
+    hosted_turn_calls: int = Field(
+        default=32,
+        ge=1,
+        le=10_000,
+        description="Maximum number of calls of hosted tools in one turn of the model. Further ones are dropped, and the model "
+        "is told how many.",
+    )
+    hosted_calls: int = Field(
+        default=128,
+        ge=1,
+        le=100_000,
+        description="Maximum number of calls of hosted tools in one response, or the `max_tool_calls` of the request if that "
+        "is less. Further ones fail, and the model has to answer.",
+    )
     hosted_call_timeout: Seconds = Field(default=60, gt=0, description="Maximum time for one call of a hosted tool.")
     hosted_total_timeout: Seconds = Field(
         default=600, gt=0, description="Maximum time for all calls of hosted tools in one response together."

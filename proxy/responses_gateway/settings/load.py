@@ -45,14 +45,16 @@ def load(
 ) -> Settings:
     """Combine flags, environment, file, OpenTelemetry's own variables and defaults, field by field, in this precedence. `flags`
     maps field names to values (text or typed); `environ` is `os.environ` or a substitute; without `config_file` the variable
-    `RESPONSES_GATEWAY_CONFIG` names the file. With `only`, all other fields have their defaults. Raises `SettingsError`."""
+    `RESPONSES_GATEWAY_CONFIG` names the file. With `only`, all other fields have
+    their defaults, and unknown names are not looked at. Raises `SettingsError`."""
     named = environ.get(CONFIG_VARIABLE)
     if config_file is None and named:
         config_file = Path(named)
+    complaints: list[str] = []
     sources: list[tuple[str, dict[str, Any]]] = [
         ("flag", dict(flags)),
-        ("environment", _from_environment(environ)),
-        (str(config_file), _from_file(config_file) if config_file else {}),
+        ("environment", _from_environment(environ, complaints)),
+        (str(config_file), _from_file(config_file, complaints) if config_file else {}),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", _from_opentelemetry(environ)),
     ]
     values: dict[str, Any] = {}
@@ -60,25 +62,32 @@ def load(
         values.update(source)
     if only is not None:
         values = {name: value for name, value in values.items() if name in only}
+    settings = None
     try:
-        return Settings(**values)
+        settings = Settings(**values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_messages(error, sources))) from None
+        complaints += _messages(error, sources)
+    if settings is None or (complaints and only is None):
+        raise SettingsError("\n".join(dict.fromkeys(complaints)))
+    return settings
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(environ: Mapping[str, str], complaints: list[str]) -> dict[str, Any]:
     ours = {name: value for name, value in environ.items() if _is_ours(name, value)}
     known = [variable(field) for field in Settings.model_fields]
-    for name in ours:
-        if name.upper() not in known:
-            raise SettingsError(f"unknown environment variable {name}{suggestion(name.upper(), known)}")
+    unknown = [name for name in ours if name.upper() not in known]
+    complaints += [f"unknown environment variable {name}{suggestion(name.upper(), known)}" for name in unknown]
     source = EnvSettingsSource(Settings)
-    source.env_vars = {name.lower(): value for name, value in ours.items() if value}
-    try:
-        return source()
-    except EnvironmentSourceError as error:
-        field = next((name for name in _ENTRIES if f'"{name}"' in str(error)), None)
-        raise SettingsError(f"{variable(field)}: a mapping in JSON is expected" if field else f"environment: {error}") from None
+    source.env_vars = {name.lower(): value for name, value in ours.items() if value and name not in unknown}
+    while True:
+        try:
+            return source()
+        except EnvironmentSourceError as error:
+            field = next((name for name in _ENTRIES if f'"{name}"' in str(error)), None)
+            if field is None or variable(field).lower() not in source.env_vars:
+                raise SettingsError("\n".join([*complaints, f"environment: {error}"])) from None
+            complaints.append(f"{variable(field)}: a mapping in JSON is expected")
+            source.env_vars = {name: value for name, value in source.env_vars.items() if name != variable(field).lower()}
 
 
 def _from_opentelemetry(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -102,18 +111,20 @@ def _is_ours(name: str, value: str) -> bool:
     return not _SERVICE_LINK.fullmatch(name[len(ENV_PREFIX) :])
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _from_file(path: Path, complaints: list[str]) -> dict[str, Any]:
     from responses_gateway.settings.yaml_file import read_yaml  # noqa: PLC0415  (most gateways start without a file)
 
-    content = read_yaml(path)
-    if content is None:
+    try:
+        content = read_yaml(path)
+    except SettingsError as error:
+        complaints.append(str(error))
         return {}
-    if not isinstance(content, dict):
-        raise SettingsError(f"{path}: a mapping of settings is expected, for example `port: 9000`")
-    for key in content:
-        if key not in Settings.model_fields:
-            raise SettingsError(f"{path}: unknown key {key}{suggestion(str(key), Settings.model_fields)}")
-    return content
+    if content is not None and not isinstance(content, dict):
+        complaints.append(f"{path}: a mapping of settings is expected, for example `port: 9000`")
+        return {}
+    unknown = [key for key in content or () if key not in Settings.model_fields]
+    complaints += [f"{path}: unknown key {key}{suggestion(str(key), Settings.model_fields)}" for key in unknown]
+    return {key: value for key, value in (content or {}).items() if key not in unknown}
 
 
 def _messages(error: ValidationError, sources: list[tuple[str, dict[str, Any]]]) -> Iterable[str]:
@@ -126,4 +137,14 @@ def _messages(error: ValidationError, sources: list[tuple[str, dict[str, Any]]])
             key = place.pop()
             yield f"{': '.join(place)}: unknown key {key}{suggestion(key, _ENTRIES[field].model_fields)}"
         else:
-            yield f"{': '.join(place)}: {problem(detail['type'], detail.get('ctx', {}), detail['msg'])}"
+            kind = "string_too_short" if _is_secret(field, detail) else detail["type"]
+            yield f"{': '.join(place)}: {problem(kind, detail.get('ctx', {}), detail['msg'])}"
+
+
+def _is_secret(field: str, detail: Mapping[str, Any]) -> bool:
+    """Tell whether an error is about a text that is too short, of which the library does not tell that it is one."""
+    return (
+        detail["type"] == "too_short"
+        and len(detail["loc"]) == 1
+        and "SecretStr" in str(Settings.model_fields[field].annotation)
+    )

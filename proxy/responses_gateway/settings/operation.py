@@ -48,11 +48,12 @@ class OperationSettings(Section):
         description="Fraction of streams that are checked against the rules of a Responses stream while they are sent; a "
         "metric counts violations.",
     )
-    ui: Literal["auto", "off"] = Field(
+    ui: Literal["auto", "open", "off"] = Field(
         default="auto",
         description="Serve the window at `/ui/`: every request, live; its contents only where it is recorded. It needs the "
-        "`admin_key`; without one it is for this machine, and for others on `operations_port`, who see no contents. See "
-        "docs/window.md.",
+        "`admin_key`; without one it is for this machine, and for others on `operations_port`, who see no contents. `open` is "
+        "for demonstrations, and what `--simulator` sets: every request is recorded until the gateway stops, and without "
+        "`admin_key` and `api_keys` everybody who reaches the port may see it. See docs/window.md.",
     )
     record: Path | None = Field(
         default=None,

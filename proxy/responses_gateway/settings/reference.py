@@ -48,7 +48,7 @@ def reference() -> Iterator[SettingInfo]:
     """Yield every setting in the order of the documentation."""
     for section in SECTIONS:
         for name, field in section.model_fields.items():
-            kind = _KINDS.get(field.annotation) or "|".join(get_args(field.annotation))
+            kind = _KINDS.get(field.annotation) or "|".join(map(str, get_args(field.annotation)))
             repeated = field.annotation == list[str]
             yield SettingInfo(section.title, name, kind, _default_text(field.default), field.description or "", repeated)
 

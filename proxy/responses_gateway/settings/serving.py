@@ -45,8 +45,8 @@ class ListeningSettings(Section):
         default=1,
         ge=1,
         le=256,
-        description="Number of processes, about one per CPU core. Several run under a parent that replaces those that die; "
-        "SIGUSR2 to the parent replaces all of them without losing a request.",
+        description="Number of processes, about one per CPU core. Several run under a parent that replaces those that die. "
+        "SIGUSR2 replaces all of them without losing a request.",
     )
     websocket: bool = Field(
         default=True, description="Serve `GET /v1/responses` as a WebSocket. If disabled, it answers 426 and clients use HTTP."

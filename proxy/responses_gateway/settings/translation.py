@@ -82,7 +82,7 @@ class RequestSettings(Section):
     )
     token_ids: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="Request the ids of tokens from the backend (`return_token_ids`, vLLM), to count each item exactly and to "
+        description="Request the ids of tokens from the backend (`return_token_ids`, vLLM), to count reasoning exactly and to "
         "distinguish markers from text that looks like them. `auto` does so for vLLM servers whose markup is parsed here.",
     )
     opened_thinking: YesNo = Field(

@@ -34,7 +34,8 @@ class ResponseRecord:
     up to `context`, in case `context` is deleted while the response runs.
     `repeated`: long texts in `tail`, in their order, that other responses are likely to repeat: they are stored once.
     `worker`: the process that runs the response; nothing is written once another one does. None: there is no other.
-    `results`: the results of hosted calls as the model got them, by the ids of their items, of which they are no part."""
+    `results`: the results of hosted calls as the model got them, by the ids of their items, of which they are no part.
+    `tools_ran`: it has hosted calls, so that its conversation continues with it even if it failed."""
 
     id: str
     tenant: str
@@ -52,6 +53,7 @@ class ResponseRecord:
     repeated: Sequence[str] = field(default=())
     worker: str | None = None
     results: Mapping[str, bytes] = field(default_factory=dict)
+    tools_ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)

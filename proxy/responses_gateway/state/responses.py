@@ -25,7 +25,7 @@ _LOG_KEPT = 3600.0
 _AHEAD = 3600.0
 # Ids in one statement.
 _IDS = 1000
-# The statuses that continue a conversation: after a failure the client will ask again.
+# The statuses that continue a conversation: after a failure the client will ask again, unless tools were run.
 _CONTINUED = frozenset({"completed", "incomplete"})
 EndAbandoned = Callable[[Abandoned], AbandonedEnd]
 _COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end"
@@ -37,7 +37,7 @@ def save(sql: Sql, record: ResponseRecord, expires_at: float, running: Running |
     end = _update(sql, record) if begun else _insert(sql, record, expires_at, running)
     if end is None:
         return False
-    if record.conversation is not None and running is None and record.status in _CONTINUED:
+    if record.conversation is not None and running is None and (record.status in _CONTINUED or record.tools_ran):
         _continue_conversation(sql, record, end, expires_at)
     return True
 

@@ -69,6 +69,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE journals (response TEXT NOT NULL, first {integer} NOT NULL, data {blob} NOT NULL, "
         "PRIMARY KEY (response, first))",
     ),
+    (
+        # The approvals that were used, and by which response (see `approvals.py`).
+        "CREATE TABLE approvals (digest {blob} PRIMARY KEY, response TEXT NOT NULL, expires_at {real} NOT NULL)",
+        "CREATE INDEX approvals_expiry ON approvals (expires_at)",
+    ),
+    (
+        # What was used (see `usage.py`).
+        "CREATE TABLE token_usage (day {integer} NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, "
+        "requests {integer} NOT NULL, input_tokens {integer} NOT NULL, cached_tokens {integer} NOT NULL, "
+        "output_tokens {integer} NOT NULL, reasoning_tokens {integer} NOT NULL, PRIMARY KEY (day, key, model))",
+    ),
 )
 
 

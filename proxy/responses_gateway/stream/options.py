@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from responses_gateway.parsers import ThoughtTokens
 from responses_gateway.stream.items.hosted import HostedOptions
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
@@ -70,6 +71,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     client: Client = STANDARD
     markup: Markup | LeadingThoughtDetector | None = None  # reads the markup in the text; one for each stream
     encode: Encode | None = None  # the model's tokenizer, to count where the backend does not
+    thoughts: ThoughtTokens | None = None  # by which the tokens of reasoning are counted in ids
     decode: Callable[[Sequence[int]], str] | None = None  # the same, for tokens of which the backend shows nothing
 
     def grammar_of(self, name: str, namespace: str | None) -> Grammar | None:

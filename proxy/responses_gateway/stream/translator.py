@@ -89,7 +89,7 @@ class Translator:
         )
         # What the model writes for a compaction is not sent.
         self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else self.writer.blank())
-        self.tokens = TokenCounter(options.encode)
+        self.tokens = TokenCounter(options.encode, options.thoughts)
         self.created = clock()
         response = ResponseObject(options.response_id, int(self.created), options.model, options.echo)
         self.response = ResponseStream(response, self.writer)
@@ -268,7 +268,7 @@ class Translator:
         """Continue with the answer of another backend, which `feed` takes. `markup` reads it, in the place of what read the
         answer that broke off; None if that reads on. Return the events of what a second reading of that answer has shown."""
         self._begin(self.answer.continue_with(join, markup))
-        for delta in join.unseen:
+        for delta in self.tokens.counted(list(join.unseen), None):
             self.lifecycle.step(delta)
         return self._noted("resume", join.point, self._take())
 

@@ -74,9 +74,9 @@ def configure(style: Literal["text", "json"], level: str) -> None:
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
-def routine(level: int, message: str, values: dict[str, Any]) -> None:
-    """Log an event that every request has, with the next `flush`. Unless `configure` was not called, no `LogRecord` is made:
-    it would cost more than its line."""
+def routine(level: int, message: str, values: dict[str, Any], at: float | None = None) -> None:
+    """Log an event that every request has: a warning at once, all others with the next `flush`. `at` is the Unix time of the
+    event, if it is over. Unless `configure` was not called, no `LogRecord` is made: it would cost more than its line."""
     target = logger()
     if not target.isEnabledFor(level):
         return
@@ -84,7 +84,7 @@ def routine(level: int, message: str, values: dict[str, Any]) -> None:
         target.handle(target.makeRecord(_LOGGER, level, "", 0, message, (), None, extra={"fields": values}))
     for handler in target.handlers:
         if isinstance(handler, _BatchHandler):
-            handler.hold(time.time(), level, message, values)
+            handler.hold(time.time() if at is None else at, level, message, values)
 
 
 def flush() -> None:
@@ -104,9 +104,9 @@ class _BatchHandler(logging.StreamHandler[Any]):
         self.lost = 0  # lines that could not be written
 
     def hold(self, created: float, level: int, message: str, values: Mapping[str, Any]) -> None:
-        """Write a line with the next `flush`."""
+        """Write a line with the next `flush`, or at once if somebody may have to do something."""
         self._lines.append(self._line(created, level, message, values))
-        if len(self._lines) >= _BATCH:
+        if len(self._lines) >= _BATCH or level >= logging.WARNING:
             self.flush()
 
     def emit(self, record: logging.LogRecord) -> None:

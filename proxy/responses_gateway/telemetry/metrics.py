@@ -65,6 +65,8 @@ class Metrics(Registry):
 
     def __init__(self) -> None:
         super().__init__()
+        # Amounts by day, key and model, until they are stored; see `server/generation/request_log/usage.py`.
+        self.usage: dict[tuple[int, str, str], list[int]] = {}
         counter = self.counter
         gauge = self.gauge
         histogram = self.histogram
@@ -146,7 +148,7 @@ class Metrics(Registry):
         self._declare_those_of_the_store()
         self.access_refusals = counter(
             "access_refusals_total",
-            "Requests refused because of a missing or wrong key, a limit, or the name of a host.",
+            "Requests refused because of a missing or wrong key, a limit, the name of a host, or a foreign page.",
             "reason",
         )
         self.body_bytes = gauge("request_body_bytes", "Size of the bodies of all requests under way.")

@@ -64,8 +64,13 @@ def _is_abandoned(folder: Path) -> bool:
 def share(folder: Path, place: str) -> None:
     """Write the metrics of this process, and of those that it starts, to the folder. Call it before any metric is made. No two
     living processes may have the same place."""
-    os.environ[FOLDER_VARIABLE] = str(folder)
+    os.environ.update(environment(folder))
     name_files(place)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the variables of a process that is to write to the folder."""
+    return {FOLDER_VARIABLE: str(folder)}
 
 
 def forget(folder: Path, place: str, pid: int) -> None:

@@ -89,6 +89,7 @@ class ApiError(Exception):
         self.param = param
         self.retry_after = retry_after
         self.quoted = quoted
+        self.reason: str | None = None  # for logs and metrics: why a backend could not be reached
 
     def copy(self) -> ApiError:
         """Return the same error without its traceback, whose frames would keep the whole request in memory."""

@@ -22,6 +22,17 @@ MAX_DEPTH = 128
 # Every value but the first follows one of these characters; they also occur in texts, but no model accepts so long a text.
 MAX_VALUES = 1_000_000
 _SIGNS = (b",", b"[", b"{")
+# What `include` may ask for. Some of it items have anyway, some only hosted tools have.
+INCLUDABLE = (
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+)
 # The most fields of one object of parameters, known and unknown, and the most entries of `include`.
 MAX_FIELDS = 256
 _MAX_INCLUDES = 64

@@ -5,6 +5,8 @@ Chat Completions has only functions. Each tool of a Responses request is offered
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 # The last four are hosted: the gateway runs them itself.
@@ -47,16 +49,36 @@ class Grammar(NamedTuple):
 ToolTable = dict[str, ToolTarget]
 
 
+# What models write before a name, and between its parts.
+_BEFORE = re.compile(r"functions?[.:/]", re.IGNORECASE)
+_BETWEEN = re.compile(r"__|[.:/]")
+
+
+def any_tool_of(label: str) -> tuple[str, ToolTarget]:
+    """Return the entry of a `ToolTable` that stands for whatever an MCP server does not list, which is everything where it
+    cannot be reached. It is not offered; a call of it fails."""
+    return f"{label}__", ToolTarget("mcp", "", label)
+
+
 def offered_name(tools: ToolTable, name: str) -> str:
-    """Return the chat name that a model means by another name: models leave out the label of an MCP server, and call hosted
-    tools by their types. If that could be several tools, the name itself is returned."""
+    """Return the chat name that a model means by another name: models leave out the label of an MCP server, call hosted tools
+    by their types, and write `functions.label.tool` or `Label__Tool`. A name that could be several tools, or one of the client,
+    stays as it is; one that begins with the label of an MCP server begins with `label__` in any case."""
     if name in tools:
         return name
-    meant: dict[ToolTarget, str] = {}
-    for chat_name, target in tools.items():
-        if target.hosted and (name == target.name or (name == target.kind and name != "mcp")):
-            meant.setdefault(target, chat_name)
-    return next(iter(meant.values())) if len(meant) == 1 else name
+    for spelling in (str, _plain):
+        meant: dict[ToolTarget, str] = {}
+        for chat_name, target in tools.items():
+            if spelling(name) in map(spelling, _names_of(chat_name, target)):
+                meant.setdefault(target, chat_name)
+        if len(meant) == 1 and next(iter(meant)).hosted:
+            return next(iter(meant.values()))
+    for label in _labels(tools):
+        for written in (name, _BEFORE.sub("", name, count=1)):
+            separator = _BETWEEN.match(written, len(label))
+            if separator is not None and written[: len(label)].lower() == label.lower():
+                return f"{label}__{written[separator.end() :]}"
+    return name
 
 
 def target_of(tools: ToolTable, name: str) -> ToolTarget | None:
@@ -65,8 +87,27 @@ def target_of(tools: ToolTable, name: str) -> ToolTarget | None:
     found = tools.get(name)
     if found is not None:
         return found
-    for target in tools.values():
-        prefix = f"{target.namespace}__"
-        if target.kind == "mcp" and name.startswith(prefix) and name != prefix:
-            return ToolTarget("mcp", name.removeprefix(prefix), target.namespace)
+    for label in _labels(tools):
+        prefix = f"{label}__"
+        if name.startswith(prefix) and name != prefix:
+            return ToolTarget("mcp", name.removeprefix(prefix), label)
     return None
+
+
+def _names_of(chat_name: str, target: ToolTarget) -> Iterator[str]:
+    """Yield the names under which a tool may be called."""
+    yield chat_name
+    if target.hosted and target.name:
+        yield target.name
+        yield f"{target.namespace}__{target.name}" if target.kind == "mcp" else target.kind
+
+
+def _labels(tools: ToolTable) -> list[str]:
+    """Return the labels of the MCP servers, the longest first: one may begin like another."""
+    labels = {target.namespace for target in tools.values() if target.kind == "mcp" and target.namespace}
+    return sorted(labels, key=len, reverse=True)
+
+
+def _plain(name: str) -> str:
+    """Return a name without what models spell differently."""
+    return _BETWEEN.sub("__", _BEFORE.sub("", name, count=1)).lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -67,6 +68,22 @@ def test_code_that_prints_forever_is_cut_and_stopped() -> None:
             assert finite.error is None
             assert finite.logs.endswith("last\n")  # the end is kept: a traceback would be there
             assert finite.losses
+
+    run(test())
+
+
+@pytest.mark.parametrize("printing", ["print('x')", "print(end='x')", "os.write(1, b'x')", "sys.__stderr__.write('x\\n')"])
+def test_code_that_prints_has_no_more_time_than_other_code(printing: str) -> None:
+    """Its output is passed on much more slowly than it is written."""
+
+    async def test() -> None:
+        async with sandbox(timeout=1.5) as box:
+            await execute(box, "import os, sys")
+            begun = asyncio.get_running_loop().time()
+            outcome = await execute(box, f"while True: {printing}")
+            assert outcome.error is not None
+            assert asyncio.get_running_loop().time() - begun < 2 * (1.5 + 1.0)  # seconds: the limit, and for what is waiting
+            await still_runs(box)
 
     run(test())
 

@@ -47,9 +47,23 @@ def test_every_request_has_a_line_with_the_usual_fields(lines: Callable[[], list
             assert (models["path"], models["status"], models["key"]) == ("/v1/models", 200, "alice")
             assert models["bytes_out"] > 100
             assert (relayed["method"], relayed["path"], relayed["key"]) == ("POST", "/v1/chat/completions", "alice")
-            assert (refused["path"], refused["status"]) == ("/v1/models", 401)
+            assert (refused["path"], refused["status"], refused["code"]) == ("/v1/models", 401, "invalid_api_key")
             assert "key" not in refused
-            assert (missing["path"], missing["status"]) == ("/nothing", 404)
+            assert (missing["path"], missing["status"], missing["code"]) == ("/nothing", 404, "not_found")
+            assert [line["level"] for line in lines()] == ["info", "info", "info", "warning", "warning"]
+
+    run(test())
+
+
+def test_who_has_met_a_limit_is_named(lines: Callable[[], list[Line]]) -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": hash_of(KEY), "requests_per_minute": 1}}
+        async with simulated(access_log=True, api_keys=keys) as served:
+            for _ in range(2):
+                await post(served, headers={"Authorization": f"Bearer {KEY}"})
+            refused = lines()[-1]
+            assert (refused["status"], refused["code"], refused["key"]) == (429, "rate_limit_exceeded", "alice")
+            assert refused["level"] == "warning"
 
     run(test())
 

@@ -16,14 +16,15 @@ ASKING = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Heade
 
 def test_off_a_browser_is_told_nothing() -> None:
     async def test() -> None:
-        async with simulated() as served:
+        async with simulated(api_keys={"alice": hash_of(KEY)}) as served:
+            headers = {"Origin": PAGE, "Authorization": f"Bearer {KEY}"}
             for answer in (
-                await post(served, headers={"Origin": PAGE}),
-                await ask(served, "GET", "/v1/models", headers={"Origin": PAGE}),
+                await post(served, headers=headers),
+                await ask(served, "GET", "/v1/models", headers=headers),
             ):
                 assert answer.status == 200
                 assert not [name for name in answer.headers if name.startswith("access-control")]
-            assert_error(await ask(served, "OPTIONS", "/v1/responses", headers={"Origin": PAGE, **ASKING}), 405)
+            assert_error(await ask(served, "OPTIONS", "/v1/responses", headers={"Origin": PAGE, **ASKING}), 401)
 
     run(test())
 

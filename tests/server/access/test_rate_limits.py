@@ -290,7 +290,8 @@ class Asking:
 
 
 def accounts() -> RateLimits:
-    return RateLimits(Settings(requests_per_minute=1), lambda: 0.0, Metrics())
+    settings = Settings(requests_per_minute=1)
+    return RateLimits(lambda: settings, lambda: 0.0, Metrics())
 
 
 @pytest.mark.parametrize(

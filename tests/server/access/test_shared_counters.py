@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 def accounts(folder: Path, place: int, now: list[float], **limits: Any) -> RateLimits:
     settings = Settings(api_keys={"alice": ApiKey(hash=hash_of("rp_alice-0123456789"))}, **limits)
-    return RateLimits(settings, lambda: now[0], Metrics(), Table(folder, place))
+    return RateLimits(lambda: settings, lambda: now[0], Metrics(), Table(folder, place))
 
 
 def test_two_count_together_and_so_does_a_third_that_comes_later(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.log_lines import log_lines
 from tests.server.running_gateway import LOOPS, Answer, assert_error, gateway, post, run, simulated
 from tests.server.scripted_backend import (
     CLOSED_HEAD,
@@ -181,6 +182,26 @@ def test_an_error_chunk(phase: str, error: dict[str, Any]) -> None:
         assert failed(await answers_of(streaming(*pieces)), phase) == "EngineCore encountered an issue."
 
     run(test())
+
+
+@pytest.mark.parametrize("phase", ["finished", "usage"])
+def test_an_error_chunk_behind_the_finish_reason_is_on_record(phase: str) -> None:
+    error = {"error": {"message": "EngineCore encountered an issue.", "code": 500}}
+    pieces = [*chat_stream()[: PHASES[phase]], b"data: " + json.dumps(error).encode() + b"\n\n", b"data: [DONE]\n\n"]
+
+    async def test() -> None:
+        async with (
+            backend(streaming(*pieces)) as behind,
+            gateway(behind.url, access_log=True, log_backend_errors=True) as served,
+        ):
+            answers = await post(served, tools=[WEATHER]), await post(served, tools=[WEATHER], stream=False)
+            completed(answers)
+            assert served.metric("backend_errors_total", kind="server_error") == 2
+
+    with log_lines() as written:
+        run(test())
+        found = [(line["outcome"], line["level"], line["error"]) for line in written("response")]
+    assert found == [("completed", "warning", "EngineCore encountered an issue.")] * 2
 
 
 @pytest.mark.parametrize("phase", UNFINISHED)

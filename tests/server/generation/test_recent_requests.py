@@ -31,7 +31,7 @@ def test_ends_are_told_from_the_last_one_that_was_seen() -> None:
     assert [summary.id for summary in known.since(0)] == ["a", "b", "c"]
     assert [summary.id for summary in known.since(2)] == ["c"]
     assert known.since(known.last) == []
-    assert known.find("b") is known.ended[1]
+    assert known.find("b") is known.since(0)[1]
     assert known.find("x") is None
 
 
@@ -82,7 +82,18 @@ def test_memory_is_bounded() -> None:
     known = RecentRequests(Clock())
     for number in range(recent_requests.REMEMBERED + 10):
         known.add(ended(str(number)))
-    assert len(known.ended) == recent_requests.REMEMBERED
+    assert len(known.since(0)) == recent_requests.REMEMBERED
     assert known.find("9") is None
     assert [summary.id for summary in known.since(recent_requests.REMEMBERED + 8)] == ["508", "509"]
     assert len(known.since(3)) == recent_requests.REMEMBERED
+
+
+def test_refusals_push_nothing_else_out() -> None:
+    known = RecentRequests(Clock())
+    known.add(ended("answered"))
+    for number in range(2 * recent_requests.REMEMBERED):
+        known.add(RequestSummary(str(number), {"outcome": "rejected"}, 0.0, "", ended=1.0, refused=True))
+    found = [summary.id for summary in known.since(0)]
+    assert found[0] == "answered"
+    assert len(found) == 1 + recent_requests.REFUSALS_REMEMBERED
+    assert found[-1] == str(2 * recent_requests.REMEMBERED - 1)

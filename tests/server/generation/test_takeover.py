@@ -35,11 +35,17 @@ async def two(
     size: int = 1,
     speed: float = 0.0,
     repair: str = "off",
+    continued: Any = 1,
     **settings: Any,
 ) -> AsyncIterator[tuple[Served, Served]]:
     """Run two gateways on one store, in front of the same backends, which send so many tokens per second; the second one has
     `settings` besides, or a `second` backend."""
-    common: dict[str, Any] = {"store": str(path / "x.sqlite3"), "adapt": False, "continue_answers": 1, **READINGS[dialect]}
+    common: dict[str, Any] = {
+        "store": str(path / "x.sqlite3"),
+        "adapt": False,
+        "continue_answers": continued,
+        **READINGS[dialect],
+    }
     common["repair_custom_tools"] = repair
     options = SimulatorOptions(dialect=DIALECTS[dialect], tokens_per_second=speed)
     apps = [create_app(options) for _ in range(size)]
@@ -104,6 +110,17 @@ async def ended(served: Served, name: str) -> dict[str, Any]:
 
 async def streamed(served: Served, name: str) -> bytes:
     return (await ask(served, "GET", f"/v1/responses/{name}?stream=true")).body
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_with_default_settings_it_depends_on_whether_backends_are_alike(tmp_path: Path, size: int) -> None:
+    async def test() -> None:
+        async with two(tmp_path, size=size, continued="auto") as (slow, other):
+            response = await ended(other, await stuck(slow))
+            assert response["status"] == ("completed" if size == 2 else "failed")
+            await slow.parts.pool.close()
+
+    run(test())
 
 
 def test_a_gateway_that_was_only_slow_changes_nothing(tmp_path: Path) -> None:

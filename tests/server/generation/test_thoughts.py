@@ -6,13 +6,19 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from responses_gateway.parsers import PromptEnd
 from responses_gateway.probing.known_models import KnownModel
+from responses_gateway.request import Policy
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.settings import Settings
 from tests.probing.conftest import lines as lines  # noqa: PLC0414  (a fixture)
 from tests.probing.simulated_backend import SimulatedBackend, adapted
 from tests.server.running_gateway import Served, gateway, post, run, until
 from tests.server.scripted_backend import Connection, backend, chunk, streaming, text_stream
+from tests.stream.stream_player import finish, play, text
 
 THOUGHT = "<think>\nThey greet.\n</think>\n\n"
 OPENED = "They greet.\n</think>\n\n"
@@ -197,6 +203,53 @@ def test_requests_that_turn_thinking_on_or_off_are_known_apart() -> None:
     run(test())
 
 
+# ---- a parser is named -----------------------------------------------------------------------------------------------------
+
+
+def items_of(choice: ParserChoice, answer: str, reason: str) -> list[Any]:
+    """Return the items of an answer, of which the choice learns."""
+    body = {"model": "m"}
+    start = choice.start_without_template(body)
+    markup = choice.markup(body, start)
+    played = play(text(answer), finish(reason), markup=markup)
+    assert markup is not None
+    choice.learn(body, start, markup.evidence, completed=played.response["status"] == "completed")
+    return played.said
+
+
+pieces_of_answers = st.lists(st.sampled_from(["<think>", "</think>", "So. ", "\n", "Yes."]), min_size=1, max_size=5).map(
+    "".join
+)
+answers_of_models = st.tuples(pieces_of_answers, st.sampled_from(["stop", "length"]))
+
+
+@pytest.mark.parametrize("name", ["deepseek_r1", "qwen3", "glm45", "kimi_k2", "mistral"])
+@given(before=st.lists(answers_of_models, max_size=4), answer=answers_of_models)
+@settings(max_examples=40, deadline=None)
+def test_with_a_named_parser_an_answer_depends_on_itself_alone(
+    name: str, before: list[tuple[str, str]], answer: tuple[str, str]
+) -> None:
+    def choice() -> ParserChoice:
+        return ParserChoice(Settings(backend=["http://b"], reasoning_parser=name), Policy())
+
+    used = choice()
+    for earlier in before:
+        items_of(used, *earlier)
+    assert items_of(used, *answer) == items_of(choice(), *answer)
+
+
+def test_a_thought_that_never_closes_is_read_by_the_named_parser_whatever_came_before(lines: list[str]) -> None:
+    async def test() -> None:
+        model = Model("No thought.", THOUGHT + "Hi.", "They greet", "They greet")
+        async with backend(model) as raw, gateway(raw.url, **{**RAW, "reasoning_parser": "deepseek_r1"}) as served:
+            found = [await said(served) for _ in range(4)]
+            assert found[0] == [("reasoning", "No thought."), ("message", "No thought.")]
+            assert found[2] == found[3] == [("reasoning", "They greet"), ("message", "They greet")]
+        assert not [line for line in lines if "learned" in line]
+
+    run(test())
+
+
 # ---- a grammar is in force -------------------------------------------------------------------------------------------------
 
 
@@ -230,5 +283,96 @@ def test_an_answer_that_a_server_took_for_reasoning_is_a_message_too() -> None:
         async with backend(Model(alone)) as parsing, gateway(parsing.url) as served:
             assert await said(served) == [("reasoning", "Hello!"), ("message", "Hello!")]
             assert served.metric("repairs_total", kind="reasoning_as_message") == 1
+
+    run(test())
+
+
+# ---- calls in the text -----------------------------------------------------------------------------------------------------
+
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+QUOTES = [
+    f"A call looks like this: {CALL}",
+    f"```\n{CALL}\n```",
+    f"Like so:\n{CALL}\nDo not forget the end.",
+    f"Like so:\n`{CALL}`",
+    CALL.replace("get_weather", "some_tool"),
+    CALL.replace('"city": "Paris"', '"key": "value"'),
+    CALL.replace('"city": "Paris"', ""),
+    CALL.replace("}}", "}"),
+]
+
+
+async def kinds(served: Served, **asked: Any) -> list[str]:
+    """Return the types of the items of an answer to a request with a tool."""
+    answer = await post(served, {"model": "m", "stream": False, "tools": [WEATHER], **asked})
+    return [item["type"] for item in answer.json["output"]]
+
+
+@pytest.mark.parametrize("before", ["", THOUGHT, "Let me see.\n\n"])
+def test_a_model_whose_calls_nobody_parses_is_known_after_two(lines: list[str], before: str) -> None:
+    async def test() -> None:
+        answers = [before + CALL, "Hello!", before + CALL, before + CALL, CALL, "Hello!", '{"a": "<tool_call>"}']
+        async with backend(Model(*answers)) as raw, gateway(raw.url) as served:
+            found = [await kinds(served) for _ in range(3)]
+            assert not any("function_call" in items for items in found)
+            assert [line for line in lines if "calls" in line] == ["learned that the model's calls come in its text model=m"]
+            assert (await kinds(served))[-1] == "function_call"
+            assert (await kinds(served, tools=[]))[-1] == "message"
+            assert (await kinds(served))[-1] == "message"
+            assert (await kinds(served, text=FORMAT))[-1] == "message"
+
+    run(test())
+
+
+def test_a_model_that_thinks_in_a_field_may_call_in_the_text() -> None:
+    async def test() -> None:
+        thought = [chunk({"reasoning": "Hm."}), *text_stream(CALL)]
+        async with backend(Model(thought, thought, thought)) as raw, gateway(raw.url) as served:
+            assert [(await kinds(served))[-1] for _ in range(3)] == ["message", "message", "function_call"]
+
+    run(test())
+
+
+def test_calls_are_learned_where_a_parser_of_reasoning_was_found_out() -> None:
+    choice = ParserChoice(Settings(backend=["http://b"], reasoning_parser="qwen3"), Policy(), given=frozenset())
+    body = {"model": "m", "tools": [{"type": "function", "function": {**WEATHER, "type": None}}]}
+    for expected in ("none", "none", "auto"):
+        start = choice.start_without_template(body)
+        assert (start.reasoning, start.tools) == ("qwen3", expected)
+        played = play(text(THOUGHT + CALL), finish(), markup=choice.markup(body, start))
+        choice.learn_calls(body, start, played.translator.response.output)
+    assert choice.start_without_template({**body, "guided_regex": "x"}).tools == "none"
+
+
+@pytest.mark.parametrize("quote", QUOTES)
+def test_a_model_that_quotes_a_call_has_not_called(quote: str) -> None:
+    async def test() -> None:
+        async with backend(Model(*[quote] * 3, CALL, CALL)) as raw, gateway(raw.url) as served:
+            assert [await kinds(served) for _ in range(4)] == [["message"]] * 4
+
+    run(test())
+
+
+@pytest.mark.parametrize("given", [{"adapt": False}, {"tool_call_parser": "none"}])
+def test_calls_in_the_text_are_not_learned_against_the_settings(given: dict[str, Any]) -> None:
+    async def test() -> None:
+        async with backend(Model(*[CALL] * 4)) as raw, gateway(raw.url, **given) as served:
+            assert [await kinds(served) for _ in range(4)] == [["message"]] * 4
+
+    run(test())
+
+
+def test_a_server_that_parses_calls_is_left_to_it() -> None:
+    async def test() -> None:
+        function = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
+        parsed = [chunk({"tool_calls": [{"index": 0, "id": "a", "function": function}]}), *text_stream()]
+        async with backend(Model(CALL, parsed, CALL, CALL)) as parsing, gateway(parsing.url) as served:
+            assert [(await kinds(served))[-1] for _ in range(4)] == ["message", "function_call", "message", "message"]
+            assert served.parts.known_models["m"].calls_field
 
     run(test())

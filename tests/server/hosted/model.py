@@ -15,8 +15,8 @@ from tests.hosted.mcp_peers import SDK_SERVER
 from tests.server.running_gateway import Served, gateway
 from tests.server.scripted_backend import chunk
 
-# One turn of the model: pieces of a stream, or what makes them of the request.
-Turn = list[bytes] | Callable[[dict[str, Any]], list[bytes]]
+# One turn of the model: pieces of a stream, what makes them of the request, or the status of a refusal.
+Turn = list[bytes] | Callable[[dict[str, Any]], list[bytes]] | int
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -38,6 +38,8 @@ class Model:
         body = await request.json()
         turn = self._turns[min(len(self.requests), len(self._turns) - 1)]
         self.requests.append(body)
+        if isinstance(turn, int):
+            return web.json_response({"error": {"message": "this went wrong"}}, status=turn)
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await stream.prepare(request)
         for piece in turn(body) if callable(turn) else turn:

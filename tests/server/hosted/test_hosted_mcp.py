@@ -327,3 +327,116 @@ def test_what_is_not_turned_on_is_dropped_on_record_or_refused() -> None:
             assert "web_search_url" in message
 
     run(test())
+
+
+def test_the_calls_of_a_turn_and_of_a_response_are_bounded() -> None:
+    """Calls beyond those of a turn are dropped, and beyond those of a response refused: the model learns of both."""
+
+    async def test() -> None:
+        many = calls(*[("docs__add", {"a": number, "b": 0}) for number in range(300)])
+        limits: dict[str, Any] = {"hosted_turn_calls": 3, "hosted_calls": 5}
+        async with model(many, many, says("Done."), mcp_servers=DOCS, **limits) as (served, talking):
+            answer = (await post(served, tools=[MCP])).final
+            made = [item for item in answer["output"] if item["type"] == "mcp_call"]
+            assert [item["output"] for item in made] == ["0", "1", "2", "0", "1", None]
+            assert "the limit of tool calls in this response (5)" in str(made[-1]["error"])
+            assert (answer["status"], served.metric("hosted_calls_total", tool="mcp", outcome="completed")) == ("completed", 5)
+            _, second, last = talking.requests
+            assert [message["content"] for message in second["messages"][-3:-1]] == ["0", "1"]
+            told = second["messages"][-1]["content"]
+            assert told.startswith("2\n\n(Calls that were not run, because only 3 are permitted at a time: 297.")
+            assert "Answer without calling any" in last["messages"][-1]["content"]
+            assert (second.get("tool_choice"), last["tool_choice"]) == (None, "none")
+
+    run(test())
+
+
+def test_calls_of_the_client_are_not_counted_among_those_of_a_turn() -> None:
+    async def test() -> None:
+        clock = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}}
+        made = [("docs__add", {"a": 1, "b": 2}), *[("clock", {})] * 3, ("docs__add", {"a": 3, "b": 4})]
+        async with model(calls(*made), mcp_servers=DOCS, hosted_turn_calls=1) as (served, _):
+            answer = (await post(served, tools=[MCP, clock])).final
+            assert kinds(answer) == ["mcp_list_tools", "mcp_call", *["function_call"] * 3]
+
+    run(test())
+
+
+def test_no_more_approved_calls_are_run_than_the_request_permits() -> None:
+    async def test() -> None:
+        always = {"docs": {**DOCS["docs"], "require_approval": "always"}}
+        asks = calls(*[("docs__add", {"a": number, "b": 0}) for number in range(3)])
+        async with model(asks, says("Done."), mcp_servers=always, store="memory") as (served, talking):
+            first = (await post(served, tools=[MCP])).final
+            decided = [
+                {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+                for request in first["output"][1:]
+            ]
+            more: dict[str, Any] = {"tools": [MCP], "previous_response_id": first["id"], "input": decided}
+            second = (await post(served, **more, max_tool_calls=1)).final
+            assert kinds(second) == ["mcp_call", "mcp_call", "mcp_call", "message"]
+            assert [item["output"] for item in second["output"][:3]] == ["0", None, None]
+            assert "the limit of tool calls in this response (1)" in str(second["output"][2]["error"])
+            assert served.metric("hosted_calls_total", tool="mcp", outcome="completed") == 1
+            assert talking.requests[-1]["tool_choice"] == "none"
+            assert "was not run" in talking.requests[-1]["messages"][-1]["content"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("changed", [{"arguments": '{"a": 100, "b": 2}'}, {"name": "shout"}, {"server_label": "other"}])
+def test_an_approval_request_with_the_id_of_another_is_refused(changed: dict[str, Any]) -> None:
+    async def test() -> None:
+        always = {"docs": {**DOCS["docs"], "require_approval": "always"}}
+        async with model(calls(("docs__add", {"a": 1, "b": 2})), says("Done."), mcp_servers=always, store="memory") as (
+            served,
+            _,
+        ):
+            first = (await post(served, tools=[MCP])).final
+            request = first["output"][-1]
+            decision = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+            more: dict[str, Any] = {"tools": [MCP], "previous_response_id": first["id"]}
+            refused = await post(served, input=[{**request, **changed}, decision], **more)
+            assert_error(refused, 400, "duplicate_approval_request")
+            assert refused.json["error"]["param"] == "input[0].id"
+            # The same one again, as some clients send it, is the one that is stored.
+            second = (await post(served, input=[request, decision], **more)).final
+            assert [item["output"] for item in second["output"] if item["type"] == "mcp_call"] == ["3"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_an_open_approval_outlives_a_compaction(decided: bool) -> None:
+    async def test() -> None:
+        always = {"docs": {**DOCS["docs"], "require_approval": "always"}}
+        turns = calls(("docs__add", {"a": 1, "b": 2})), says("They want a sum."), says("It is 3.")
+        async with model(*turns, mcp_servers=always) as (served, talking):
+            question = {"type": "message", "role": "user", "content": "Add"}
+            first = (await post(served, tools=[MCP], input=[question])).final
+            request = first["output"][-1]
+            decision = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+            given = [question, *first["output"], *([decision] if decided else [])]
+            compacted = (await ask(served, "POST", "/v1/responses/compact", json={"model": "m", "input": given})).json
+            assert [item["type"] for item in compacted["output"]][:2] == ["compaction", "mcp_approval_request"]
+            rest = [question] if decided else [decision, question]
+            answer = (await post(served, tools=[MCP], input=[*compacted["output"], *rest])).final
+            assert [item.get("output") for item in answer["output"] if item["type"] == "mcp_call"] == ["3"]
+            assert "They want a sum." in str(talking.requests[-1]["messages"][0])
+
+    run(test())
+
+
+def test_an_open_approval_in_a_stored_history_outlives_its_compaction() -> None:
+    async def test() -> None:
+        always = {"docs": {**DOCS["docs"], "require_approval": "always"}}
+        turns = calls(("docs__add", {"a": 1, "b": 2})), says("They want a sum."), says("It is 3.")
+        async with model(*turns, mcp_servers=always, store="memory") as (served, _):
+            first = (await post(served, tools=[MCP])).final
+            trigger = [{"type": "compaction_trigger"}]
+            second = (await post(served, tools=[MCP], input=trigger, previous_response_id=first["id"])).final
+            decision = {"type": "mcp_approval_response", "approval_request_id": first["output"][-1]["id"], "approve": True}
+            last = (await post(served, tools=[MCP], input=[decision], previous_response_id=second["id"])).final
+            assert [item.get("output") for item in last["output"] if item["type"] == "mcp_call"] == ["3"]
+
+    run(test())

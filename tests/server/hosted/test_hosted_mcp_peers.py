@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from responses_gateway.settings.keys import hash_of
 from tests.hosted.mcp_peers import Peer, never, peer, tool
@@ -125,3 +126,60 @@ def test_names_that_models_cannot_write_are_offered_under_others() -> None:
                 assert all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in offered)
 
     run(test())
+
+
+@pytest.mark.parametrize(
+    "name", ["theirs__echo", "functions.theirs__echo", "function.theirs__echo", "theirs.echo", "THEIRS__ECHO", "Theirs/echo"]
+)
+@pytest.mark.parametrize("down", [True, False])
+def test_a_call_is_one_of_its_server_however_its_name_is_written_and_though_it_lists_nothing(name: str, down: bool) -> None:
+    async def test() -> None:
+        async with peer() as served:
+            turns = calls(("theirs__echo", {"a": 1})), says("Done."), calls((name, {"a": 2})), says("Done.")
+            settings: dict[str, Any] = {"mcp_allowed_hosts": host(served), "mcp_list_age": 0, "store": "memory"}
+            async with model(*turns, **settings) as (proxy, talking):
+                first = (await post(proxy, tools=[named(served)])).final
+                if down:
+                    served.instead = gone
+                more = {"tools": [named(served)], "previous_response_id": first["id"]}
+                second = (await post(proxy, input="Again", **more)).final
+                made, message = second["output"]
+                assert (made["type"], made["server_label"], message["type"]) == ("mcp_call", "theirs", "message")
+                if down:
+                    assert (made["status"], made["output"], made["name"].lower()) == ("failed", None, "echo")
+                    assert made["error"]["type"] == "http_error"
+                    assert "503" in talking.requests[-1]["messages"][-1]["content"]
+                else:
+                    assert (made["status"], made["output"], made["name"]) == ("completed", '{"a": 2}', "echo")
+                said = talking.requests[-1]["messages"][-2]["tool_calls"][0]["function"]["name"]
+                assert said.lower() == "theirs__echo"
+
+    run(test())
+
+
+def test_a_function_of_the_client_is_not_taken_for_a_tool_of_a_server() -> None:
+    async def test() -> None:
+        async with peer() as served:
+            own = {"type": "function", "name": "ECHO", "parameters": {"type": "object", "properties": {}}}
+            async with model(calls(("Echo", {})), mcp_allowed_hosts=host(served)) as (proxy, _):
+                answer = (await post(proxy, tools=[named(served), own])).final
+                assert [item["type"] for item in answer["output"]] == ["mcp_list_tools", "function_call"]
+
+    run(test())
+
+
+def test_a_tool_whose_name_no_function_may_have_still_needs_its_approval() -> None:
+    async def test() -> None:
+        async with peer() as served:
+            served.tools = [tool("bank.pay")]
+            asking = named(served, require_approval="always")
+            async with model(calls(("theirs__bank.pay", {"a": 1})), mcp_allowed_hosts=host(served)) as (proxy, _):
+                answer = (await post(proxy, tools=[asking])).final
+                assert [item["type"] for item in answer["output"]] == ["mcp_list_tools", "mcp_approval_request"]
+                assert served.count("tools/call") == 0
+
+    run(test())
+
+
+async def gone(_request: web.Request) -> web.StreamResponse:
+    return web.Response(status=503)

@@ -57,7 +57,7 @@ def name_of_certificate(port: int) -> str:
 # HTTPS
 
 
-@WORKERS
+@pytest.mark.parametrize("workers", [("--workers", "2"), (), ("--no-uvloop",)], ids=["2 workers", "1 process", "asyncio"])
 def test_https(workers: tuple[str, ...], tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     trusted = ssl.create_default_context(cafile=cert)
@@ -71,8 +71,10 @@ def test_https(workers: tuple[str, ...], tmp_path: Path) -> None:
                 for _ in range(3):
                     async with session.post(f"{url}/v1/responses", json=question, ssl=trusted) as answer:
                         assert final_of(await answer.read())["status"] == "completed"
-                with pytest.raises(aiohttp.ClientError):
-                    await session.get(running.url.replace("https", "http"))
+                for _ in range(2):
+                    async with session.get(running.url.replace("https", "http") + "/v1/models") as answer:
+                        assert answer.status == 400
+                        assert "https://" in (await answer.json())["error"]["message"]
             running.signal(signal.SIGTERM)
             assert await running.exit() == 0
             assert "Traceback" not in running.said

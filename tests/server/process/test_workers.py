@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import aiohttp
 import psutil
@@ -98,6 +99,58 @@ def test_a_rolling_restart_loses_no_request(keep_alive: bool) -> None:
             assert len(running.workers) == 2
             await shown(running, len(outcomes), "requests_total")
             await shown(running, 0, "worker_deaths_total")
+
+    run(test())
+
+
+@pytest.mark.parametrize("keep_alive", [False, True], ids=["new connections", "kept connections"])
+def test_one_process_alone_is_replaced_without_a_lost_request(keep_alive: bool) -> None:
+    """It becomes the parent of its successor; later restarts replace that."""
+
+    async def test() -> None:
+        async with program("--simulator", "--store", "none", "--drain-timeout", "8") as running:
+            assert running.workers == []
+            stream = await RawClient.connect(running)
+            await stream.post(input="tokens: 300 tps: 100")
+            await stream.read_until(b"output_text.delta")
+            async with asking_all_the_time(running, 4, keep_alive) as outcomes:
+                for restart in (1, 2):
+                    old = running.workers
+                    running.signal(signal.SIGUSR2)
+                    await running.says(" rolled ", restart)
+                    await until(lambda old=old: len(running.workers) == 1 and running.workers != old, "a successor", 120)
+                    seen = len(outcomes)
+                    await until(lambda seen=seen: len(outcomes) > seen + 10, "the successor serves", 120)
+            assert set(outcomes) == {"completed"}
+            await stream.read_until(b"[DONE]\n\n\r\n0\r\n\r\n")
+            assert final_of(body_of(stream.received))["status"] == "completed"
+            stream.close()
+            await shown(running, 1, "workers")
+            running.signal(signal.SIGTERM)
+            assert await running.exit() == 0
+            assert "Traceback" not in running.said
+
+    run(test())
+
+
+def test_a_successor_that_cannot_start_changes_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        file = tmp_path / "gateway.yaml"
+        file.write_text("store: none\nbackend: http://127.0.0.1:9\nadapt: false\n", encoding="utf-8")
+        async with program("--config", str(file)) as running:
+            file.write_text("colour: red", encoding="utf-8")
+            running.signal(signal.SIGUSR2)
+            await running.says("the rolling restart is abandoned")
+            assert "unknown key colour" in running.said
+            async with aiohttp.ClientSession() as session, session.get(f"{running.url}/health") as answer:
+                assert answer.status == 200
+            running.signal(signal.SIGHUP)
+            await running.says("settings not reloaded")
+            file.write_text("store: none\nbackend: http://127.0.0.1:9\nadapt: false\n", encoding="utf-8")
+            running.signal(signal.SIGUSR2)
+            await running.says(" rolled ")
+            running.signal(signal.SIGTERM)
+            assert await running.exit() == 0
 
     run(test())
 

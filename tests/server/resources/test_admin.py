@@ -255,7 +255,7 @@ def test_sighup_reads_the_backends_anew_and_a_wrong_file_changes_nothing(tmp_pat
                 assert await answered(running) == {"A"}
                 configured(file, a, b)
                 running.process.send_signal(signal.SIGHUP)
-                await said(running, "backends reloaded backends=2")
+                await said(running, "settings reloaded backends=2")
                 await until(lambda: b.checks)
                 assert await answered(running) == {"A", "B"}
                 for wrong in ("backends: {A: {url: nowhere}}", "backends: {}", "colour: red", "\x00"):
@@ -266,7 +266,7 @@ def test_sighup_reads_the_backends_anew_and_a_wrong_file_changes_nothing(tmp_pat
                 assert await answered(running) == {"A", "B"}
                 configured(file, b)
                 running.process.send_signal(signal.SIGHUP)
-                await said(running, "backends reloaded backends=1")
+                await said(running, "settings reloaded backends=1")
                 assert await answered(running) == {"B"}
                 running.process.send_signal(signal.SIGTERM)
                 assert (await running.exit())[0] == 0

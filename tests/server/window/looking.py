@@ -57,4 +57,10 @@ def ended(picture: Picture) -> list[dict[str, Any]]:
 
 async def last_ended(served: Reachable, number: int = 1, **request: Any) -> list[dict[str, Any]]:
     """Return the requests that have ended, once there are so many."""
-    return ended(await picture_in_which(served, lambda picture: len(ended(picture)) >= number, **request))
+    found: list[dict[str, Any]] = []
+    async with aclosing(pictures(served, **request)) as seen:
+        async for picture in seen:
+            found += ended(picture)
+            if len(found) >= number:
+                return found
+    raise AssertionError("the live connection ended")

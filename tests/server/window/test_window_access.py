@@ -20,8 +20,9 @@ from tests.server.window.looking import KEY, bearer, last_ended, look
 NOWHERE = "http://127.0.0.1:9/v1"
 STATIC = Path(pages.__file__).parent / "static"
 API = [
-    ("GET", "state"), ("GET", "live"), ("GET", "backends"), ("GET", "plots"), ("GET", "requests/x-1"),
+    ("GET", "state"), ("GET", "live"), ("GET", "backends"), ("GET", "plots"), ("GET", "usage?days=7"), ("GET", "requests/x-1"),
     ("GET", "requests/x-1/live-steps"), ("GET", "requests/x-1/contents"), ("GET", "requests/x-1/steps"),
+    ("GET", "requests/x-1/answer"),
     ("GET", "requests/x-1/record"), ("POST", "requests/x-1/replay"), ("POST", "backends/127.0.0.1:9/examine"),
     ("POST", "recording"),
 ]  # fmt: skip
@@ -80,6 +81,24 @@ def test_nothing_else_is_served(name: str) -> None:
     async def test() -> None:
         async with gateway(NOWHERE, relay=False) as served:
             assert (await ask(served, "GET", f"/ui/{name}")).status == 404
+
+    run(test())
+
+
+def test_a_browser_is_led_to_the_window_and_nobody_else() -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": [hash_of("sk-alice-has-a-long-key")]}}
+        browsers = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
+        async with gateway(NOWHERE) as served, gateway(NOWHERE, api_keys=keys) as with_keys:
+            for gateway_ in (served, with_keys):
+                led = await ask(gateway_, "GET", "/", headers=browsers, allow_redirects=False)
+                assert (led.status, led.headers["location"], led.headers["vary"]) == (302, "ui/", "Accept")
+            assert_error(await ask(served, "GET", "/"), 404, "not_found")
+            assert_error(await ask(served, "POST", "/", headers=browsers), 404, "not_found")
+            assert_error(await ask(with_keys, "GET", "/"), 401, "invalid_api_key")
+        for settings in ({"ui": "off"}, {"operations_port": 0}):
+            async with gateway(NOWHERE, **settings) as served:
+                assert_error(await ask(served, "GET", "/", headers=browsers), 404, "not_found")
 
     run(test())
 
@@ -180,10 +199,38 @@ def test_where_clients_have_keys_the_window_needs_the_admin_key_on_their_port() 
     run(test())
 
 
-def test_recording_always_needs_an_admin_key() -> None:
+def test_this_machine_may_record_without_an_admin_key_and_no_other() -> None:
     async def test() -> None:
-        async with gateway(NOWHERE) as served:
-            assert_error(await look(served, "recording", "POST", json={"minutes": 1}), 403, "admin_key_required")
+        async with gateway(NOWHERE) as served, elsewhere(served) as outside:
+            assert (await look(served, "recording", "POST", json={"minutes": 1})).json["until"] > 0
+            for headers in ({"X-Forwarded-For": "192.0.2.7"}, {"Host": "gateway.internal"}, {"Sec-Fetch-Site": "cross-site"}):
+                assert_error(await look(served, "recording", "POST", json={"minutes": 1}, headers=headers), 403)
+            assert_error(await look(outside, "recording", "POST", json={"minutes": 1}), 403, "admin_key_required")
+
+    run(test())
+
+
+# ---- in front of a simulated backend ----------------------------------------------------------------------------------
+
+
+def test_an_open_window_shows_contents_to_every_machine_and_to_no_other_page() -> None:
+    async def test() -> None:
+        async with gateway(NOWHERE, ui="open", allowed_hosts=["*"]) as served, elsewhere(served) as outside:
+            state = (await look(outside)).json
+            assert (state["contents"], state["recording"]["always"]) == (True, True)
+            for headers in ({"Host": "evil.example.com"}, {"Origin": "https://evil.example.com"}, {"Origin": "null"}):
+                assert_error(await look(outside, headers=headers), 403)
+
+    run(test())
+
+
+def test_an_open_window_is_not_open_where_anybody_needs_a_key() -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": [hash_of("sk-alice-has-a-long-key")]}}
+        async with gateway(NOWHERE, ui="open", api_keys=keys) as served, elsewhere(served) as outside:
+            assert_error(await look(outside), 403, "admin_key_required")
+        async with gateway(NOWHERE, ui="open", admin_key=KEY) as served, elsewhere(served) as outside:
+            assert_error(await look(outside), 401)
 
     run(test())
 
@@ -198,7 +245,8 @@ def test_on_the_port_for_operators_others_see_shapes_and_no_contents(tmp_path: P
             assert_error(await ask(served, "GET", "/ui/"), 404)  # not on the port for clients
             await ask(served, "POST", "/v1/responses", json={"model": "m", "input": "a secret of the client"})
             (summary,) = await last_ended(operators)
-            assert (await look(operators)).json["contents"] is False
+            state = (await look(operators)).json
+            assert (state["contents"], state["client_port"]) == (False, 9000)
             assert (await look(operators, f"requests/{summary['id']}")).json["outcome"] == "completed"
             for method, what in (("GET", "contents"), ("GET", "steps"), ("GET", "record"), ("POST", "replay")):
                 answer = await look(operators, f"requests/{summary['id']}/{what}", method)

@@ -7,7 +7,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import shutil
+import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,18 +20,35 @@ import aiohttp
 import pytest
 
 from responses_gateway.backend.members import Member
-from responses_gateway.server.generation.request_log.recent_requests import REMEMBERED, RequestSummary
+from responses_gateway.server.generation.request_log.recent_requests import (
+    REMEMBERED,
+    Interval,
+    RequestSummary,
+)
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import SimulatorOptions
+from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 from tests.codex.codex_cli import BINARY, Codex
-from tests.server.running_gateway import Served, gateway, post, run, simulated, until
+from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chunk, streaming
 from tests.server.window.chromium import Page, browser, program
-from tests.server.window.looking import KEY
+from tests.server.window.looking import KEY, last_ended, look
 from tests.waiting import PATIENCE
 
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
+AXE = Path(__file__).parents[3] / ".cache" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 STREAMS = 200
+# The views, and what is there once each is complete.
+VIEWS = {
+    "requests": "#rows tr",
+    "backends": "#cards .card",
+    "plots": "#charts .card",
+    "usage": "#usage-report tbody tr",
+    "try": "#try-models option",
+}
+# What axe-core finds wrong, the rules that are only advice included.
+VIOLATIONS = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.flatMap(
+    rule => rule.nodes.map(node => `${rule.id}: ${node.html.slice(0, 120)} ${node.failureSummary}`)))"""
 pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
 # The models and keys of many streams, for the picture's sake.
 MODELS = ("qwen3-32b", "gpt-oss-120b", "glm-4.6")
@@ -43,6 +63,11 @@ BROKEN_WORDS = """[...document.querySelectorAll(".plain :is(th, td)")].flatMap(c
         return range.getClientRects().length > 1;
     }).map(word => word[0]);
 })"""
+WEATHER = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 
 
@@ -87,6 +112,12 @@ async def many_streams(served: Served, number: int, **fields: Any) -> AsyncItera
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def record_of_the_last(served: Served, number: int) -> Any:
+    """Return the recorded body of the request that ended last, once there are so many."""
+    summary = max(await last_ended(served, number), key=lambda ended: ended["started"])
+    return json.loads((await look(served, f"requests/{summary['id']}/contents")).json["request"]["text"])
 
 
 def count(selector: str) -> str:
@@ -206,9 +237,81 @@ def test_it_can_be_used_with_the_keyboard_alone(profile: Path) -> None:
                 await page.type("no such thing")
                 await page.holds(f"{count('#rows tr')} === 0")
                 await page.press("Escape")
-                for key, view in (("2", "backends"), ("3", "plots"), ("1", "requests")):
+                await page.holds("document.activeElement.matches('.list, .list *')", "the list has the focus")
+                for key, view in (("2", "backends"), ("3", "plots"), ("4", "usage"), ("5", "try"), ("1", "requests")):
                     await page.press(key)
                     await page.holds(f"!document.querySelector('#{view}').hidden")
+                    await page.press("Escape")
+                    assert not await page.value(f"document.querySelector('#{view}').hidden")
+
+    run(test())
+
+
+def test_plots_show_the_minutes_that_there_are_and_their_values_to_the_keyboard(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            recent = served.parts.responses.history
+            assert recent is not None
+            now = int(time.time()) // 10 * 10
+            for ago, running in ((120, 3), (60, 7), (0, 1)):
+                counts = [0] * (len(LATENCY_BUCKETS) + 1)
+                gaps = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
+                recent.intervals.append(Interval(now - ago, {"completed": 10}, counts, gaps, in_flight=running))
+            async with visiting(served, profile) as page:
+                await page.press("3")
+                await page.holds("document.querySelector('#charts svg')?.textContent.includes('−5 min')", "five minutes")
+                await page.value("document.querySelector('[role=slider][aria-label=\"Requests in flight\"]').focus()")
+                said = "document.activeElement.ariaValueText"
+                assert await page.value(said) == "now: maximum 1"
+                await page.press("ArrowLeft")
+                assert (await page.value(said)).endswith(": maximum 7")
+                await page.press("Home")
+                assert (await page.value(said)).endswith(": maximum 3")
+                await page.value("document.querySelector('#charts').dataset.drawn = 'yes'")
+                await page.value("document.querySelector('#range').value = '60'")
+                await page.value("document.querySelector('#range').dispatchEvent(new Event('change'))")
+                await page.holds("document.querySelector('#charts svg').textContent.includes('−60 min')", "an hour")
+                assert (await page.value(said)).endswith(": maximum 3"), "it still has the focus"
+
+    run(test())
+
+
+def test_usage_is_a_chart_and_a_table(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            for number in (10, 20):
+                await post(served, input=f"tokens: {number} tps: 2000")
+            async with visiting(served, profile) as page:
+                await page.press("4")
+                await page.holds(f"{count('#usage-report .card')} === 2")
+                row = "[...document.querySelectorAll('#usage-report .card:last-child tbody tr')].map(row => row.innerText)"
+                (shown,) = await page.value(row)
+                assert shown.replace("\n", "").split("\t")[:3] == ["no key", "simulator", "2"]
+                assert await page.value(count("#usage-report .chart rect")) == 60
+                await page.value("document.querySelector('#usage-days').value = '7'")
+                await page.value("document.querySelector('#usage-days').dispatchEvent(new Event('change'))")
+                await page.holds(f"{count('#usage-report .chart rect')} === 14")
+
+    run(test())
+
+
+def test_long_names_and_characters_that_deceive_spoil_no_line(profile: Path) -> None:
+    async def test() -> None:
+        long = "a-family/of-models-" + 20 * "with-a-long-name-"
+        async with simulated(SimulatorOptions(models=(long, "x")), record=profile.parent / "records") as served:
+            await post(served, model=long, input="hi")
+            await post(served, model="safe\u202egnol\u2066", input="\u202e\u200b")
+            async with visiting(served, profile, width=380, height=700) as page:
+                await page.holds(f"{count('#rows tr')} === 2")
+                assert await page.text("#rows tr:first-child td:nth-child(3)") == "safe⟨U+202E⟩gnol⟨U+2066⟩"
+                for row in (1, 2):
+                    await page.value(f"document.querySelector('#rows tr:nth-child({row})').click()")
+                    await page.holds(f"{count('.detail details')} > 5")
+                    await page.value("document.querySelectorAll('.detail details').forEach(each => each.open = true)")
+                    widths = "[document.documentElement, document.querySelector('main'), document.querySelector('.detail')]"
+                    assert await page.value(f"{widths}.map(part => part.scrollWidth - part.clientWidth)") == [0, 0, 0]
+                    assert not await page.value("/[\\u202a-\\u202e\\u2066-\\u2069\\u200b]/.test(document.body.textContent)")
+                    assert not await page.value("/[\\u202a-\\u202e\\u2066-\\u2069]/.test(document.body.innerHTML)")
 
     run(test())
 
@@ -233,6 +336,41 @@ def test_a_request_that_was_not_open_while_it_ran_says_why_it_has_no_timeline(pr
             await page.holds("document.querySelector('#detail').innerText.includes('No timeline: ')")
             assert not await page.value("document.querySelector('.steps').checkVisibility()")
             assert "Response id" in await page.text("#detail")
+
+    run(test())
+
+
+def test_a_request_opened_after_its_end_shows_its_whole_answer_where_a_simulated_backend_gave_it(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(ui="open", relay=False) as served:
+            await post(served, input="scenario: demo What is the weather?", tools=[WEATHER])
+            async with visiting(served, profile) as page:
+                await page.click("#rows tr")
+                await page.holds(f"{count('.detail .block')} === 3")
+                reasoning, message, call = await page.value(
+                    "[...document.querySelectorAll('.detail .block')].map(block => block.innerText)"
+                )
+                assert reasoning.startswith("reasoning\n")
+                assert "Let me check that for you." in message
+                assert call.startswith("function call get_weather".replace(" get", "\nget"))
+                assert '"city"' in call
+
+    run(test())
+
+
+def test_a_visitor_of_this_machine_records_without_an_admin_key_and_sees_why_requests_were_refused(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(relay=False) as served, visiting(served, profile) as page:
+            await page.click("#record")
+            await page.click("#record-start")
+            await page.holds("document.querySelector('#recording').innerText.startsWith('recording until')")
+            await ask(served, "POST", "/responses", json={})
+            await page.holds(f"{count('#rows tr')} === 1")
+            assert (await page.text("#rows tr")).split("\t")[1:3] == ["rejected 404", "POST /responses"]
+            assert "not_found" in await page.text("#rows tr")
+            await page.click("#rows tr")
+            await page.holds("document.querySelector('#detail').innerText.includes('The base URL should end in /v1')")
+            assert "refused before a response began" in await page.text("#detail")
 
     run(test())
 
@@ -296,7 +434,7 @@ def test_it_fits_a_narrow_screen_and_a_dark_room_and_tells_screen_readers_what_i
                 assert await page.value(BROKEN_WORDS) == []
                 await page.click(".detail .close")
                 await page.holds("document.querySelector('.list').checkVisibility()")
-                for view in ("backends", "plots"):
+                for view in ("backends", "plots", "usage", "try"):
                     await page.value(f"location.hash = '#/{view}'")
                     await page.holds(f"{count(f'#{view} .card')} > 0")
                     assert await page.value(fits), view
@@ -311,6 +449,84 @@ def test_it_fits_a_narrow_screen_and_a_dark_room_and_tells_screen_readers_what_i
                 ]
                 assert unnamed == []
                 assert {"main", "navigation", "banner"} <= {node["role"] for node in seen}
+
+    run(test())
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: run scripts/install-browser")
+def test_axe_finds_nothing_in_any_view_wide_or_narrow_light_or_dark(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(ui="open") as served:
+            await post(served, input="scenario: demo hi", tools=[WEATHER], truncation="auto")
+            await ask(served, "GET", "/v1/responses/none")
+            async with visiting(served, profile) as page:
+                await page.value(AXE.read_text(encoding="utf-8") + "; undefined")
+                await page.holds(f"{count('#rows tr')} === 2")
+                opened = await page.value("document.querySelector('#rows tr:last-child').dataset.id")
+                found = []
+                for width, scheme in ((1280, "light"), (380, "dark")):
+                    await page.resize(width, 800)
+                    await page.prefer(scheme)
+                    for view, ready in {**VIEWS, f"requests/{opened}": ".steps tbody tr"}.items():
+                        await page.value(f"location.hash = '#/{view}'")
+                        await page.holds(f"{count(ready)} > 0", view)
+                        found += [f"{view}, {scheme}: {one}" for one in await page.value(VIOLATIONS)]
+                for name in ("help", "record"):
+                    await page.value(f"document.querySelector('#{name}-dialog').showModal()")
+                    found += [f"{name}: {one}" for one in await page.value(VIOLATIONS)]
+                    await page.value(f"document.querySelector('#{name}-dialog').close()")
+                assert found == []
+
+    run(test())
+
+
+def test_a_visitor_tries_a_request_and_takes_it_elsewhere(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(ui="open") as served, browser(profile) as page:
+            await page.open(served.url)
+            await page.holds("location.pathname === '/ui/'", "a browser is led to the window")
+            await page.press("5")
+            await page.holds("document.querySelector('#try-model').value === 'simulator'")
+            await page.value("document.querySelector('#try-text').value = ''")
+            await page.value("document.querySelector('#try-text').focus()")
+            await page.type("It's sunny in \\ \"Paris\"\nisn't it? scenario: demo")
+            await page.click("#try-send")
+            await page.holds("document.querySelector('#try-status').textContent.startsWith('completed, ')")
+            kinds = await page.value("[...document.querySelectorAll('#try-answer .kind')].map(kind => kind.textContent)")
+            assert kinds == ["reasoning", "message", "function call", "function call output", "reasoning", "message"]
+            assert "made up by this page" in await page.text("#try-answer")
+            assert page.problems == []
+            sent = await record_of_the_last(served, 2)
+            for command in (await page.text("#try-curl"), f"-c {shlex.quote(await page.text('#try-python'))}"):
+                process = await asyncio.create_subprocess_exec(
+                    "bash", "-c", command if command.startswith("curl") else f"{sys.executable} {command}",
+                    stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+                )  # fmt: skip
+                output, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+                assert b"response.completed" in output
+                assert b"response.function_call_arguments.done" in output
+            curl, python = [await record_of_the_last(served, number) for number in (3, 4)]
+            assert curl["input"] == python["input"] == sent["input"][0]["content"]
+            assert "--write\ncodex 'It'\\''s sunny in" in await page.text("#try-codex")
+
+    run(test())
+
+
+def test_a_visitor_who_tries_a_request_needs_the_key_of_a_client_and_sees_refusals(profile: Path) -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": [hash_of("sk-alice-has-a-long-key")]}}
+        async with simulated(api_keys=keys, admin_key=KEY) as served, visiting(served, profile) as page:
+            await give_key(page)
+            await page.value("location.hash = '#/try'")
+            await page.holds("document.querySelector('#try-key').checkVisibility()")
+            await page.value("document.querySelector('#try-model').value = 'simulator'")
+            await page.click("#try-send")
+            await page.holds("document.querySelector('#try-status').textContent.startsWith(\"401 You didn't provide\")")
+            await page.click("#try-key")
+            await page.type("sk-alice-has-a-long-key")
+            await page.click("#try-send")
+            await page.holds("document.querySelector('#try-status').textContent.startsWith('completed, ')")
+            assert KEY not in await page.text("#try")
 
     run(test())
 

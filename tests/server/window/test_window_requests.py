@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.server.generation.request_log.recent_requests import RequestSummary
+from responses_gateway.server.generation.in_flight import State
+from responses_gateway.server.generation.request_log.recent_requests import REMEMBERED, RequestSummary
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.server.window import worker_view
 from responses_gateway.settings.keys import hash_of
@@ -103,14 +104,55 @@ def test_a_refused_request_is_shown_with_its_error() -> None:
     run(test())
 
 
+def test_a_request_that_is_refused_before_a_response_begins_is_a_row_with_its_reason() -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": [hash_of("sk-alice-has-a-long-key")], "requests_per_minute": 1}}
+        async with simulated(api_keys=keys, admin_key=KEY, max_body_bytes=1024, relay=False) as served:
+            alice = bearer("sk-alice-has-a-long-key")
+            await post(served, headers={"originator": "somebody"})
+            await post(served, input="hi", headers=alice)
+            await post(served, input="hi", headers=alice)
+            await ask(served, "GET", "/v1/nowhere", headers=alice)
+            await ask(served, "POST", "/responses", json={}, headers=alice)
+            await ask(served, "GET", "/favicon.ico", headers=alice)
+            found = sorted(await last_ended(served, 5, headers=bearer()), key=lambda one: one["started"])
+            shown = [(one.get("path"), one.get("status"), one.get("code"), one.get("key"), one["outcome"]) for one in found]
+            assert shown == [
+                ("POST /v1/responses", 401, "invalid_api_key", None, "rejected"),
+                (None, None, None, "alice", "completed"),
+                ("POST /v1/responses", 429, "rate_limit_exceeded", "alice", "rejected"),
+                ("GET /v1/nowhere", 404, "not_found", "alice", "rejected"),
+                ("POST /responses", 404, "not_found", "alice", "rejected"),
+            ]
+            assert found[0]["client"] == "somebody"
+            assert "API key" in found[0]["error"]
+            assert "base URL" in found[4]["error"]
+            assert (await details(served, found[0], headers=bearer()))["status"] == 401
+
+    run(test())
+
+
+def test_a_body_that_is_too_large_and_a_gateway_that_stops_are_rows_with_their_reason() -> None:
+    async def test() -> None:
+        async with simulated(max_body_bytes=1024) as served:
+            await post(served, input="x" * 2000)
+            served.parts.in_flight.state = State.DRAINING
+            await post(served, input="hi")
+            served.parts.in_flight.state = State.SERVING  # a visitor could see nothing else
+            found = await last_ended(served, 2)
+            assert [(one["status"], one["outcome"]) for one in found] == [(413, "rejected"), (503, "failed")]
+
+    run(test())
+
+
 def test_only_so_many_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with simulated() as served:
             history = served.parts.responses.history
             assert history is not None
-            for number in range(history.ended.maxlen + 5):
+            for number in range(REMEMBERED + 5):
                 history.add(RequestSummary(str(number), {"outcome": "completed"}, 0.0, "", [], [], 0.0, ended=1.0))
-            assert len(await last_ended(served)) == history.ended.maxlen
+            assert len(await last_ended(served)) == REMEMBERED
             assert_error(await look(served, "requests/0"), 404, "not_found")
 
     run(test())
@@ -261,6 +303,47 @@ def test_the_time_line_shows_which_chunks_became_which_events_and_what_was_held(
             assert not any(step["differs"] for step in steps)
             later = await details(served, summary, f"/steps?after={len(steps) - 1}")
             assert [step["number"] for step in later["steps"]] == [len(steps)]
+
+    run(test())
+
+
+def test_the_answer_of_a_recorded_request_is_put_together(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with simulated(record=tmp_path) as served:
+            await post(served, input="scenario: demo What is the weather?", tools=[WEATHER], stream=True)
+            (summary,) = await last_ended(served)
+            answer = await details(served, summary, "/answer")
+            assert [item["type"] for item in answer["items"]] == ["reasoning", "message", "function_call"]
+            reasoning, message, call = answer["items"]
+            assert "look out of a window" in reasoning["content"][0]["text"]
+            assert message["content"][0]["text"].startswith("Let me check that")
+            assert (call["name"], call["status"]) == ("get_weather", "completed")
+            assert answer["error"] is None
+
+    run(test())
+
+
+def test_the_answer_of_a_running_request_is_shown_as_far_as_it_is_there(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with simulated(SimulatorOptions(models=("m",)), record=tmp_path) as served:
+            asking = asyncio.create_task(post(served, model="m", input=SLOW, stream=True))
+            (summary,) = running(await picture_in_which(served, lambda picture: any(map(_has_begun, running(picture)))))
+            (item,) = (await details(served, summary, "/answer"))["items"]
+            assert item["status"] == "in_progress"
+            whole = (await asking).final["output"][0]["content"][0]["text"]
+            assert 0 < len(item["so_far"]) < len(whole)
+            assert whole.startswith(item["so_far"])
+
+    run(test())
+
+
+def test_an_open_window_records_from_the_start() -> None:
+    async def test() -> None:
+        async with simulated(ui="open") as served:
+            await post(served, input="hi", stream=False)
+            (summary,) = await last_ended(served)
+            answer = await details(served, summary, "/answer")
+            assert answer["items"][-1]["content"][0]["text"].startswith("You said")
 
     run(test())
 

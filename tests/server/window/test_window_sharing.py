@@ -8,6 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ import pytest
 from responses_gateway.server.window import live_requests, workers
 from responses_gateway.server.window.live_requests import LiveRequests
 from responses_gateway.server.window.worker_view import WorkerView
-from responses_gateway.server.window.workers import SharedAnswers, Workers
+from responses_gateway.server.window.workers import SharedAnswer, Workers
 from tests.server.running_gateway import run, simulated, until
 from tests.server.window.looking import pictures
 from tests.waiting import PATIENCE
@@ -216,7 +217,7 @@ def test_a_worker_that_was_killed_is_forgotten(tmp_path: Path, monkeypatch: pyte
 def test_visitors_who_ask_together_share_an_answer(tmp_path: Path) -> None:
     async def test() -> None:
         async with two_workers(tmp_path) as (asking, here, there):
-            shared = SharedAnswers(asking, "intervals", 0.01)
+            shared = SharedAnswer(partial(asking.ask_all, "intervals"), 0.01)
             answers = await asyncio.gather(*(shared.get() for _ in range(10)))
             assert answers == [[[{"began": 10}], [{"began": 10}]]] * 10
             assert (here.asked["intervals"], there.asked["intervals"]) == (1, 1)
@@ -231,7 +232,7 @@ def test_visitors_who_ask_together_share_an_answer(tmp_path: Path) -> None:
 def test_a_visitor_who_leaves_does_not_end_the_question_of_the_others(tmp_path: Path) -> None:
     async def test() -> None:
         async with two_workers(tmp_path) as (asking, _, there):
-            shared = SharedAnswers(asking, "intervals", 0.01)
+            shared = SharedAnswer(partial(asking.ask_all, "intervals"), 0.01)
             first = asyncio.create_task(shared.get())
             second = asyncio.create_task(shared.get())
             await asyncio.sleep(0)

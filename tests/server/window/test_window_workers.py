@@ -43,6 +43,8 @@ def test_every_worker_shows_the_requests_of_all() -> None:
                     assert answer.json["response_id"] == summary["response_id"]
             (shown,) = (await look(running, "backends", headers=bearer())).json
             assert shown["in_flight"] == 0
+            (used,) = (await look(running, "usage?days=7", headers=bearer())).json["rows"]
+            assert used["requests"] >= len(found)
             intervals = (await look(running, "plots", headers=bearer())).json["intervals"]
             assert sum(interval["outcomes"].get("completed", 0) for interval in intervals) >= len(found)
 

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from responses_gateway.backend.policies.alike import checkpoint_of
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.wire.errors import ApiError
 
@@ -21,24 +22,20 @@ _NO_SUCH_PATH = frozenset({401, 403, 404, 405, 501})
 _LARGEST_LIST = 8 * 1024 * 1024
 
 
-class _Model(msgspec.Struct):
-    id: str = ""
-    owned_by: str | None = None
-    max_model_len: Any = None
-
-
 class _ModelList(msgspec.Struct):
-    data: list[_Model] = []
+    data: list[dict[str, Any]] = []
 
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
     """The result of a check: `problem` is empty for a healthy backend. `models`: name → owner; None if it did not list them,
-    because it requires a client's key, for example. `contexts`: name → the length of its context in tokens, where it tells."""
+    because it requires a client's key, for example. `contexts`: name → the length of its context in tokens, where it tells.
+    `checkpoints`: name → what it serves, where it tells (`alike.py`)."""
 
     problem: str = ""
     models: dict[str, str | None] | None = None
     contexts: Mapping[str, int] = field(default_factory=dict)
+    checkpoints: Mapping[str, str] = field(default_factory=dict)
 
 
 async def check_health(backend: Backend, within: float) -> HealthReport:
@@ -79,6 +76,8 @@ async def _list_models(backend: Backend) -> HealthReport:
         listed = None
     if listed is None:
         return HealthReport()
-    models = [model for model in listed.data if model.id]
-    contexts = {model.id: model.max_model_len for model in models if type(model.max_model_len) is int}
-    return HealthReport(models={model.id: model.owned_by for model in models}, contexts=contexts)
+    entries = {entry["id"]: entry for entry in listed.data if entry.get("id") and isinstance(entry["id"], str)}
+    models = {name: owner if isinstance(owner := entry.get("owned_by"), str) else None for name, entry in entries.items()}
+    contexts = {name: length for name, entry in entries.items() if type(length := entry.get("max_model_len")) is int}
+    checkpoints = {name: found for name, entry in entries.items() if (found := checkpoint_of(entry)) is not None}
+    return HealthReport(models=models, contexts=contexts, checkpoints=checkpoints)

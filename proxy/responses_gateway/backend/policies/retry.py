@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Literal
 
+# Why a backend did not answer. `dns`: its name has no address; `tls`: no secure connection; `connect`: it refused, or its
+# network cannot be reached; `dropped`: it closed the connection.
+Unanswered = Literal["dns", "tls", "connect", "connect_timeout", "dropped", "silent"]
 # Why a request leaves a backend for another one. `broke`: its stream broke off before the client saw anything of it.
-Reason = Literal["connect", "connect_timeout", "dropped", "silent", "status_502", "status_503", "status_504", "busy", "broke"]
+Reason = Literal[Unanswered, "status_502", "status_503", "status_504", "busy", "broke"]
 # Why a request is sent again to the same backend: its connection, which had served another one, was closed without an answer.
 Repeated = Literal["stale_connection"]
 
 # The backend, or the network to it, has failed.
-UNREACHABLE: frozenset[Reason] = frozenset({"connect", "dropped", "broke"})
+UNREACHABLE: frozenset[Reason] = frozenset({"dns", "tls", "connect", "dropped", "broke"})
 _STATUSES: dict[int, Reason] = {429: "busy", 502: "status_502", 503: "status_503", 504: "status_504"}
 _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 1.0

@@ -12,6 +12,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from responses_gateway.backend.policies.retry import Unanswered
 from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, PushedAnswer, Sink, chat_sender
 from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
@@ -47,14 +48,14 @@ class Unreachable(ApiError):
 
     def __init__(
         self,
-        reason: Literal["connect", "connect_timeout", "dropped", "silent"],
+        reason: Unanswered,
         message: str,
         status: int = 502,
         *,
         body_may_be_why: bool = False,
     ) -> None:
         super().__init__(status, message, type="server_error", code="server_error")
-        self.reason = reason
+        self.reason: Unanswered = reason
         self.body_may_be_why = body_may_be_why
 
 
@@ -217,11 +218,22 @@ async def _answer(answer: Awaitable[_A], large: bool) -> _A:
         return await answer
     except aiohttp.ConnectionTimeoutError:
         raise Unreachable("connect_timeout", "The backend did not accept the connection in time.", 504) from None
+    except aiohttp.ClientConnectorDNSError:
+        raise Unreachable("dns", "The backend's name cannot be resolved: is its URL right?") from None
+    except aiohttp.ClientSSLError as error:
+        raise Unreachable("tls", f"No TLS connection to the backend: {_tls_problem(error)}.") from None
     except aiohttp.ClientConnectorError:
         raise Unreachable("connect", "The backend cannot be reached: is it running, and is its URL right?") from None
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
         message = f"The backend closed the connection without an answer ({type(error).__name__})."
         raise Unreachable("dropped", message, body_may_be_why=large) from None
+
+
+def _tls_problem(error: aiohttp.ClientSSLError) -> str:
+    """Return what is wrong, in words that name no address."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return getattr(error.certificate_error, "verify_message", "") or "its certificate is not valid"
+    return "does it speak HTTPS at this port?"
 
 
 class ChatStream:

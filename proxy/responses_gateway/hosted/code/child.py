@@ -18,15 +18,20 @@ import resource
 import struct
 import sys
 import threading
+import time
 from typing import Any, BinaryIO
 
 # Address space for a 32-bit memory and the guards around it, twice: while a session is replaced there are two.
 _ADDRESS_SPACE = 24 * 1024**3
 # What the interpreter outside needs beside the memory of the code.
 _OWN_MEMORY = 96 * 1024**2
+# Kept for what the code prints when it has used up all memory.
+_SPARE_MEMORY = 4 * 1024**2
 # Output beyond this ends the process, since it is collected in memory before it can be cut. A multiple of the limit.
 _OUTPUT_FACTOR = 64
 _CPU_MARGIN = 10.0
+# Seconds for output beyond the time limit of the code: of very many small pieces more may be waiting, and ends the process.
+_PRINT_MARGIN = 1.0
 # Characters of base64, a multiple of four.
 _PIECE = 1024**2
 
@@ -86,6 +91,8 @@ class Interpreter:
         self._channel = channel
         self._memory = memory
         self._output = PrintedOutput(limits["output_bytes"])
+        self._deadline = float("inf")
+        self._spare = bytes(_SPARE_MEMORY)
         self._files = eryx.VfsStorage()
         self._session = self._open()
 
@@ -95,8 +102,10 @@ class Interpreter:
         self._session.execution_timeout_ms = int(self._limits["timeout"] * 1000)
         unwritten = self._write(files)
         self._output = PrintedOutput(self._limits["output_bytes"])
+        self._spare = self._spare or bytes(_SPARE_MEMORY)
         ended = None
         written: dict[str, Any] = {}
+        self._deadline = time.monotonic() + self._limits["timeout"] + _PRINT_MARGIN
         call = f"result = await run_cell({code!r}, {self._limits['image_bytes']!r})"
         try:
             written = _as_object(self._session.execute(call).result_json)
@@ -106,6 +115,7 @@ class Interpreter:
             ended = "timeout"
         except self._eryx.EryxError:  # all that the code may raise is caught inside
             ended = "crash"
+        self._deadline = float("inf")
         answer = {**written, "logs": self._output.text(), "cut": self._output.cut, "ended": ended, "unwritten": unwritten}
         if ended is not None:
             self._session = None
@@ -133,9 +143,13 @@ class Interpreter:
         return session
 
     def _add(self, data: bytes) -> None:
-        self._output.add(data)
-        if self._output.size > self._limits["output_bytes"] * _OUTPUT_FACTOR:
-            self._channel.write({"logs": self._output.text(), "cut": True, "ended": "output"})
+        try:
+            self._output.add(data)
+        except MemoryError:  # the code has used up what there is for this process
+            self._spare = b""
+            self._output.add(data)
+        if self._output.size > self._limits["output_bytes"] * _OUTPUT_FACTOR or time.monotonic() > self._deadline:
+            self._channel.write({"logs": self._output.text(), "cut": self._output.cut, "ended": "output"})
             os._exit(0)
 
 

@@ -26,12 +26,10 @@ from mcp_types import (
     REQUEST_TIMEOUT,
     Implementation,
     JSONRPCError,
-    JSONRPCResponse,
 )
 from pydantic import ValidationError
 
 from responses_gateway.hosted.interface import ToolFailure
-from responses_gateway.hosted.mcp.answers import mend_result
 from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from responses_gateway.hosted.mcp.failures import (
     ConnectionLost,
@@ -43,6 +41,7 @@ from responses_gateway.hosted.mcp.failures import (
     timed_out,
 )
 from responses_gateway.hosted.mcp.http import GuardedTransport, Resolve
+from responses_gateway.hosted.mcp.messages import MessageReader
 from responses_gateway.hosted.mcp.stdio import stdio_transport
 from responses_gateway.hosted.mcp.watched_stream import WatchedStream, answer_of, mark_answered
 
@@ -82,9 +81,10 @@ class ServerConnection:
         self._endpoint = endpoint
         self._limits = limits
         self._log = log
+        self._reader = MessageReader(limits, lambda line: log(label, line))
         self._http: GuardedTransport | None = None
         if isinstance(endpoint, HttpEndpoint):
-            self._http = GuardedTransport(endpoint, limits.message_bytes, limits.connect_timeout, find)
+            self._http = GuardedTransport(endpoint, self._reader, find)
         self._loop = asyncio.get_running_loop()
         self._last_use = self._loop.time()
         self._session: ClientSession | None = None
@@ -139,8 +139,11 @@ class ServerConnection:
     def _failed(self, error: MCPError) -> Exception:
         http = self._http
         answer = answer_of(error)
-        if http is not None and http.problem is not None:
-            return refused_answer(self._label, http.problem)
+        problem = answer.refused if answer is not None else None
+        if http is not None and problem is None:
+            problem = http.problem
+        if problem is not None:
+            return refused_answer(self._label, problem)
         if error.code == PARSE_ERROR:
             return no_message(self._label)
         status = answer.http.status if answer is not None and answer.http is not None else None
@@ -260,17 +263,14 @@ class ServerConnection:
     async def _watched(self, transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
         """Open a transport, and notice when the server ends it."""
         async with transport as (messages, requests):
-            yield WatchedStream(messages, self._ended_by_server, self._mend), requests
+            yield WatchedStream(messages, self._ended_by_server, self._mark), requests
 
-    def _mend(self, item: SessionMessage) -> None:
-        """Mark errors that came as an answer (while connecting, the library reads their data), and mend results."""
+    def _mark(self, item: SessionMessage) -> None:
+        """Mark errors that came as an answer; while connecting, the library reads their data."""
         message = item.message
-        if isinstance(message, JSONRPCError) and self._session is not None:
-            mark_answered(message, self._http.errors.pop(message.id, None) if self._http and message.id is not None else None)
-        if isinstance(message, JSONRPCResponse):
-            left_out = mend_result(message.result, self._limits)
-            if left_out:
-                self._log(self._label, f"tools that cannot be read in its list, or too many: {left_out}")
+        if isinstance(message, JSONRPCError) and message.id is not None and self._session is not None:
+            http = self._http.errors.pop(message.id, None) if self._http is not None else None
+            mark_answered(message, http, self._reader.refused.pop(message.id, None))
 
     def _ended_by_server(self) -> None:
         self.usable = False
@@ -283,7 +283,7 @@ class ServerConnection:
             self._tools_changed()
 
     def _program(self, endpoint: StdioEndpoint) -> AbstractAsyncContextManager[Any]:
-        return stdio_transport(endpoint, self._limits.message_bytes, lambda line: self._log(self._label, line))
+        return stdio_transport(endpoint, self._reader, lambda line: self._log(self._label, line))
 
     def _streamable_http(self, endpoint: HttpEndpoint) -> AbstractAsyncContextManager[Any]:
         assert self._http is not None

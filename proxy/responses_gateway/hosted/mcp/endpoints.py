@@ -40,8 +40,8 @@ class McpLimits:
     `connect_timeout`: for connecting to a server, and again for listing its tools. `call_timeout`: for one call. `list_age`:
     how long a list of tools is used. `idle_timeout`: after which an unused connection is closed. `message_bytes`: the largest
     message, and the most that a server may send in answer to one request. `connections`, `tenant_connections`: at the same
-    time, of all tenants and of one. `tools`, `pages`, `list_bytes`: of one server. `contents`: of a
-    result."""
+    time, of all tenants and of one. `tools`, `pages`, `list_bytes`: of one server. `contents`, `result_characters`:
+    of the result of a call."""
 
     connect_timeout: float = 30
     call_timeout: float = 120
@@ -54,3 +54,4 @@ class McpLimits:
     pages: int = 50
     list_bytes: int = 1024 * 1024
     contents: int = 1000
+    result_characters: int = 512 * 1024

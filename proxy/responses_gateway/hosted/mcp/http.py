@@ -11,7 +11,9 @@ from typing import NamedTuple
 import httpx2
 from mcp_types import JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
+from responses_gateway.hosted.mcp.bodies import EVENT_STREAM, read_body
 from responses_gateway.hosted.mcp.endpoints import HttpEndpoint
+from responses_gateway.hosted.mcp.messages import MessageReader
 from responses_gateway.wire.hosts.addresses import is_public
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -26,6 +28,8 @@ _CLOSE_TIMEOUTS = {"connect": 2.0, "read": 2.0, "write": 2.0, "pool": 2.0}
 _MOST_STREAMS = 1000
 # Answers with the status of an error that are remembered until their requests end.
 _MOST_ERRORS = 100
+# Headers that are not true of a body that was read.
+_OF_THE_BODY = frozenset({b"content-encoding", b"content-length", b"content-type"})
 _LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4, keepalive_expiry=30)
 
 
@@ -51,8 +55,9 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     """Sends the requests of one connection.
 
     With `public_only` the host is resolved once, every address has to be public, and only these are connected to: later answers
-    of the DNS change nothing. An answer has at most `most_bytes`; a stream that stays open has so much after each request.
-    Bodies are read as they are: compressed ones are refused, since their size is not known.
+    of the DNS change nothing. An answer has at most as many bytes as a message may have; a stream that stays open has so much
+    after each request. Compressed bodies are refused, since their size is not known. Each message is read by `reader`, and the
+    library gets what that makes of it.
 
     Redirects to other servers are refused.
 
@@ -60,20 +65,21 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     `errors`: the answers with such a status, by the id of the request. `pending`: messages of ours that were not answered yet.
     `unreachable`: the last attempt to connect failed, so nothing was sent."""
 
-    def __init__(self, endpoint: HttpEndpoint, most_bytes: int, connect_timeout: float, find: Resolve = resolve) -> None:
+    def __init__(self, endpoint: HttpEndpoint, reader: MessageReader, find: Resolve = resolve) -> None:
         self.status: int | None = None
         self.problem: str | None = None
         self.errors: dict[str | int, HttpErrorAnswer] = {}
         self.pending = 0
         self.unreachable = False
         self._public_only = endpoint.public_only
-        self._most_bytes = most_bytes
+        self._reader = reader
+        self._most_bytes = reader.limits.message_bytes
         self._find = find
         self._inner = httpx2.AsyncHTTPTransport(limits=_LIMITS)
         self._addresses: dict[tuple[str, int], list[str]] = {}
         self._requests = 0
         self._streams = 0
-        self._timeout = httpx2.Timeout(_TIMEOUT, connect=connect_timeout, read=_READ_TIMEOUT)
+        self._timeout = httpx2.Timeout(_TIMEOUT, connect=reader.limits.connect_timeout, read=_READ_TIMEOUT)
 
     def client(
         self,
@@ -145,8 +151,14 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if response.status_code >= httpx2.codes.BAD_REQUEST:
             self.status = response.status_code
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        stream = _Bounded(response.stream, self._limit(request, response), closed)
-        headers = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-encoding"]
+        content_type = response.headers.get("content-type", "").lower()
+        parts = read_body(_counted(response.stream, self._limit(request, response)), content_type, self._reader)
+        stream = _Body(parts, response.stream, closed)
+        headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _OF_THE_BODY]
+        # Without the server's charset: there are decoders that may take for ever, and messages are UTF-8.
+        headers.append(
+            (b"content-type", EVENT_STREAM.encode() if content_type.startswith(EVENT_STREAM) else content_type.encode())
+        )
         return httpx2.Response(response.status_code, headers=headers, stream=stream, extensions=response.extensions)
 
     async def aclose(self) -> None:
@@ -215,18 +227,23 @@ def _leads_elsewhere(request: httpx2.Request, response: httpx2.Response) -> bool
     return (target.scheme, target.host, target.port) != (request.url.scheme, request.url.host, request.url.port)
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """The bytes of an answer, each part of which is counted before it is passed on. `closed` is called at its end, once."""
+async def _counted(stream: httpx2.AsyncByteStream, count: Callable[[int], None]) -> AsyncIterator[bytes]:
+    """Yield the parts of a body, each of which is counted before it is passed on."""
+    async for part in stream:
+        count(len(part))
+        yield part
 
-    def __init__(self, stream: httpx2.AsyncByteStream, count: Callable[[int], None], closed: Callable[[], None]) -> None:
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of an answer, which is made of a stream. `closed` is called at its end, once."""
+
+    def __init__(self, parts: AsyncIterator[bytes], stream: httpx2.AsyncByteStream, closed: Callable[[], None]) -> None:
+        self._parts = parts
         self._stream = stream
-        self._count = count
         self._closed: Callable[[], None] | None = closed
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for part in self._stream:
-            self._count(len(part))
-            yield part
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._parts
 
     async def aclose(self) -> None:
         closed = self._closed

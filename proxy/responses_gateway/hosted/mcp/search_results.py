@@ -24,6 +24,8 @@ _ATTRIBUTES = ("attributes", "metadata")
 # Objects around the list of results.
 _DEEPEST = 4
 _MOST_RESULTS = 500
+# Commas and brackets in a text that is read as JSON: there are no more values than these.
+_MOST_VALUES = 50_000
 # Characters of an id, a title, an attribute; of a URL; of the name of an attribute.
 _LONGEST_FIELD = 512
 _LONGEST_URL = 4000
@@ -56,7 +58,7 @@ def _lists(content: Any) -> Iterator[list[SearchResult]]:
 
 
 def _parsed(text: str) -> Any:
-    if text.lstrip()[:1] not in ("{", "["):
+    if text.lstrip()[:1] not in ("{", "[") or sum(map(text.count, ",[{")) > _MOST_VALUES:
         return None
     try:
         return json.loads(text)

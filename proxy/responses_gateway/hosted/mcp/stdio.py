@@ -16,6 +16,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from responses_gateway.hosted.mcp.endpoints import StdioEndpoint
+from responses_gateway.hosted.mcp.messages import MessageReader
 
 # Seconds for the program to end.
 _INPUT_CLOSED_TIMEOUT = 2.0
@@ -31,12 +32,12 @@ Requests = MemoryObjectSendStream[SessionMessage]
 
 @asynccontextmanager
 async def stdio_transport(
-    endpoint: StdioEndpoint, most_bytes: int, log: Callable[[str], None]
+    endpoint: StdioEndpoint, reader: MessageReader, log: Callable[[str], None]
 ) -> AsyncIterator[tuple[Messages, Requests]]:
-    """Run the program of a server, and exchange messages with it: lines of at most `most_bytes`. A longer one ends the
-    connection. `log` gets the first lines of its standard error. Raises `OSError` if it cannot be started."""
+    """Run the program of a server, and exchange messages with it, each a line, which `reader` reads. One that is too long
+    ends the connection. `log` gets the first lines of its standard error. Raises `OSError` if it cannot be started."""
     transport, protocol = await asyncio.get_running_loop().subprocess_exec(
-        lambda: _Protocol(most_bytes),
+        lambda: _Protocol(reader.limits.message_bytes),
         endpoint.command,
         *endpoint.args,
         stdin=PIPE,
@@ -50,7 +51,7 @@ async def stdio_transport(
     to_session, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     requests, from_session = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
-        asyncio.create_task(program.read(to_session)),
+        asyncio.create_task(program.read(to_session, reader)),
         asyncio.create_task(program.write(from_session)),
         asyncio.create_task(program.read_errors(log)),
     ]
@@ -88,13 +89,13 @@ class _Program:
         self._output = cast(asyncio.StreamReader, protocol.stdout)
         self._errors = cast(asyncio.StreamReader, protocol.stderr)
 
-    async def read(self, to_session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def read(self, to_session: MemoryObjectSendStream[SessionMessage | Exception], reader: MessageReader) -> None:
         """Pass the messages on until the program closes its output or writes too long a line. Lines that are no messages are
         skipped: some programs greet."""
         with to_session, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ValueError, OSError):
             while line := await self._output.readline():
                 with suppress(ValueError):
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    message = jsonrpc_message_adapter.validate_json(await reader.read(line), by_name=False)
                     await to_session.send(SessionMessage(message))
 
     async def write(self, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:

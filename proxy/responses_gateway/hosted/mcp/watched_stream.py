@@ -23,12 +23,12 @@ _TESTED = "2.3"
 
 
 class WatchedStream:
-    """The stream of a transport's messages; `mend` is called with each, and `ended` when there are no more."""
+    """The stream of a transport's messages; `mark` is called with each, and `ended` when there are no more."""
 
-    def __init__(self, stream: Any, ended: Callable[[], None], mend: Callable[[SessionMessage], None]) -> None:
+    def __init__(self, stream: Any, ended: Callable[[], None], mark: Callable[[SessionMessage], None]) -> None:
         self._stream = stream
         self._ended = ended
-        self._mend = mend
+        self._mark = mark
 
     @property
     def last_context(self) -> Any:
@@ -42,7 +42,7 @@ class WatchedStream:
             self._ended()
             raise
         if isinstance(item, SessionMessage):
-            self._mend(item)
+            self._mark(item)
         return item
 
     async def aclose(self) -> None:
@@ -66,15 +66,17 @@ class WatchedStream:
 
 
 class Answered(NamedTuple):
-    """Marks an error that came as an answer. `http`: the HTTP answer, if it has the status of an error."""
+    """Marks an error that came as an answer. `http`: the HTTP answer, if it has the status of an error. `refused`: what the
+    answer was, if it was refused."""
 
     http: HttpErrorAnswer | None = None
+    refused: str | None = None
 
 
-def mark_answered(message: JSONRPCError, http: HttpErrorAnswer | None = None) -> None:
+def mark_answered(message: JSONRPCError, http: HttpErrorAnswer | None = None, refused: str | None = None) -> None:
     """Mark an error that is passed to the library's session. Its `data`, which nothing reads, is dropped."""
     error = message.error
-    message.error = ErrorData(code=error.code, message=error.message, data=Answered(http))
+    message.error = ErrorData(code=error.code, message=error.message, data=Answered(http, refused))
 
 
 def answer_of(error: MCPError) -> Answered | None:

@@ -6,8 +6,8 @@ names the request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from responses_gateway.request.fields import filled_text, missing, optional_flag, optional_text, quote, text
 from responses_gateway.request.input.items import Entry
@@ -16,9 +16,17 @@ from responses_gateway.wire.errors import invalid_request
 APPROVAL_TYPES = frozenset({"mcp_approval_request", "mcp_approval_response"})
 
 
-class Approval(NamedTuple):
-    """A call that the client has approved, and that was not run yet. `request_id` is the id of the request."""
+# The result of a call of which nothing is known but that it was made, or approved.
+INTERRUPTED = "The call was interrupted. Whether it was carried out is not known."
+# The types of items that refer to an approval request, and the member with its id.
+_REQUEST_ID = {"mcp_approval_request": "id", "mcp_approval_response": "approval_request_id", "mcp_call": "approval_request_id"}
 
+
+class Approval(NamedTuple):
+    """A call that the client has approved, and that was not run yet. `path` is where the client said so (`input[0]`),
+    `request_id` is the id of the request."""
+
+    path: str
     request_id: str
     server_label: str
     name: str
@@ -26,11 +34,11 @@ class Approval(NamedTuple):
 
 
 class Approvals(NamedTuple):
-    """What the client has decided, by the ids of the requests: the calls to run now, the reasons of those that it refused, and
-    the items of those that were made."""
+    """What the client has decided, by the ids of the requests: the calls to run now, what the model is told of those that are
+    not run, and the items of those that were made."""
 
     approved: Mapping[str, Approval]
-    refused: Mapping[str, str]
+    not_run: Mapping[str, str]
     made: Mapping[str, Entry]
 
 
@@ -38,20 +46,28 @@ NO_APPROVALS = Approvals({}, {}, {})
 
 
 def read_approvals(entries: Iterable[Entry]) -> Approvals:
-    """Read the approvals in the items. Raises `ApiError` 400 for an answer to a request that is not there."""
+    """Read the approvals in the items. Raises `ApiError` 400 for an answer to a request that is not there, and for a request
+    with the id of another one."""
     requests: dict[str, Entry] = {}
     approved: dict[str, Approval] = {}
-    refused: dict[str, str] = {}
+    not_run: dict[str, str] = {}
     made: dict[str, Entry] = {}
     for entry in entries:
         item = entry.item
         if entry.kind == "mcp_approval_request":
-            requests[filled_text(item, "id", entry.path)] = entry
+            request_id = filled_text(item, "id", entry.path)
+            first = requests.setdefault(request_id, entry).item
+            if any(first.get(member) != item.get(member) for member in ("server_label", "name", "arguments")):
+                message = f"Another approval request has the id {quote(request_id)} already. The client decides about that one."
+                raise invalid_request(message, f"{entry.path}.id", "duplicate_approval_request")
         elif entry.kind == "mcp_call":
             request_id = str(item.get("approval_request_id"))
             if request_id in requests:
                 made.setdefault(request_id, entry)
                 approved.pop(request_id, None)
+        elif _is_of_model(entry):  # which has gone on since the client decided
+            not_run.update(dict.fromkeys(approved, INTERRUPTED))
+            approved.clear()
         elif entry.kind == "mcp_approval_response":
             request_id = text(item, "approval_request_id", entry.path)
             request = requests.get(request_id)
@@ -64,16 +80,40 @@ def read_approvals(entries: Iterable[Entry]) -> Approvals:
             if request_id in made:  # an answer that comes again changes nothing
                 continue
             if decision:
-                approved[request_id] = _approval(request, request_id)
-                refused.pop(request_id, None)
+                approved[request_id] = _approval(entry.path, request, request_id)
+                not_run.pop(request_id, None)
             else:
-                refused[request_id] = optional_text(item, "reason", entry.path) or ""
+                reason = optional_text(item, "reason", entry.path) or ""
+                not_run[request_id] = f"The user did not approve this call. {reason}".rstrip()
                 approved.pop(request_id, None)
-    return Approvals(approved, refused, made)
+    return Approvals(approved, not_run, made)
 
 
-def _approval(request: Entry, request_id: str) -> Approval:
+def _is_of_model(entry: Entry) -> bool:
+    said = entry.kind == "message" and entry.item.get("role") == "assistant"
+    return said or entry.kind == "reasoning" or entry.kind.endswith("_call")
+
+
+def _approval(decided_at: str, request: Entry, request_id: str) -> Approval:
     item = request.item
     path = request.path
     label = filled_text(item, "server_label", path)
-    return Approval(request_id, label, filled_text(item, "name", path), text(item, "arguments", path))
+    return Approval(decided_at, request_id, label, filled_text(item, "name", path), text(item, "arguments", path))
+
+
+def open_approvals(items: Sequence[Any]) -> set[int]:
+    """Return the positions of the approval requests in a history on which the client has not decided yet, or whose call was
+    approved and not made, and of these approvals. `items` may be anything."""
+    places: dict[str, set[int]] = {}
+    for index, item in enumerate(items):
+        kind = item.get("type") if isinstance(item, dict) else None
+        request_id = item.get(_REQUEST_ID[kind]) if isinstance(kind, str) and kind in _REQUEST_ID else None
+        if not isinstance(request_id, str):
+            continue
+        if kind == "mcp_approval_request":
+            places.setdefault(request_id, set()).add(index)
+        elif kind == "mcp_approval_response" and item.get("approve") is True and request_id in places:
+            places[request_id].add(index)
+        else:
+            places.pop(request_id, None)
+    return set().union(*places.values())

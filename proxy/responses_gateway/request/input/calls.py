@@ -17,7 +17,7 @@ from responses_gateway.request.fields import (
     text,
     wrong_type,
 )
-from responses_gateway.request.input.approvals import NO_APPROVALS, Approvals
+from responses_gateway.request.input.approvals import INTERRUPTED, NO_APPROVALS, Approvals
 from responses_gateway.request.input.content import Output, screenshot, tool_output
 from responses_gateway.request.input.items import Entry
 from responses_gateway.request.loss_report import LossReport
@@ -106,6 +106,8 @@ class CallItemReader:
         name = text(item, "name", path)
         server = text(item, "server_label", path)
         output = optional_text(item, "output", path) or _error_text(item.get("error"))
+        if not output and item.get("status") == "incomplete":
+            output = INTERRUPTED
         kept = self._kept(item)
         if kept is not None:
             output = kept.text
@@ -119,13 +121,12 @@ class CallItemReader:
         made = approvals.made.get(request_id)
         if made is not None:
             return self._mcp_call_as(request_id, made.item, made.path)
-        refusal = approvals.refused.get(request_id)
-        if refusal is None and request_id not in approvals.approved:
+        answer = NOT_RUN_YET if request_id in approvals.approved else approvals.not_run.get(request_id)
+        if answer is None:
             self._report.ignored("item", "mcp_approval_request", "the client has not decided", path, matters=False)
             return None
         self._report.adapted("item", "mcp_approval_request", "shown as a function call with the result, or the refusal")
         chat_name = self._catalog.name_of_call("mcp", text(item, "name", path), text(item, "server_label", path))
-        answer = NOT_RUN_YET if refusal is None else f"The user did not approve this call. {refusal}".rstrip()
         return InputCall(request_id, chat_name, self._arguments(item, path), Output(answer, []))
 
     def _web_search_call(self, item: Object, path: str) -> InputCall | None:

@@ -21,7 +21,7 @@ from responses_gateway.request.parameters.table import COPIED, IGNORED, REASONIN
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.hosted_tools import INCLUDED
 from responses_gateway.wire.errors import invalid_request
-from responses_gateway.wire.requests import ReasoningConfig, ResponsesRequest, TextConfig
+from responses_gateway.wire.requests import INCLUDABLE, ReasoningConfig, ResponsesRequest, TextConfig
 
 PATH = "text.format"
 DEFAULT_NAME = "response"
@@ -238,6 +238,9 @@ def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fie
             report.preserved("parameter", "include")
         elif (wanted == ENCRYPTED_REASONING and policy.encrypts_reasoning) or INCLUDED.get(wanted) in hosted:
             report.preserved("parameter", "include")
+        elif wanted not in INCLUDABLE:
+            message = f"Invalid value: {quote(wanted)}. Supported values are: {', '.join(map(quote, INCLUDABLE))}."
+            raise invalid_request(message, f"include[{index}]", "invalid_value")
         else:
             report.ignored("parameter", "include", "nothing to include", f"include[{index}]", matters=False)
     if not request.top_logprobs:

@@ -95,7 +95,11 @@ SPECIAL = (
     Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
     Parameter("top_logprobs", "ignored", "if include does not ask for log probabilities"),
     Parameter("include", "preserved", "message.output_text.logprobs, reasoning.encrypted_content; results of hosted tools"),
-    Parameter("include", "ignored", "anything else"),
+    Parameter(
+        "include",
+        "ignored",
+        "anything else that OpenAI knows (the rest is refused); log probabilities that the backend does not send",
+    ),
     Parameter("stream", "preserved", "the backend is always asked to stream"),
     Parameter("metadata", "preserved", "echoed"),
     Parameter("store", "preserved", "if the gateway stores responses"),

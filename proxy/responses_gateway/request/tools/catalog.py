@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from responses_gateway.request.fields import Object
 from responses_gateway.request.tools.declarations import Declaration, DeclaredTools
 from responses_gateway.request.tools.hosted_tools import MODEL_NAMES
-from responses_gateway.wire.tools import Grammar, ToolKind, ToolTable, ToolTarget
+from responses_gateway.wire.tools import Grammar, ToolKind, ToolTable, ToolTarget, any_tool_of
 
 MAX_LENGTH = 64
 _INVALID = re.compile(r"[^a-zA-Z0-9_-]")
@@ -27,7 +27,8 @@ BARE_NAMESPACE = "functions"
 class Catalog:
     """Maps chat names to the client's tools and back. `functions` are the chat tools in the order of their first declaration
     (of several declarations of a tool the first counts, so that the rest of the prompt does not change). `table` maps chat
-    names to tools. `grammars` has the grammars of custom tools. `hosted` are the types of the tools that cannot be offered."""
+    names to tools. `grammars` has the grammars of custom tools. `hosted` are the types of the tools that cannot be offered,
+    `mcp_labels` the labels of the MCP servers that the gateway calls."""
 
     def __init__(self, declared: DeclaredTools) -> None:
         self._by_list = declared.by_list
@@ -49,6 +50,9 @@ class Catalog:
         for name, target in MODEL_NAMES.items():
             if target in self._names:
                 self.table.setdefault(name, target)
+        self.mcp_labels = frozenset(declared.mcp_labels)
+        for label in sorted(self.mcp_labels):
+            self.table.setdefault(*any_tool_of(label))
 
     def name_of_call(self, kind: ToolKind, name: str, namespace: str | None) -> str:
         """Return the chat name for a call in the input; its tool need not be declared (any more)."""
@@ -74,11 +78,6 @@ class Catalog:
             chat for target, chat in self._names.items()
             if target.kind == kind and namespace in (None, target.namespace) and name in (None, target.name)
         )  # fmt: skip
-
-    @property
-    def mcp_labels(self) -> frozenset[str | None]:
-        """The labels of the MCP servers whose tools are offered."""
-        return frozenset(target.namespace for target in self.table.values() if target.kind == "mcp")
 
     def names_declared_at(self, path: str) -> list[str]:
         """Return the chat names of the tools in the list at `path`."""
@@ -152,4 +151,4 @@ def _hashed(target: ToolTarget, attempt: int) -> str:
     return f"{_INVALID.sub('_', _joined(target))[: MAX_LENGTH - _HASH_LENGTH - 1]}_{digest}"
 
 
-NO_TOOLS = Catalog(DeclaredTools({}, {}, set()))
+NO_TOOLS = Catalog(DeclaredTools({}, {}, set(), set()))

@@ -78,11 +78,13 @@ def _count(tools: Any) -> int:
 
 class DeclaredTools(NamedTuple):
     """The tools of a request. `first` has the first declaration of each tool, in order. `by_list` has the tools of each list in
-    the request, by its path (`tools`, `input[0].tools`). `hosted` are the types of the tools that cannot be offered."""
+    the request, by its path (`tools`, `input[0].tools`). `hosted` are the types of the tools that cannot be offered.
+    `mcp_labels` are those of the MCP servers that the gateway calls, whatever they list."""
 
     first: dict[ToolTarget, Declaration]
     by_list: dict[str, list[ToolTarget]]
     hosted: set[str]
+    mcp_labels: set[str]
 
 
 def read_tools(
@@ -106,7 +108,7 @@ class _ToolReader:
     _report: LossReport
     _hosted: HostedTools
     _patterns_left: int = _PATTERN_BUDGET
-    declared: DeclaredTools = field(default_factory=lambda: DeclaredTools({}, {}, set()))
+    declared: DeclaredTools = field(default_factory=lambda: DeclaredTools({}, {}, set(), set()))
 
     def read(self, tools: object, param: str) -> None:
         found = self.declared.by_list.setdefault(param, [])
@@ -125,6 +127,7 @@ class _ToolReader:
         self._report.preserved("tool", kind)
         if kind == "mcp":
             label = filled_text(tool, "server_label", path)
+            self.declared.mcp_labels.add(label)
             for listed in self._hosted.mcp[path]:
                 target = ToolTarget("mcp", listed.name, label)
                 declaration = Declaration(target, listed.description, listed.parameters, needs_approval=listed.needs_approval)

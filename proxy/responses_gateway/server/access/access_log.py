@@ -10,7 +10,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from responses_gateway.server.access.api_keys import KEY_NAME
-from responses_gateway.server.http.errors import REQUEST_ID
+from responses_gateway.server.http.errors import ERROR_CODE, REQUEST_ID
 from responses_gateway.server.http.event_stream import SENT
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
@@ -59,11 +59,13 @@ def _log(request: web.Request, response: web.StreamResponse | None, route: str, 
         "status": status,
         "client": request.remote or None,
         "key": request.get(KEY_NAME),
+        "code": None if response is None else response.get(ERROR_CODE),
         "seconds": round(seconds, 3),
         "bytes_in": request.content_length,
         "bytes_out": _sent(request, response),
     }
-    level = logging.DEBUG if route in _PROBES else logging.WARNING if status >= 500 else logging.INFO
+    refused = status >= 400 and status != _CLIENT_LEFT
+    level = logging.DEBUG if route in _PROBES else logging.WARNING if refused else logging.INFO
     logs.routine(level, "request", logs.present(line))
 
 

@@ -21,6 +21,8 @@ from responses_gateway.wire.errors import ApiError
 
 _H = TypeVar("_H", bound=Callable[..., object])
 _NEEDS = "access_needs"
+# Returns the settings in force.
+InForce = Callable[[], Settings]
 # The name of the key with which a request came; absent where the settings have no keys.
 KEY_NAME: web.RequestKey[str] = web.RequestKey("key_name", str)
 
@@ -61,20 +63,31 @@ class Keys:
 
     The duration of a look-up reveals nothing about any key: it uses a digest under a secret that is made at each start."""
 
-    def __init__(self, keys: Mapping[str, ApiKey]) -> None:
+    def __init__(self, in_force: InForce) -> None:
+        """`in_force` returns the settings, which may change: a key that is gone opens nothing from then on."""
+        self._in_force = in_force
         self._secret = secrets.token_bytes(32)
-        self._names = {
-            self._digest(bytes.fromhex(hashed.get_secret_value().removeprefix("sha256:"))): name
-            for name, key in keys.items()
-            for hashed in key.hash
-        }
+        self._read: Mapping[str, ApiKey] = {}
+        self._names: dict[bytes, str] = {}
 
     def name_of(self, key: str) -> str | None:
         """Return the name of a key; None for an unknown one, in the same time."""
+        keys = self._in_force().api_keys
+        if keys is not self._read:
+            self._read = keys
+            self._names = {
+                self._digest(bytes.fromhex(hashed.get_secret_value().removeprefix("sha256:"))): name
+                for name, entry in keys.items()
+                for hashed in entry.hash
+            }
         return self._names.get(self._digest(hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()))
 
     def _digest(self, digest: bytes) -> bytes:
         return hashlib.blake2b(digest, key=self._secret, digest_size=32).digest()
+
+
+# The keys of an application; absent where the settings have none.
+KEYS: web.AppKey[Keys] = web.AppKey("keys", Keys)
 
 
 def require_key(keys: Keys, headers: Mapping[str, str]) -> str:

@@ -8,12 +8,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from responses_gateway.server.access import cors
-from responses_gateway.server.access.api_keys import KEY_NAME, Keys, Needs, needs_of, require_key
+from responses_gateway.server.access.api_keys import KEY_NAME, KEYS, InForce, Needs, needs_of, require_key
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.access.fleet import Fleet
-from responses_gateway.server.access.rate_limits import LIMITS, RESERVATION, RateLimits, has_limits
+from responses_gateway.server.access.rate_limits import LIMITS, RESERVATION, RateLimits
 from responses_gateway.server.http.errors import REQUEST_ID, error_response
 from responses_gateway.settings import Settings
+from responses_gateway.settings.access import has_limits
 from responses_gateway.settings.keys import given_key
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
@@ -21,17 +22,18 @@ from responses_gateway.wire.errors import ApiError
 
 
 def access_middlewares(
-    settings: Settings, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
+    in_force: InForce, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
 ) -> list[Middleware]:
-    """Return the middlewares that the settings require, outermost first; usually none. `table` has the counts of several
-    workers, `fleet` those of several gateways."""
+    """Return the middlewares that the settings in force now require, outermost first; usually none. `table` has the counts of
+    several workers, `fleet` those of several gateways."""
+    settings = in_force()
     found: list[Middleware] = []
     if settings.cors_origins:
         found.append(_preflight(cors.allowed_origins(settings)))
     if settings.api_keys:
-        found.append(_keys(settings, metrics))
+        found.append(_keys(in_force, metrics))
     if settings.api_keys or has_limits(settings):
-        found.append(_limits(settings, metrics, table, fleet))
+        found.append(_limits(in_force, metrics, table, fleet))
     return found
 
 
@@ -56,16 +58,15 @@ def _preflight(origins: frozenset[str]) -> Middleware:
     return answer
 
 
-def _keys(settings: Settings, metrics: Metrics) -> Middleware:
-    keys = Keys(settings.api_keys)
-    needing_key = Needs.KEY | Needs.KEY_IF_METRICS_DO if settings.metrics_need_key else Needs.KEY
+def _keys(in_force: InForce, metrics: Metrics) -> Middleware:
+    needing_key = Needs.KEY | Needs.KEY_IF_METRICS_DO if in_force().metrics_need_key else Needs.KEY
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not needs_of(request.match_info.handler) & needing_key:
             return await handler(request)
         try:
-            request[KEY_NAME] = require_key(keys, request.headers)
+            request[KEY_NAME] = require_key(request.app[KEYS], request.headers)
         except ApiError as error:
             reason = "wrong_key" if given_key(request.headers) else "missing_key"
             metrics.count(metrics.access_refusals, reason)
@@ -78,8 +79,8 @@ def _keys(settings: Settings, metrics: Metrics) -> Middleware:
     return check
 
 
-def _limits(settings: Settings, metrics: Metrics, table: Table | None, fleet: Fleet | None) -> Middleware:
-    rate_limits = RateLimits(settings, time.monotonic, metrics, table, fleet)
+def _limits(in_force: InForce, metrics: Metrics, table: Table | None, fleet: Fleet | None) -> Middleware:
+    rate_limits = RateLimits(in_force, time.monotonic, metrics, table, fleet)
 
     @web.middleware
     async def reserve(request: web.Request, handler: Handler) -> web.StreamResponse:

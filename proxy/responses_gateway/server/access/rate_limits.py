@@ -15,7 +15,7 @@ from ipaddress import IPv6Address, ip_address
 
 from aiohttp import web
 
-from responses_gateway.server.access.api_keys import KEY_NAME
+from responses_gateway.server.access.api_keys import KEY_NAME, InForce
 from responses_gateway.server.access.counter_table import SharedRow, Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.settings import Settings
@@ -90,6 +90,16 @@ class Bucket:
             self._at = now
 
 
+def _bucket(limit: int, before: Bucket | None, now: float) -> Bucket | None:
+    """Return a bucket for a limit, with what is left in the one before it; None without a limit."""
+    if not limit:
+        return None
+    bucket = Bucket(limit, now)
+    if before is not None:
+        bucket.state = before.state
+    return bucket
+
+
 def duration(seconds: float) -> str:
     """Return a duration as in the `x-ratelimit-reset-…` headers: `120ms`, `1s`, `6m0s`, `1h0m0s`; rounded up."""
     milliseconds = -int(-seconds * 1000 // 1)
@@ -139,10 +149,21 @@ class ClientLimits:
         self._clock = clock
         self._metrics = metrics
         self._shared = shared
+        self._counted_by = fleet
         self._fleet = fleet if allowance != NO_LIMITS else None
         self._unreported = 0  # tokens that the fleet does not count yet
-        self._requests = Bucket(allowance.requests, now) if allowance.requests else None
-        self._tokens = Bucket(allowance.tokens, now) if allowance.tokens else None
+        self._requests = _bucket(allowance.requests, None, now)
+        self._tokens = _bucket(allowance.tokens, None, now)
+
+    def change(self, allowance: Allowance) -> None:
+        """Have other limits from now on, and keep what was counted."""
+        if allowance == self._allowance:
+            return
+        now = self._clock()
+        self._allowance = allowance
+        self._fleet = self._counted_by if allowance != NO_LIMITS else None
+        self._requests = _bucket(allowance.requests, self._requests, now)
+        self._tokens = _bucket(allowance.tokens, self._tokens, now)
 
     def reserve(self, verdict: Verdict | None = None) -> Reservation:
         """Admit one more request: as the fleet's verdict says or, without one, by the counts here. Raise `ApiError` 429;
@@ -320,37 +341,49 @@ class Reservation:
 
 
 class RateLimits:
-    """The limits of all clients."""
+    """The limits of all clients, as the settings in force have them."""
 
     def __init__(
-        self, settings: Settings, clock: Clock, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
+        self, in_force: InForce, clock: Clock, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
     ) -> None:
         """`table` has the counts of several workers, `fleet` those of several gateways."""
+        self._in_force = in_force
         self._table = table
         self._fleet = fleet
         self._clock = clock
         self._metrics = metrics
-        self._default = Allowance(settings.requests_per_minute, settings.tokens_per_minute, settings.concurrent_requests)
-        self.by_key = {
-            name: ClientLimits(
-                name,
-                f"key '{name}'",
-                Allowance(
-                    _first(key.requests_per_minute, settings.requests_per_minute),
-                    _first(key.tokens_per_minute, settings.tokens_per_minute),
-                    _first(key.concurrent_requests, settings.concurrent_requests),
-                ),
-                clock,
-                metrics,
-                self._shared(f"key {name}"),
-                fleet,
-            )
-            for name, key in settings.api_keys.items()
-        }
+        self._settings: Settings | None = None
+        self._default = NO_LIMITS
+        self.by_key: dict[str, ClientLimits] = {}
         self.by_address: OrderedDict[str, ClientLimits] = OrderedDict()
+        self._follow(in_force())
+
+    def _follow(self, settings: Settings) -> None:
+        """Take other settings. Whoever had limits before keeps its counts."""
+        self._settings = settings
+        self._default = Allowance(settings.requests_per_minute, settings.tokens_per_minute, settings.concurrent_requests)
+        for limits in self.by_address.values():
+            limits.change(self._default)
+        before = self.by_key
+        self.by_key = {}
+        for name, key in settings.api_keys.items():
+            allowance = Allowance(
+                _first(key.requests_per_minute, self._default.requests),
+                _first(key.tokens_per_minute, self._default.tokens),
+                _first(key.concurrent_requests, self._default.concurrent),
+            )
+            limits = before.get(name) or self._new(name, f"key '{name}'", allowance, f"key {name}")
+            limits.change(allowance)
+            self.by_key[name] = limits
+
+    def _new(self, key: str | None, name: str, allowance: Allowance, row: str) -> ClientLimits:
+        return ClientLimits(key, name, allowance, self._clock, self._metrics, self._shared(row), self._fleet)
 
     def of(self, request: web.Request) -> ClientLimits:
         """Return the limits of the client of a request."""
+        settings = self._in_force()
+        if settings is not self._settings:
+            self._follow(settings)
         name = request.get(KEY_NAME)
         return self.by_key[name] if name is not None else self._of_address(_network(request.remote))
 
@@ -358,7 +391,7 @@ class RateLimits:
         limits = self.by_address.get(address)
         if limits is None:
             name = f"address {address}"
-            limits = ClientLimits(None, name, self._default, self._clock, self._metrics, self._shared(name), self._fleet)
+            limits = self._new(None, name, self._default, name)
             self.by_address[address] = limits
             if len(self.by_address) > MAX_ADDRESSES:
                 self.by_address.popitem(last=False)
@@ -373,12 +406,6 @@ class RateLimits:
 # The limits that a request counts against, and what it has reserved there; absent without limits.
 LIMITS: web.RequestKey[ClientLimits] = web.RequestKey("limits", ClientLimits)
 RESERVATION: web.RequestKey[Reservation] = web.RequestKey("reservation", Reservation)
-
-
-def has_limits(settings: Settings) -> bool:
-    """Tell whether any client has a limit."""
-    names = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
-    return any(getattr(entry, name) for entry in (settings, *settings.api_keys.values()) for name in names)
 
 
 def _first(own: int | None, default: int) -> int:

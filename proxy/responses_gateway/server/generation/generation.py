@@ -70,14 +70,22 @@ class Generation:
     # ---- opening -----------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Wait for the backend's answer to begin. Raise `ApiError` if the backend refuses the request or cannot be reached."""
+        """Wait for the backend's answer to begin. Raise `ApiError` if the backend refuses the request or cannot be reached, but
+        not once a tool has run: clients repeat requests that fail, so `run` ends the response as failed."""
+        try:
+            await self._open()
+        except ApiError as error:
+            if self._tools is None or not self._tools.ran:
+                raise
+            self._failure = error
+
+    async def _open(self) -> None:
         if self._opening is not None:
             await asyncio.wait({self._opening})
             self._opening.result()
-            return
         try:
             async with asyncio.timeout(None) as self._waiting:
-                if self._failure is None:
+                if self._opening is None and self._failure is None:
                     await self._ask()
         except (ApiError, TimeoutError):
             if self._failure is None:
@@ -168,7 +176,7 @@ class Generation:
             await self._continue("restart", server_error(LOST))
 
     async def _open_and_begin(self) -> None:
-        await self.open()
+        await self._open()
         self.begin()
 
     async def _read_answer(self) -> None:
@@ -266,7 +274,10 @@ class Generation:
     def fail(self, error: ApiError) -> None:
         """End the response as failed, and leave the backend. A caller of `open` gets the error."""
         self._failure = error.copy()
+        if self._prelude is not None:
+            self._prelude.show_approved()
         if self.translator.status != "queued":
+            self._send_prelude()
             self.emit(self.translator.fail(self._failure))
         if self._waiting is not None:
             self._waiting.reschedule(self._clock())

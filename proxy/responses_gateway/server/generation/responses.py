@@ -11,12 +11,15 @@ from functools import partial
 import msgspec
 
 from responses_gateway.backend.pool import Pool
+from responses_gateway.request import Loss
 from responses_gateway.server.custom_tools.repair import InputRepair
+from responses_gateway.server.generation.answer_losses import answer_losses
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
+from responses_gateway.server.generation.preparation.compaction import Summary
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
 from responses_gateway.server.generation.preparation.journal import ResumedResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
@@ -86,9 +89,8 @@ class Responses:
             raise
         return creation
 
-    async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Translator:
-        """Have the backend answer a request that ends with a `compaction_trigger`; return the translator of the answer, which
-        has one `compaction` item. Raise `ApiError`."""
+    async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Summary:
+        """Have the backend answer a request that ends with a `compaction_trigger`. Raise `ApiError`."""
         with Creation(self, caller, lambda: None, for_compaction=True) as creation:
             creation.recording.received(request.model_dump_json(exclude_none=True).encode())
             creation.recording.parsed()
@@ -99,7 +101,7 @@ class Responses:
         translator = creation.translator
         if translator.error is not None:
             raise translator.error.copy()
-        return translator
+        return Summary(translator, creation.prepared.context.items)
 
 
 class Creation:
@@ -203,6 +205,7 @@ class Creation:
                 prepared.continuable.obstacle,
                 self.in_force.parsers,
                 on_failure=self.log.continuation_failed,
+                checkpoint=prepared.continuable.checkpoint,
             )
         settings = self.in_force.settings
         translator = self.translator
@@ -233,6 +236,11 @@ class Creation:
         return await save(store, record, self.translator, self.results)
 
     @property
+    def answer_losses(self) -> list[Loss]:
+        """What of the request the answer, which has ended, did not honour."""
+        return answer_losses(self.prepared.options, self.translator.response.output)
+
+    @property
     def results(self) -> Mapping[str, bytes]:
         """The results of hosted calls so far, to be kept beside their items: those of the history included."""
         hosted = self.prepared.hosted
@@ -251,7 +259,9 @@ class Creation:
 
     def continued_by(self, *, stored: bool) -> PreviousResponse | None:
         """Return what the next request on the same connection may build on, unless the store has it."""
-        if (stored and self.prepared.record is not None) or self.translator.status == "failed":
+        hosted = self.prepared.hosted
+        failed = self.translator.status == "failed" and (hosted is None or not hosted.ran)
+        if (stored and self.prepared.record is not None) or failed:
             return None
         output = [msgspec.json.decode(item) for item in self.translator.response.output]
         items = [*self.prepared.context.items, *output]
@@ -301,6 +311,7 @@ class Creation:
                 self._responses.repair.count_later(self.translator, self.prepared.options)
         if self.answered:
             _learn(self.in_force.parsers, self.prepared, self.translator)
+            self.log.losses(self.answer_losses)
             if self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
         outcome = self.log.close(self.translator if self.answered else None, self._clock(), self.recording.name)
@@ -343,6 +354,8 @@ class Creation:
 def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Translator) -> None:
     """Note what an answer has shown of its model."""
     markup = prepared.options.markup
+    completed = translator.status == "completed"
     if markup is not None:
-        completed = translator.status == "completed"
         parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
+    if completed and prepared.hosted is None:
+        parsers.learn_calls(prepared.call.body, prepared.start, translator.response.output)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from aiohttp import StreamReader, web
 
+from responses_gateway.server.http.origin_check import is_of_browser
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.unpacking import DamagedBodyError, Unpacker, is_known
 
@@ -19,6 +20,7 @@ _STEP = 1024 * 1024
 # `Retry-After` in seconds where there is no room for a body.
 _RETRY_AFTER = 1
 _ENCODING = "The request body has an unsupported encoding: send it uncompressed, or with gzip or deflate."
+_NOT_JSON = "A browser has to send JSON with the header 'Content-Type: application/json'."
 _NO_ROOM = "The gateway is holding as many request bodies as it may. Please try again."
 _R = TypeVar("_R")
 _UNREADABLE = (web.RequestPayloadError, UnicodeDecodeError, DamagedBodyError)
@@ -169,6 +171,14 @@ async def read_body(request: web.Request) -> bytes:
         raise unreadable() from None
     bodies.arrived(body)
     return data
+
+
+async def read_json_body(request: web.Request) -> bytes:
+    """Do as `read_body`. A browser has to say that the body is JSON: what a page may send without asking says something else.
+    Raise `ApiError` 415, too."""
+    if request.content_type != "application/json" and request.can_read_body and is_of_browser(request):
+        raise ApiError(415, _NOT_JSON, code="unsupported_media_type")
+    return await read_body(request)
 
 
 async def _read(content: StreamReader, body: Body, largest: int) -> bytes:

@@ -14,6 +14,7 @@ from aiohttp.typedefs import Middleware
 
 from responses_gateway.server.http.bodies import BODY, unreadable
 from responses_gateway.server.http.host_check import HostCheck
+from responses_gateway.server.http.origin_check import OriginCheck
 from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
@@ -21,6 +22,10 @@ from responses_gateway.wire.errors import ApiError, server_error
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 # The id of a request: on its answer and in the log. Backends get a UUID that follows from it.
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+# The request has a log of its own, which reports a refusal.
+HAS_LOG: web.RequestKey[bool] = web.RequestKey("has_log", bool)
+# The code of the error that an answer tells, for the log.
+ERROR_CODE: web.ResponseKey[str] = web.ResponseKey("error_code", str)
 _NO_STORE = "The store of this gateway cannot be reached. Please try again."
 _NO_EVENTS = (
     "The log of running responses cannot be reached: they run, but cannot be followed, and none can begin in the background. "
@@ -28,11 +33,17 @@ _NO_EVENTS = (
 )
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # The first part of the paths that clients ask for if their base URL lacks `/v1`.
-_UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
+UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
 
 
-def errors_as_json(host_check: HostCheck, count_defect: Callable[[], None]) -> Middleware:
-    """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer."""
+def errors_as_json(
+    host_check: HostCheck,
+    origin_check: OriginCheck | None,
+    count_defect: Callable[[], None],
+    note_refusal: Callable[[web.Request, web.StreamResponse], None],
+) -> Middleware:
+    """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer. `note_refusal`
+    gets each answer that is an error."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -41,13 +52,18 @@ def errors_as_json(host_check: HostCheck, count_defect: Callable[[], None]) -> M
         try:
             if request.headers.get("Host") not in host_check.known:
                 host_check.check(request)
-            return await handler(request)
+            if origin_check is not None and ("Sec-Fetch-Site" in request.headers or "Origin" in request.headers):
+                origin_check.check(request)
+            response = await handler(request)
         except Exception as error:
-            return _answer(request, error, count_defect)
+            response = _answer(request, error, count_defect)
         finally:
             body = request.get(BODY)
             if body is not None:
                 body.close()
+        if response.status >= 400:
+            note_refusal(request, response)
+        return response
 
     return middleware
 
@@ -86,7 +102,7 @@ def _base_url_hint(path: str) -> str:
     """Return a hint for clients whose base URL lacks `/v1`, or has it twice; else an empty text."""
     if re.match(r"/v1/v1(/|$)", path):
         return " The base URL has /v1 twice: it should end in /v1 once."
-    if path.strip("/").partition("/")[0] in _UNVERSIONED:
+    if path.strip("/").partition("/")[0] in UNVERSIONED:
         return " The base URL should end in /v1."
     return ""
 
@@ -96,7 +112,10 @@ def error_response(error: ApiError) -> web.Response:
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
-    return web.Response(status=error.status, text=json.dumps(error.body()), content_type="application/json", headers=headers)
+    text = json.dumps(error.body())
+    response = web.Response(status=error.status, text=text, content_type="application/json", headers=headers)
+    response[ERROR_CODE] = error.code or error.type
+    return response
 
 
 def new_request_id() -> str:

@@ -31,7 +31,9 @@ def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
     urls = [url_of(listener, tls) for listener in listeners.clients]
     operations = url_of(listeners.operators[0], tls) if listeners.operators else None
     backends = " ".join(spec.url for spec in specs_of(settings))
-    fields = logs.fields(url=",".join(urls), backend=backends, operations=operations, version=version_line(), **more)
+    fields = logs.fields(
+        url=",".join(urls), backend=backends, operations=operations, version=version_line(), pid=os.getpid(), **more
+    )
     logs.logger().info("listening", extra=fields)
     show_next_steps(settings, urls[0], operations)
 

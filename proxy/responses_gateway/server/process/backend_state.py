@@ -14,6 +14,7 @@ from responses_gateway.backend.served_models import BackendSpec
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.server.process.worker_link import Worker
 
+RELOAD = b"reload\n"  # the order to read the settings again
 AUTOCONFIGURE = b"autoconfigure\n"  # the order to the one worker that does it for all
 _STATE = b"state "
 
@@ -87,10 +88,13 @@ class SharedState:
         self._specs = None
 
     def reload(self, specs: Sequence[BackendSpec]) -> None:
-        """Replace the backends by those of reloaded settings. Of the changes only the drained backends are kept."""
+        """Replace the backends by those of reloaded settings, and let the workers read the rest. Of the changes only the
+        drained backends are kept."""
         self._specs = list(specs)
         self._changes = {name: Change(draining=True) for name, change in self._changes.items() if change.draining}
         self._broadcast()
+        for worker in self._workers:
+            worker.send(RELOAD)
 
     def receive(self, worker: Worker, line: bytes) -> None:
         """Take a line from a worker: a report, or a sign that it is ready."""

@@ -6,6 +6,7 @@ states: an older one would revert its latest change."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from responses_gateway.server.lifespan import Parts
 from responses_gateway.server.process.backend_state import (
     AUTOCONFIGURE,
     NOTHING_FOUND,
+    RELOAD,
     UNCHANGED,
     Autoconfigured,
     BackendState,
@@ -27,18 +29,23 @@ from responses_gateway.server.process.backend_state import (
     merged,
     read_state,
 )
+from responses_gateway.server.process.reloading import Reloading
+from responses_gateway.server.process.signals import Reload
 from responses_gateway.server.setup.backend_specs import spec_of, specs_of
-from responses_gateway.settings import BackendDetails
+from responses_gateway.settings import BackendDetails, SettingsError
 from responses_gateway.telemetry import logs
 
 
 class WorkerSync:
     """The worker's side: applies states, and sends reports."""
 
-    def __init__(self, parts: Parts, send: Callable[[bytes], None]) -> None:
-        """`parts` are those of this process; `send` writes a line to the parent."""
+    def __init__(self, parts: Parts, send: Callable[[bytes], None], reload: Reload | None = None) -> None:
+        """`parts` are those of this process; `send` writes a line to the parent; `reload` reads the settings again."""
         self._parts = parts
         self._send = send
+        self._reload = reload
+        self._reloading = Reloading(parts)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._reports = 0
         self._specs = {spec.name: spec for spec in specs_of(parts.settings)}
         self._changes: Changes = {}
@@ -63,10 +70,23 @@ class WorkerSync:
         state = read_state(line)
         if state is not None and state.received == self._reports:
             self._take_over(state)
+        elif line == RELOAD:
+            task = asyncio.create_task(self._read_settings())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         elif line == AUTOCONFIGURE and self._parts.autoconfiguration.enabled:
             self._parts.autoconfiguration.begin()
         elif line == AUTOCONFIGURE:
             self._report(BackendState(found=Autoconfigured(finished=True)))
+
+    async def _read_settings(self) -> None:
+        """Put today's settings in force. The parent has found them to be right, and sends the backends."""
+        if self._reload is None:
+            return
+        try:
+            self._reloading.apply(await asyncio.to_thread(self._reload))
+        except (SettingsError, ValueError) as error:
+            logs.logger().error("settings not reloaded: nothing has changed", extra=logs.fields(error=str(error)))
 
     def _take_over(self, state: BackendState) -> None:
         if state.specs is not None:

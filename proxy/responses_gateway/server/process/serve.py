@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import ssl
@@ -25,14 +26,19 @@ from responses_gateway.server.http.connections import Runner, body_limit
 from responses_gateway.server.lifespan import Parts, open_parts
 from responses_gateway.server.process.announcement import announce
 from responses_gateway.server.process.backend_sync import WorkerSync
+from responses_gateway.server.process.handover import Handover
+from responses_gateway.server.process.reloading import Reloading
 from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
 from responses_gateway.server.process.sockets import BACKLOG, Listeners, open_listeners, tls_context
+from responses_gateway.server.process.supervisor import Prepare
 from responses_gateway.server.process.worker_link import READY, WorkerLink
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import Settings, SettingsError
+from responses_gateway.settings.reloading import Reloaded
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.tracing import TracingMissing
+from responses_gateway.version import version_line
 
 # A stream makes few cycles and many lists: the collector's defaults would run it every few milliseconds for nothing.
 _GC_THRESHOLDS = (20_000, 20, 20)
@@ -50,14 +56,17 @@ _OnChange = Callable[[str, str, dict[str, Any]], None]
 _WRONG_SETTINGS = (TokenizerError, VllmMissing, TracingMissing, SettingsError, ValueError)
 
 
-def serve(settings: Settings, reload: Reload | None = None, link: WorkerLink | None = None) -> int:
+def serve(
+    settings: Settings, reload: Reload | None = None, link: WorkerLink | None = None, prepare: Prepare | None = None
+) -> int:
     """Serve until SIGINT or SIGTERM; a second one ends the draining. A worker has a link to its parent, which stops it.
-    With `reload` SIGHUP takes the backends from the settings that it reads. Returns the exit code."""
+    With `reload` SIGHUP puts settings in force that it reads; with `prepare` SIGUSR2 lets a new process take over. Returns the
+    exit code."""
     logs.configure(settings.log_format, settings.log_level)
     try:
         tls = tls_context(settings)
         with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
-            runner.run(_serve(settings, tls, reload, link))
+            return runner.run(_serve(settings, tls, reload, link, prepare))
     except _WRONG_SETTINGS as error:
         logs.logger().error(str(error))
         return 2
@@ -67,46 +76,60 @@ def serve(settings: Settings, reload: Reload | None = None, link: WorkerLink | N
     except OSError as error:
         logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
         return 1
-    return 0
 
 
-async def _serve(settings: Settings, tls: ssl.SSLContext | None, reload: Reload | None, link: WorkerLink | None) -> None:
+async def _serve(
+    settings: Settings, tls: ssl.SSLContext | None, reload: Reload | None, link: WorkerLink | None, prepare: Prepare | None
+) -> int:
     stop_signals = StopSignals()
     stop_signals.handle(worker=link is not None)  # before anything listens: who can connect may also stop this process
     if link is None:
-        warn = partial(logs.logger().warning, "a rolling restart needs several workers")
+        warn = partial(logs.logger().warning, "no rolling restart: the gateway is starting")
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, warn)
+    handover: Handover | None = None
     with open_listeners(settings) if link is None else link.listeners() as listeners:
         share = ALL if link is None else Share(int(link.config.place), settings.workers)
         async with open_parts(settings, share, None if link is None else link.folder) as parts:
             server = _Server(parts, tls, stop_signals)
             try:
                 if link is not None:
-                    await _serve_as_worker(server, parts, link, listeners)
+                    await _serve_as_worker(server, parts, link, listeners, reload)
                 else:
-                    await _serve_alone(server, parts, reload, listeners)
+                    handover = Handover(settings, prepare, reload, listeners, stop_signals)
+                    await _serve_alone(server, parts, reload, listeners, handover)
             finally:
                 await server.close()
+        if handover is not None:
+            code = await handover.end()
+            if handover.begun:
+                return code
     if link is not None:
         await link.close()
     else:
-        logs.logger().info("stopped")
+        logs.logger().info("stopped", extra=logs.fields(pid=os.getpid()))
+    return 0
 
 
-async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, listeners: Listeners) -> None:
-    if reload is not None:
-        reload_at_hangup(reload, lambda settings: _use_backends(parts, settings))
-    else:
-        stop_with_terminal(server.stop_signals)
+async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, listeners: Listeners, handover: Handover) -> None:
+    def handle_hangup() -> None:
+        if reload is not None:
+            reload_at_hangup(reload, partial(_use, parts, Reloading(parts)))
+        else:
+            stop_with_terminal(server.stop_signals)
+
+    handle_hangup()
     await server.listen(listeners)
+    handover.handle(handle_hangup)
     announce(parts.settings, listeners)
     parts.autoconfiguration.begin()
     await server.serve()
 
 
-async def _serve_as_worker(server: _Server, parts: Parts, link: WorkerLink, listeners: Listeners) -> None:
+async def _serve_as_worker(
+    server: _Server, parts: Parts, link: WorkerLink, listeners: Listeners, reload: Reload | None
+) -> None:
     if link.config.state:
-        sync = WorkerSync(parts, link.send)
+        sync = WorkerSync(parts, link.send, reload)
         sync.receive(link.config.state.encode())
         await link.open(server.stop_signals, sync.receive)
         await server.listen(listeners, link.table(), sync.report_change, link.folder)
@@ -115,6 +138,7 @@ async def _serve_as_worker(server: _Server, parts: Parts, link: WorkerLink, list
         await server.listen(listeners, link.table(), folder=link.folder)
         parts.autoconfiguration.begin()
     link.send(READY)
+    logs.logger().info("worker ready", extra=logs.fields(pid=os.getpid(), version=version_line()))
     await server.serve()
 
 
@@ -174,7 +198,7 @@ class _Server:
         in_flight = self._parts.in_flight
         stop_signals = self.stop_signals
         in_flight.enter(State.RETIRING)
-        logs.logger().info("retiring", extra=logs.fields(in_flight=len(in_flight.activities)))
+        logs.logger().info("retiring", extra=logs.fields(in_flight=len(in_flight.activities), pid=os.getpid()))
         while self._sites:
             await self._sites.pop().stop()
         await _either(stop_signals.stop, _LAST_ACCEPTED)
@@ -189,7 +213,7 @@ class _Server:
         """Answer `/ready` with 503, then stop listening, then let requests under way end."""
         in_flight = self._parts.in_flight
         stop_signals = self.stop_signals
-        logs.logger().info("draining", extra=logs.fields(in_flight=len(in_flight.activities)))
+        logs.logger().info("draining", extra=logs.fields(in_flight=len(in_flight.activities), pid=os.getpid()))
         in_flight.enter(State.LEAVING)
         if not stop_signals.retire.is_set() and not stop_signals.stop_now.is_set():
             await _either(stop_signals.stop_now, self._parts.settings.drain_delay)
@@ -215,10 +239,10 @@ class _Server:
         return 0 if server is None else len(server.connections)
 
 
-def _use_backends(parts: Parts, settings: Settings) -> int:
-    specs = specs_of(settings)
-    parts.pool.members.apply(specs)
-    return len(specs)
+def _use(parts: Parts, reloading: Reloading, settings: Settings) -> Reloaded:
+    result = reloading.apply(settings)
+    parts.pool.members.apply(specs_of(result.settings))
+    return result
 
 
 async def _until(condition: Callable[[], bool], seconds: float) -> None:

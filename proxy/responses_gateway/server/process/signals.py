@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 
 from responses_gateway.settings import Settings, SettingsError
+from responses_gateway.settings.reloading import Reloaded
 from responses_gateway.telemetry import logs
 
 # Reads the settings anew. Raises `SettingsError`.
@@ -49,19 +50,17 @@ class StopSignals:
             loop.add_signal_handler(number, received)
 
 
-def reload_at_hangup(reload: Reload, use: Callable[[Settings], int]) -> None:
-    """Read the settings at each SIGHUP. `use` applies them and returns the number of backends. Wrong settings change
+def reload_at_hangup(reload: Reload, use: Callable[[Settings], Reloaded]) -> None:
+    """Read the settings at each SIGHUP, and have `use` apply them, which may raise `ValueError`. Wrong settings change
     nothing."""
     loop = asyncio.get_running_loop()
     reloading: set[asyncio.Task[None]] = set()
 
     async def read() -> None:
         try:
-            backends = use(await asyncio.to_thread(reload))
-        except SettingsError as error:
+            _log(use(await asyncio.to_thread(reload)))
+        except (SettingsError, ValueError) as error:
             logs.logger().error("settings not reloaded: nothing has changed", extra=logs.fields(error=str(error)))
-        else:
-            logs.logger().info("backends reloaded", extra=logs.fields(backends=backends))
 
     def hung_up() -> None:
         task = asyncio.create_task(read())
@@ -69,6 +68,15 @@ def reload_at_hangup(reload: Reload, use: Callable[[Settings], int]) -> None:
         task.add_done_callback(reloading.discard)
 
     loop.add_signal_handler(signal.SIGHUP, hung_up)
+
+
+def _log(result: Reloaded) -> None:
+    """Say what has changed, and what has not yet."""
+    backends = len(result.settings.backend) + len(result.settings.backends)
+    logs.logger().info("settings reloaded", extra=logs.fields(backends=backends, changed=",".join(result.at_once) or None))
+    if result.rolling or result.restart:
+        fields = logs.fields(sigusr2=",".join(result.rolling) or None, restart=",".join(result.restart) or None)
+        logs.logger().warning("settings that take effect with a restart", extra=fields)
 
 
 def stop_with_terminal(stop_signals: StopSignals) -> None:

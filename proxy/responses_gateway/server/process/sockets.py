@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from responses_gateway.backend.transport.keepalive import notice_vanished
+from responses_gateway.server.process.plain_http import TLSContext
 from responses_gateway.settings import Settings, SettingsError, flag
 from responses_gateway.settings.serving import UNIX
 
@@ -35,6 +36,10 @@ class Listeners(NamedTuple):
     def __exit__(self, *error: object) -> None:
         self.remove_file()
         self.close()
+
+    def copy(self) -> Listeners:
+        """Return the same sockets, which are open until both are closed. The file belongs to the first ones."""
+        return Listeners([each.dup() for each in self.clients], [each.dup() for each in self.operators])
 
     def close(self) -> None:
         """Take no more connections in this process."""
@@ -85,7 +90,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
                 path.open("rb").close()
         except OSError as error:
             raise SettingsError(f"{flag(name)}: {path}: {error.strerror}") from None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = TLSContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["http/1.1"])
     try:
         # Without a password OpenSSL would ask for one on the terminal.

@@ -7,6 +7,7 @@ many new workers as there are; once all of them are ready the old ones retire, a
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
@@ -25,6 +26,7 @@ from responses_gateway.server.process.sockets import Listeners, open_listeners, 
 from responses_gateway.server.process.worker_link import Worker, WorkerConfig, own_command
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import Settings, SettingsError
+from responses_gateway.settings.reloading import Reloaded, reloaded
 from responses_gateway.telemetry import logs, multiprocess
 
 # A worker that ends within so many seconds after it was ready has crashed; most crashes in a row before the parent gives up.
@@ -44,13 +46,14 @@ _COLUMNS = 4
 # Seconds between two checks of all workers.
 _CHECK_INTERVAL = 1.0
 
-# Returns settings that workers get beyond flags, environment and file. Raises `SettingsError` if the settings are wrong by now.
-Prepare = Callable[[], dict[str, Any]]
+# Returns settings that workers get beyond flags, environment and file, and today's settings. Raises `SettingsError` if these
+# are wrong.
+Prepare = Callable[[], tuple[dict[str, Any], Settings]]
 
 
 def supervise(settings: Settings, prepare: Prepare, reload: Reload | None = None) -> int:
     """Serve with several workers until SIGINT or SIGTERM. `prepare` is called before workers start, at first and at each
-    rolling restart. With `reload` SIGHUP takes the backends from the settings that it reads. Returns the exit code: that of a
+    rolling restart. With `reload` SIGHUP puts settings in force that it reads. Returns the exit code: that of a
     worker that could not start, or 1 if workers keep dying."""
     logs.configure(settings.log_format, settings.log_level)
     try:
@@ -71,18 +74,27 @@ async def _supervise(settings: Settings, prepare: Prepare, reload: Reload | None
             logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
             return 1
         try:
-            folder = multiprocess.Folder()
-            stack.callback(folder.remove)
-            create(folder.path, _COLUMNS * settings.workers)
+            folder = shared_folder(stack, settings.workers)
         except OSError as error:
             logs.logger().error("cannot count", extra=logs.fields(error=error.strerror))
             return 1
-        multiprocess.share(folder.path, "parent")
-        return await _Parent(settings, prepare, reload, listeners, folder.path, stop_signals).run()
+        multiprocess.share(folder, "parent")
+        parent = Parent(settings, prepare, reload, listeners, folder, stop_signals)
+        return await parent.run(lambda workers: announce(settings, listeners, workers=workers))
+
+
+def shared_folder(stack: ExitStack, workers: int) -> Path:
+    """Return a folder for what so many workers share, which the stack removes. Raises `OSError`."""
+    folder = multiprocess.Folder()
+    stack.callback(folder.remove)
+    create(folder.path, _COLUMNS * workers)
+    return folder.path
 
 
 @dataclass(eq=False)
-class _Parent:
+class Parent:
+    """Starts, watches and replaces workers."""
+
     _settings: Settings
     _prepare: Prepare
     _reload: Reload | None
@@ -93,6 +105,7 @@ class _Parent:
     def __post_init__(self) -> None:
         self._deaths = multiprocess.count_deaths()
         self._prepared: dict[str, Any] = {}
+        self._in_force = self._settings
         self._current: set[Worker] = set()  # those that are to serve
         self._all: set[Worker] = set()  # and those that start for a rolling restart, or retire after one
         self._shared = SharedState(self._all)
@@ -105,17 +118,17 @@ class _Parent:
         self._crashes = 0  # in a row
         self._code = 0
 
-    async def run(self) -> int:
-        """Start, supervise, stop; returns the exit code."""
+    async def run(self, on_ready: Callable[[int], None]) -> int:
+        """Start, supervise, stop; returns the exit code. `on_ready` is called with the number of workers, once they serve."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, lambda: self._spawn(self._roll()))
         if self._reload is not None:
-            reload_at_hangup(self._reload, self._use_backends)
+            reload_at_hangup(self._reload, self._use)
         else:
             stop_with_terminal(self._stop_signals)
         try:
-            self._prepared = await asyncio.to_thread(self._prepare)
+            self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
             self._spawn(self._watch_clocks())
-            self._spawn(self._begin())
+            self._spawn(self._begin(on_ready))
             await self._stop_signals.stop.wait()
             self._send_order_to_all("stop")
             self._spawn(self._pass_on_stop_now())
@@ -127,18 +140,18 @@ class _Parent:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        logs.logger().info("stopped")
+        logs.logger().info("stopped", extra=logs.fields(pid=os.getpid()))
         return self._code
 
     @property
     def _stopping(self) -> bool:
         return self._stop_signals.stop.is_set()
 
-    async def _begin(self) -> None:
+    async def _begin(self, on_ready: Callable[[int], None]) -> None:
         self._current = await self._start_all()
         if await _all_ready(self._current) and not self._stopping:
             self._started = True
-            announce(self._settings, self._listeners, workers=len(self._current))
+            on_ready(len(self._current))
 
     # Workers
 
@@ -151,7 +164,7 @@ class _Parent:
         clients = [listener.fileno() for listener in self._listeners.clients]
         operators = [listener.fileno() for listener in self._listeners.operators]
         try:
-            worker = await Worker.start(own_command(), self._listeners, place, self._shared.generation)
+            worker = await Worker.start(own_command(), self._listeners, self._folder, place, self._shared.generation)
         except BaseException:
             self._places.discard(place)
             raise
@@ -233,7 +246,7 @@ class _Parent:
         self._rolling = True
         try:
             logs.logger().info("rolling restart", extra=logs.fields(workers=self._settings.workers))
-            self._prepared = await asyncio.to_thread(self._prepare)
+            self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
             self._shared.begin_generation()
             fresh = await self._start_all()
             if await _all_ready(fresh):
@@ -262,10 +275,12 @@ class _Parent:
             worker.send_order("retire")  # and not stop, which closes the sockets of all
         logs.logger().error("the rolling restart is abandoned, the old workers continue", extra=logs.fields(reason=reason))
 
-    def _use_backends(self, settings: Settings) -> int:
-        specs = specs_of(settings)
-        self._shared.reload(specs)
-        return len(specs)
+    def _use(self, settings: Settings) -> Reloaded:
+        result = reloaded(self._in_force, settings)
+        self._in_force = result.settings
+        self._shared.reload(specs_of(result.settings))
+        logs.logger().setLevel(result.settings.log_level.upper())
+        return result
 
     async def _pass_on_stop_now(self) -> None:
         await self._stop_signals.stop_now.wait()

@@ -140,17 +140,17 @@ class Worker:
     reports: int = 0  # that the parent has read, of changes of the backends
 
     @classmethod
-    async def start(cls, command: Sequence[str], listeners: Listeners, place: str, generation: int) -> Worker:
-        """Start the command with the listening sockets and a link. Raises `OSError`."""
+    async def start(cls, command: Sequence[str], listeners: Listeners, folder: Path, place: str, generation: int) -> Worker:
+        """Start the command with the listening sockets, the folder of all workers and a link. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with theirs:
             numbers = [listener.fileno() for listener in (*listeners.clients, *listeners.operators)]
             process = await asyncio.create_subprocess_exec(
                 *command,
-                env={**os.environ, SUPERVISED_VARIABLE: str(theirs.fileno())},
+                env={**os.environ, **multiprocess.environment(folder), SUPERVISED_VARIABLE: str(theirs.fileno())},
                 pass_fds=[theirs.fileno(), *numbers],
                 stdin=asyncio.subprocess.DEVNULL,
-                process_group=0,  # Ctrl-C is for the parent
+                start_new_session=True,  # Ctrl-C is for the parent
             )
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         loop = asyncio.get_running_loop()

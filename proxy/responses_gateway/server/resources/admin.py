@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from responses_gateway.backend.members import Member
 from responses_gateway.backend.pool import Pool
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
-from responses_gateway.server.http.bodies import read_body
+from responses_gateway.server.http.bodies import read_json_body
 from responses_gateway.server.setup.backend_specs import name_of, spec_of
 from responses_gateway.settings import BackendDetails, Settings, check_backend_name, suggestion
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -56,7 +56,7 @@ class Admin:
     async def add(self, request: web.Request) -> web.Response:
         """Answer `POST`: add a backend with the fields of `backends` in the settings, and `name` (host:port by default)."""
         self._check_key(request)
-        body = await read_body(request)
+        body = await read_json_body(request)
         if len(body) > _LONGEST:
             message = f"The description of a backend may have at most {_LONGEST} bytes."
             raise ApiError(413, message, code="request_too_large")

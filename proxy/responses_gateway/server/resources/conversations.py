@@ -11,7 +11,7 @@ from responses_gateway.request import check_kept_items
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
-from responses_gateway.server.http.bodies import read_body
+from responses_gateway.server.http.bodies import read_json_body
 from responses_gateway.server.resources.pagination import page_response, read_include, read_page
 from responses_gateway.state import Conversation, Cursor, HistorySpan, ItemPage, Store
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -32,7 +32,7 @@ class Conversations:
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST /v1/conversations`, with `items` and `metadata` if given."""
-        body = read_object(await read_body(request), optional=True)
+        body = read_object(await read_json_body(request), optional=True)
         items = self._new_items(request, body) if body.get("items") is not None else []
         conversation = await self._store.create_conversation(tenant_of(request), _metadata(body), items)
         return web.json_response(_shown(conversation))
@@ -43,7 +43,7 @@ class Conversations:
 
     async def update(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST /v1/conversations/{id}`: replace the metadata."""
-        body = read_object(await read_body(request))
+        body = read_object(await read_json_body(request))
         if "metadata" not in body:
             raise invalid_request("Missing required parameter: 'metadata'.", "metadata", "missing_required_parameter")
         metadata = _metadata(body)
@@ -67,7 +67,7 @@ class Conversations:
     async def add(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST …/items`: append items, and return them as they are kept."""
         read_include(request)
-        new = self._new_items(request, read_object(await read_body(request)))
+        new = self._new_items(request, read_object(await read_json_body(request)))
         end = await self._store.add_items(tenant_of(request), request.match_info["id"], new)
         if end is None:
             raise _not_found(request)

@@ -14,7 +14,7 @@ from responses_gateway.backend.served_models import Route
 from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
 from responses_gateway.server.generation.preparation.prepare import forwards_client_key
 from responses_gateway.server.generation.responses import Responses
-from responses_gateway.server.http.bodies import BODIES, read_body
+from responses_gateway.server.http.bodies import BODIES, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.settings import Settings
 from responses_gateway.wire.errors import ApiError, in_client_terms, invalid_request, read_error, server_error
@@ -54,7 +54,7 @@ class InputTokens:
         """Answer `POST`: the request is translated like a real one; the backend counts, or else the gateway's own tokenizer."""
         responses = self._responses
         in_force = responses.live.current
-        asked = await request.app[BODIES].in_thread(parse_request, await read_body(request))
+        asked = await request.app[BODIES].in_thread(parse_request, await read_json_body(request))
         chat_request = await responses.preparation.translate(asked, tenant_of(request), in_force)
         tokens = await self._ask_backend(
             chat_request.body, _headers(request, in_force.settings), in_force.settings.idle_timeout

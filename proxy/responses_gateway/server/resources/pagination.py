@@ -9,23 +9,11 @@ from aiohttp import web
 
 from responses_gateway.state import Cursor, HistorySpan, ItemPage, PageOrder, Store
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.requests import INCLUDABLE
 
 _DEFAULT_LIMIT = 20
 _MAX_LIMIT = 100
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
-# The others ask for what items have anyway, or for what only hosted tools have.
-_INCLUDABLE = frozenset(
-    {
-        ENCRYPTED_REASONING,
-        "message.output_text.logprobs",
-        "message.input_image.image_url",
-        "computer_call_output.output.image_url",
-        "code_interpreter_call.outputs",
-        "file_search_call.results",
-        "web_search_call.results",
-        "web_search_call.action.sources",
-    }
-)
 
 
 async def read_page(request: web.Request, store: Store, span: HistorySpan) -> ItemPage:
@@ -70,7 +58,7 @@ def read_include(request: web.Request) -> frozenset[str]:
         if word
     ]
     for word in given:
-        if word not in _INCLUDABLE:
-            message = f"Invalid value for 'include': '{word[:64]}' is not one of {', '.join(sorted(_INCLUDABLE))}."
+        if word not in INCLUDABLE:
+            message = f"Invalid value for 'include': '{word[:64]}' is not one of {', '.join(INCLUDABLE)}."
             raise invalid_request(message, "include", "invalid_value")
     return frozenset(given)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import msgspec
 from aiohttp import web
 
-from responses_gateway.request import header_value
+from responses_gateway.request import Loss, header_value
 from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
 from responses_gateway.server.access.rate_limits import RESERVATION
 from responses_gateway.server.generation.background.runner import Background, new_response
@@ -19,8 +20,8 @@ from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.preparation.prepare import client_of
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
-from responses_gateway.server.http.bodies import BODIES, read_body
-from responses_gateway.server.http.errors import REQUEST_ID
+from responses_gateway.server.http.bodies import BODIES, read_json_body
+from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID
 from responses_gateway.server.http.event_stream import EventStream, event_stream
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.server.resources.websocket import WebSockets
@@ -49,6 +50,7 @@ class ResponsesResource:
         if self._responses.in_flight.state >= State.DRAINING:
             raise shutting_down()
         caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, _OPERATION, request.get(RESERVATION))
+        request[HAS_LOG] = True
         creation = self._responses.open(caller, lambda: _abort(request))
         try:
             with creation:
@@ -82,32 +84,32 @@ class ResponsesResource:
     @needs(Needs.KEY | Needs.RESERVATION)
     async def compact(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST …/compact`: the backend writes the summary. That takes what a response takes; nothing is stored."""
-        body = await read_body(request)
+        body = await read_json_body(request)
         # In a thread, so that no other stream waits for a long history.
         asked = await request.app[BODIES].in_thread(lambda: parse_request({**read_object(body), "store": False}))
         operation = f"{_OPERATION}/compact"
         caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, request.get(RESERVATION))
-        translator = await self._responses.summarise(with_trigger(asked), caller)
-        response = msgspec.json.decode(translator.response.json())
-        shown = {name: response[name] for name in ("id", "created_at", "output", "usage")}
-        compacted = msgspec.json.encode({**shown, "object": "response.compaction"})
+        request[HAS_LOG] = True
+        summary = await self._responses.summarise(with_trigger(asked), caller)
+        response = msgspec.json.decode(summary.translator.response.json())
+        shown = {name: response[name] for name in ("id", "created_at", "usage")}
+        compacted = msgspec.json.encode({**shown, "object": "response.compaction", "output": summary.output})
         return web.Response(body=compacted, content_type="application/json")
 
     async def _answer(self, request: web.Request, creation: Creation) -> web.StreamResponse:
-        body = await read_body(request)
+        body = await read_json_body(request)
         creation.recording.received(body)
         large = len(body) >= _LARGE_BODY
         asked = await request.app[BODIES].in_thread(parse_request, body) if large else parse_request(body)
         creation.recording.parsed()
         await creation.prepare(asked)
-        losses = header_value(creation.prepared.losses)
-        headers = {_LOSS_HEADER: losses} if losses else {}
+        headers = _loss_header(creation.prepared.losses)
         continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"
         if asked.background or (asked.stream and continues):
             return await self._detach(request, creation, asked, headers)
         if asked.stream:
             return await self._stream(request, creation, headers)
-        return await self._collect(creation, headers)
+        return await self._collect(creation)
 
     async def _stream(self, request: web.Request, creation: Creation, headers: dict[str, str]) -> web.StreamResponse:
         """Answer with events. An error of the backend within the grace time is an HTTP error."""
@@ -141,14 +143,17 @@ class ResponsesResource:
             stream.close()
         return stream.response
 
-    async def _collect(self, creation: Creation, headers: dict[str, str]) -> web.Response:
-        """Answer with the final response; the events are made in the same way, and not sent."""
+    async def _collect(self, creation: Creation) -> web.Response:
+        """Answer with the final response; the events are made in the same way, and not sent. One that failed is an HTTP error,
+        unless tools have run: a client would repeat its request."""
         creation.start(NullSink())
         stored = await creation.finish()
         translator = creation.translator
-        if translator.error is not None:
+        hosted = creation.prepared.hosted
+        if translator.error is not None and (hosted is None or not hosted.ran):
             raise translator.error.copy()
         text = translator.response.json(stored=None if stored else False)
+        headers = _loss_header([*creation.prepared.losses, *creation.answer_losses])
         return web.Response(text=text, content_type="application/json", headers=headers)
 
     async def _detach(
@@ -186,3 +191,9 @@ async def _begin(stream: EventStream, generation: Generation) -> None:
 def _abort(request: web.Request) -> None:
     if request.transport is not None:
         request.transport.abort()
+
+
+def _loss_header(losses: Iterable[Loss]) -> dict[str, str]:
+    """Return the header that lists what was adapted or ignored; none if nothing was."""
+    value = header_value(losses)
+    return {_LOSS_HEADER: value} if value else {}

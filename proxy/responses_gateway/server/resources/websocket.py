@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from responses_gateway.server.access.api_keys import tenant_of
+from responses_gateway.server.access.api_keys import KEYS, require_key, tenant_of
 from responses_gateway.server.access.cors import check_socket
 from responses_gateway.server.access.rate_limits import LIMITS
 from responses_gateway.server.generation.generation import shutting_down
@@ -110,6 +110,7 @@ class _Session:
         self._request_id: str = request[REQUEST_ID]
         self._tenant = tenant_of(request)
         self._limits = request.get(LIMITS)  # absent without limits
+        self._keys = request.app.get(KEYS)  # absent without keys
         self._socket = socket
         self._transport = request.transport
         self._outbox = WebSocketSender(socket, request.transport, self._pause, self._resume)
@@ -222,6 +223,8 @@ class _Session:
             recording.parsed()
             if self._responses.in_flight.state >= State.DRAINING:
                 raise shutting_down()
+            if self._keys is not None:  # it may have been revoked since the connection was opened
+                require_key(self._keys, self._headers)
             reservation = await self._limits.reserve_in_fleet() if self._limits is not None else None
         except ApiError as error:
             recording.failed(error)

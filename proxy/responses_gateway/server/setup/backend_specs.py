@@ -24,6 +24,7 @@ def specs_of(settings: Settings) -> list[BackendSpec]:
 def spec_of(name: str, details: BackendDetails, settings: Settings) -> BackendSpec:
     """Return a backend with its details; for what they leave out, the settings for all backends apply."""
     key = details.api_key or settings.backend_api_key
+    continued = settings.continue_answers if details.continue_answers is None else details.continue_answers
     return BackendSpec(
         name=name,
         url=details.url,
@@ -32,7 +33,7 @@ def spec_of(name: str, details: BackendDetails, settings: Settings) -> BackendSp
         aliases=details.aliases,
         max_concurrency=details.max_concurrency or settings.max_concurrency,
         weight=details.weight,
-        continue_answers=settings.continue_answers if details.continue_answers is None else details.continue_answers,
+        continue_answers=None if continued == "auto" else continued,
         # A key for the gateway is not for the backend.
         forward_authorization=details.forward_authorization and settings.forward_authorization and not settings.api_keys,
     )

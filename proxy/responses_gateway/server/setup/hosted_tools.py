@@ -20,6 +20,7 @@ def hosted_limits(settings: Settings) -> HostedLimits:
     """Return the limits of one response."""
     return HostedLimits(
         turns=settings.hosted_turns,
+        calls=settings.hosted_calls,
         call_seconds=settings.hosted_call_timeout,
         # The sandbox stops code by itself, and keeps its files then.
         code_seconds=max(settings.hosted_call_timeout, settings.code_interpreter_timeout + _STARTING),

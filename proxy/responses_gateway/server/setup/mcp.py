@@ -21,6 +21,8 @@ from responses_gateway.wire.mcp import ALL_TOOLS, ApprovalPolicy, ToolFilter
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # What programs get of the gateway's own environment; anything else the settings have to name.
 _INHERITED = ("PATH", "HOME")
+# Characters of a result that are read at least: what a search has found is read before the model is shown some of it.
+_LEAST_RESULT = 512 * 1024
 
 
 def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ) -> McpServers | None:
@@ -38,15 +40,20 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
         connect_timeout=settings.mcp_connect_timeout,
         call_timeout=settings.hosted_call_timeout,
         list_age=settings.mcp_list_age,
+        result_characters=max(_LEAST_RESULT, settings.hosted_result_bytes),
     )
-    endpoints = {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
-    servers = McpConnections(endpoints, _allowed_hosts(settings), limits, _log)
+    servers = McpConnections(mcp_endpoints(settings, environ), _allowed_hosts(settings), limits, _log)
     for store, tool in settings.file_search_tools.items():
         try:
             servers.caller("", tool)
         except ValueError as error:
             raise ValueError(f"file_search_tools: {store}: {error}") from None
     return servers
+
+
+def mcp_endpoints(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, Endpoint]:
+    """Return how the operator's servers are reached, by their labels. Raises `ValueError`."""
+    return {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
 
 
 def mcp_access(settings: Settings) -> McpAccess:

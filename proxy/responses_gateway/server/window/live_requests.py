@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 
-from responses_gateway.server.generation.request_log.recent_requests import REMEMBERED
+from responses_gateway.server.generation.request_log.recent_requests import LastEnded
 from responses_gateway.server.window.workers import Workers
 
 # Seconds between two questions to a worker.
@@ -54,7 +53,7 @@ class _Poller:
         self._views: list[dict[str, Any]] = []
         self._recording: dict[str, Any] = {}
         # By worker: requests that have ended, each with the number of the update that brought it.
-        self._ended: dict[str, deque[tuple[int, dict[str, Any]]]] = {}
+        self._ended: dict[str, LastEnded[dict[str, Any]]] = {}
         self._events: dict[int, bytes] = {}  # of the last update, by the number of the update that a visitor had before
         self._updated = asyncio.Event()
         self._task = asyncio.create_task(self._poll())
@@ -89,17 +88,15 @@ class _Poller:
         self._views = views
         self._recording = recording
         # A worker that does not answer is forgotten: if it answers again, all its requests are sent again.
-        self._ended = {view["process"]: self._ended.get(view["process"], deque(maxlen=REMEMBERED)) for view in views}
+        self._ended = {view["process"]: self._ended.get(view["process"]) or LastEnded() for view in views}
         for view in views:
-            self._ended[view["process"]].extend((self._number, request) for request in view["ended"])
+            for request in view["ended"]:
+                self._ended[view["process"]].add(self._number, request, refused=request.get("refused", False))
         self._events.clear()
         self._updated.set()
         self._updated = asyncio.Event()
 
     def _event(self, number: int) -> bytes:
         """Return the last update with the requests that ended behind update `number`."""
-        views = [
-            {**view, "ended": [request for update, request in self._ended[view["process"]] if update > number]}
-            for view in self._views
-        ]
+        views = [{**view, "ended": self._ended[view["process"]].since(number)} for view in self._views]
         return b"data: " + msgspec.json.encode({"views": views, "recording": self._recording}) + b"\n\n"

@@ -36,6 +36,26 @@ SECURITY_HEADERS = {
 }
 
 
+class FrontDoor(web.PlainResource):
+    """`/` for browsers, which it leads to the window. To all others there is nothing at that path."""
+
+    def __init__(self) -> None:
+        super().__init__("/")
+        self.add_route("GET", lead_in)
+        self.add_route("HEAD", lead_in)
+
+    async def resolve(self, request: web.Request) -> tuple[web.UrlMappingMatchInfo | None, set[str]]:
+        if request.method in ("GET", "HEAD") and "text/html" in request.headers.get("Accept", ""):
+            return await super().resolve(request)
+        return None, set()
+
+
+@needs(Needs.NOTHING)
+async def lead_in(request: web.Request) -> web.Response:
+    """Lead a browser from `/` to the window."""
+    return web.Response(status=302, headers={"Location": "ui/", "Vary": "Accept", **SECURITY_HEADERS})
+
+
 @needs(Needs.NOTHING)
 async def redirect(request: web.Request) -> web.Response:
     """Redirect `/ui` to `/ui/`: the page names its files relative to its own address."""

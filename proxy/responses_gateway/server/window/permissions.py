@@ -1,12 +1,14 @@
 """Access control for `/ui/`.
 
 With an admin key in the settings, a request needs that key. Without one, programs and browsers on this machine have full
-access, and everybody who reaches the operations port may see metadata. Pages of other origins are refused: those that send
-requests from an operator's browser, and those whose name was made to resolve to this machine (DNS rebinding)."""
+access, as has everybody with `ui: open`, and everybody who reaches the operations port may see metadata. Pages of other origins
+are refused: those that send requests from an operator's browser, and those whose name was made to resolve to this machine (DNS
+rebinding)."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 from aiohttp import web
 
@@ -26,7 +28,7 @@ class Permission(IntEnum):
     """What a visitor may do; each includes those before it."""
 
     METADATA = 1  # see requests, backends and plots without content
-    CONTENT = 2  # see content, replay recordings, examine backends
+    CONTENT = 2  # record, see content, replay recordings, examine backends
 
 
 class WindowAccess:
@@ -37,17 +39,23 @@ class WindowAccess:
         self._on_operations_port = on_operations_port
         self._own_names = OwnNames(settings.allowed_hosts)
 
+    @property
+    def on_client_port(self) -> bool:
+        """Whether the window is on the port for clients."""
+        return not self._on_operations_port
+
+    def for_clients(self) -> dict[str, Any]:
+        """Return what the page has to know to send a request as a client does: whether it needs a key, and the port, if that is
+        another one."""
+        return {
+            "needs_key": bool(self._settings.api_keys),
+            "client_port": self._settings.port if self._on_operations_port else None,
+        }
+
     def require(self, request: web.Request, wanted: Permission) -> None:
         """Raise `ApiError` 401 or 403 unless the visitor has the permission."""
         if self.permission_of(request) < wanted:
             raise ApiError(403, _NO_CONTENT, code="admin_key_required")
-
-    def require_admin(self, request: web.Request) -> None:
-        """Raise `ApiError` 401 or 403 unless the visitor has the admin key, which must be set."""
-        self.require(request, Permission.CONTENT)
-        if self._settings.admin_key is None:
-            message = "This requires the setting `admin_key`, which is not set on this gateway."
-            raise ApiError(403, message, code="admin_key_required")
 
     def permission_of(self, request: web.Request) -> Permission:
         """Return the visitor's permission. Raise `ApiError` 401 without the admin key, 403 where nothing is permitted."""
@@ -56,9 +64,10 @@ class WindowAccess:
         if settings.admin_key is not None:
             require_admin_key(settings, request.headers)
             return Permission.CONTENT
-        if _is_local(request) and (self._on_operations_port or not settings.api_keys):
-            return Permission.CONTENT
         has_own_name = self._own_names.include(request.headers.get("Host", ""))
+        may_be_trusted = _is_local(request) or (settings.ui == "open" and has_own_name)
+        if may_be_trusted and (self._on_operations_port or not settings.api_keys):
+            return Permission.CONTENT
         if self._on_operations_port and not settings.metrics_need_key and has_own_name:
             return Permission.METADATA
         raise ApiError(403, _NO_KEY, code="admin_key_required")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,12 +12,13 @@ from aiohttp import web
 
 from responses_gateway.server.access.api_keys import Needs, needs
 from responses_gateway.server.generation.in_flight import InFlight
-from responses_gateway.server.http.bodies import read_body
+from responses_gateway.server.http.bodies import read_json_body
 from responses_gateway.server.window.backends import merged_backends
 from responses_gateway.server.window.live_requests import POLL_INTERVAL, LiveRequests
-from responses_gateway.server.window.pages import SECURITY_HEADERS, page, redirect
+from responses_gateway.server.window.pages import SECURITY_HEADERS, FrontDoor, page, redirect
 from responses_gateway.server.window.permissions import Permission, WindowAccess
-from responses_gateway.server.window.workers import SharedAnswers, Workers
+from responses_gateway.server.window.usage_report import PERIODS, usage_report
+from responses_gateway.server.window.workers import SharedAnswer, Workers
 from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 from responses_gateway.version import __version__
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -24,6 +26,8 @@ from responses_gateway.wire.requests import read_object
 
 # Visitors with a live connection at the same time.
 MOST_VISITORS = 20
+# Seconds for which a report of usage is kept.
+_USAGE_AGE = 2.0
 # Longest time for which requests are recorded, in minutes.
 _LONGEST_RECORDING = 24 * 60
 
@@ -36,12 +40,15 @@ class Window:
         self._access = access
         self._in_flight = in_flight
         self._live = LiveRequests(workers)
-        self._intervals = SharedAnswers(workers, "intervals", POLL_INTERVAL)
-        self._backends = SharedAnswers(workers, "backends", POLL_INTERVAL)
+        self._intervals = SharedAnswer(partial(workers.ask_all, "intervals"), POLL_INTERVAL)
+        self._backends = SharedAnswer(partial(workers.ask_all, "backends"), POLL_INTERVAL)
+        self._usage = {days: SharedAnswer(partial(usage_report, workers, days), _USAGE_AGE) for days in PERIODS}
 
     def add_to(self, app: web.Application) -> None:
         """Add the paths, and answer the other workers while the application runs."""
         router = app.router
+        if self._access.on_client_port:
+            router.register_resource(FrontDoor())
         router.add_get("/ui", redirect)
         router.add_get("/ui/", page)
         router.add_get("/ui/{name}", page)
@@ -50,10 +57,12 @@ class Window:
         router.add_get("/ui/api/backends", self.backends)
         router.add_post("/ui/api/backends/{name}/examine", self.examine)
         router.add_get("/ui/api/plots", self.plots)
+        router.add_get("/ui/api/usage", self.usage)
         router.add_post("/ui/api/recording", self.record)
         router.add_get("/ui/api/requests/{id}", self.request)
         router.add_get("/ui/api/requests/{id}/live-steps", self.live_steps)
         router.add_get("/ui/api/requests/{id}/contents", self.contents)
+        router.add_get("/ui/api/requests/{id}/answer", self.answer)
         router.add_get("/ui/api/requests/{id}/steps", self.steps)
         router.add_get("/ui/api/requests/{id}/record", self.download)
         router.add_post("/ui/api/requests/{id}/replay", self.replay)
@@ -62,17 +71,19 @@ class Window:
     async def _answer_other_workers(self, _app: web.Application) -> AsyncIterator[None]:
         async with self._workers.answering():
             yield
-            await self._intervals.close()
-            await self._backends.close()
+            shared: list[SharedAnswer[Any]] = [self._intervals, self._backends, *self._usage.values()]
+            for answer in shared:
+                await answer.close()
 
     # ---- all requests ------------------------------------------------------------------------------------------------
 
     @needs(Needs.NOTHING)
     async def state(self, request: web.Request) -> web.Response:
-        """Answer with the visitor's permission, and whether requests are recorded."""
+        """Answer with the visitor's permission, whether requests are recorded, and what a client needs."""
         permission = self._access.permission_of(request)
         recording = await self._workers.ask_here("recording")
-        return _json({"version": __version__, "contents": permission is Permission.CONTENT, "recording": recording})
+        contents = permission is Permission.CONTENT
+        return _json({"version": __version__, "contents": contents, "recording": recording, **self._access.for_clients()})
 
     @needs(Needs.NOTHING)
     async def live(self, request: web.Request) -> web.StreamResponse:
@@ -100,6 +111,15 @@ class Window:
         found = [intervals[began] for began in sorted(intervals)]
         return _json({"intervals": found, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": INTER_TOKEN_BUCKETS})
 
+    @needs(Needs.NOTHING)
+    async def usage(self, request: web.Request) -> web.Response:
+        """Answer with the usage of the last `days` days, of all workers together."""
+        self._access.require(request, Permission.METADATA)
+        found = next((shared for days, shared in self._usage.items() if str(days) == request.query.get("days")), None)
+        if found is None:
+            raise invalid_request(f"'days' must be one of {', '.join(map(str, PERIODS))}.", "days", "invalid_value")
+        return _json(await found.get())
+
     # ---- one request -------------------------------------------------------------------------------------------------
 
     @needs(Needs.NOTHING)
@@ -119,6 +139,12 @@ class Window:
         """Answer with a recorded request, as received and as sent to the backend."""
         self._access.require(request, Permission.CONTENT)
         return _json(await self._ask_owner(request, "contents"))
+
+    @needs(Needs.NOTHING)
+    async def answer(self, request: web.Request) -> web.Response:
+        """Answer with the items that a recorded request was answered."""
+        self._access.require(request, Permission.CONTENT)
+        return _json(await self._ask_owner(request, "answer"))
 
     @needs(Needs.NOTHING)
     async def steps(self, request: web.Request) -> web.Response:
@@ -161,8 +187,8 @@ class Window:
     @needs(Needs.NOTHING)
     async def record(self, request: web.Request) -> web.Response:
         """Record the requests of the next `minutes`; 0 ends the recording."""
-        self._access.require_admin(request)
-        minutes = read_object(await read_body(request)).get("minutes")
+        self._access.require(request, Permission.CONTENT)
+        minutes = read_object(await read_json_body(request)).get("minutes")
         if not isinstance(minutes, int | float) or not 0 <= minutes <= _LONGEST_RECORDING:
             message = f"'minutes' must be a number from 0 to {_LONGEST_RECORDING}."
             raise invalid_request(message, "minutes", "invalid_value")

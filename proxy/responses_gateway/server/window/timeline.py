@@ -1,4 +1,5 @@
-"""The timeline of a recorded stream: which chunks of the backend resulted in which events, what was held, what was repaired.
+"""What a recording shows: the request, the answer, and the timeline of the stream, that is, what the backend sent, what became
+of it, and what was held or repaired.
 
 Chunks and events are those of the recording. A recording has no reasons: its calls are repeated with the code of this version,
 and the state of the translator is read after each of them."""
@@ -15,6 +16,7 @@ from responses_gateway.wire.sse import SSEDecoder, SSETooLong
 
 # Most characters of a body that are shown; the recording has all of them.
 _LONGEST = 200_000
+_ITEM_EVENTS = frozenset({"response.output_item.added", "response.output_item.done"})
 
 
 def contents(text: str) -> dict[str, Any]:
@@ -48,6 +50,27 @@ def timeline(text: str, after: int, limit: int) -> dict[str, Any]:
 def replayed(text: str, name: str) -> dict[str, Any]:
     """Repeat the translation with this version and return the differences. Raise `UnusableRecord`."""
     return as_json(replay_record(parse_record(text), name))
+
+
+def answer(text: str) -> dict[str, Any]:
+    """Return what a recorded request was answered so far: its items and the error. Raise `UnusableRecord`."""
+    record = parse_record(text)
+    items: dict[int, dict[str, Any]] = {}
+    error = record.end.get("error")
+    for made in record.calls:
+        for frame in frames(made.sent):
+            event = _value(frame.data)
+            if not isinstance(event, dict):
+                continue
+            name = frame.name or ""
+            place = event.get("output_index", -1)
+            if name in _ITEM_EVENTS:
+                items[place] = event["item"]
+            elif name.endswith(".delta") and "summary" not in name and place in items:
+                items[place]["so_far"] = items[place].get("so_far", "") + str(event.get("delta", ""))
+            elif "response" in event:
+                error = event["response"].get("error") or error
+    return {"items": [_shortened(items[place]) for place in sorted(items)], "error": error}
 
 
 class _Observed:
@@ -97,6 +120,15 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _shortened(value: Any) -> Any:
+    """Return a value with its long texts cut."""
+    if isinstance(value, dict):
+        return {name: _shortened(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_shortened(entry) for entry in value]
+    return f"{value[:_LONGEST]}…" if isinstance(value, str) and len(value) > _LONGEST else value
 
 
 def _shown(value: Any) -> dict[str, Any] | None:

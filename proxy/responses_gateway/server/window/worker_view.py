@@ -13,6 +13,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.replay import UnusableRecord
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
+from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.recording.timed import TimedRecorder
 from responses_gateway.server.window import timeline
@@ -30,12 +31,15 @@ _STEPS = 300
 class WorkerView:
     """Answers for this worker, whose name begins the ids of its requests."""
 
-    def __init__(self, responses: Responses, recent: RecentRequests, pool: Pool, found: Autoconfiguration) -> None:
+    def __init__(
+        self, responses: Responses, recent: RecentRequests, pool: Pool, found: Autoconfiguration, usage: TokenUsage
+    ) -> None:
         self.name = recent.process
         self._responses = responses
         self._recent = recent
         self._pool = pool
         self._found = found
+        self._usage = usage
         self._live_steps: dict[str, tuple[LiveSteps, asyncio.TimerHandle]] = {}
 
     def close(self) -> None:
@@ -57,6 +61,14 @@ class WorkerView:
         self._responses.metrics.flush()
         found: list[dict[str, Any]] = msgspec.to_builtins(list(self._recent.intervals))
         return found
+
+    async def unstored_usage(self, first: int, last: int, by: list[str]) -> list[list[Any]]:
+        """Return what this worker has counted and cannot store, from day `first` to day `last`: labels and amounts."""
+        return [[labels, amounts] for labels, amounts in (await self._usage.unstored(first, last, by)).items()]
+
+    async def stored_usage(self, first: int, last: int, by: list[str]) -> list[list[Any]]:
+        """Return the same of what all workers have stored. Raise `StoreUnavailable`."""
+        return [[labels, amounts] for labels, amounts in (await self._usage.stored(first, last, by)).items()]
 
     # ---- one request -------------------------------------------------------------------------------------------------
 
@@ -102,6 +114,10 @@ class WorkerView:
     async def contents(self, request_id: str) -> dict[str, Any]:
         """Return a recorded request as received and as sent to the backend. Raise `ApiError` 404, 409."""
         return await self._of_record(request_id, lambda text, _: timeline.contents(text))
+
+    async def answer(self, request_id: str) -> dict[str, Any]:
+        """Return the items of a recorded request, as far as they have been sent. Raise `ApiError` 404, 409."""
+        return await self._of_record(request_id, lambda text, _: timeline.answer(text))
 
     async def steps(self, request_id: str, after: int) -> dict[str, Any]:
         """Return the steps of a recording behind number `after`, with content. Raise `ApiError` 404, 409."""

@@ -9,10 +9,10 @@ import asyncio
 import errno
 import inspect
 import time
-from collections.abc import AsyncIterator, Set
+from collections.abc import AsyncIterator, Callable, Coroutine, Set
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import aiohttp
 import msgspec
@@ -22,6 +22,7 @@ from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError
 
+T = TypeVar("T")
 _PREFIX = "window-"
 _SUFFIX = ".sock"
 # Seconds within which a worker has to answer; one that hangs is left out.
@@ -33,6 +34,7 @@ OPENING_TIMEOUT = 5.0
 # The methods of a view that other workers may call.
 _METHODS = frozenset(
     {
+        "answer",
         "backends",
         "contents",
         "intervals",
@@ -44,6 +46,7 @@ _METHODS = frozenset(
         "request",
         "requests",
         "steps",
+        "unstored_usage",
     }
 )
 
@@ -156,19 +159,18 @@ class Workers:
             return _json({"message": error.message, "code": error.code}, error.status)
 
 
-class SharedAnswers:
-    """The answers of all workers to one question, kept for `max_age` seconds: visitors who ask meanwhile share them."""
+class SharedAnswer(Generic[T]):
+    """The answer to one question, which `ask` finds, kept for `max_age` seconds: visitors who ask meanwhile share it."""
 
-    def __init__(self, workers: Workers, method: str, max_age: float) -> None:
-        self._workers = workers
-        self._method = method
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]], max_age: float) -> None:
+        self._ask = ask
         self._max_age = max_age
-        self._asking: asyncio.Task[list[Any]] | None = None
+        self._asking: asyncio.Task[T] | None = None
 
-    async def get(self) -> list[Any]:
-        """Return the answers, which the caller must not change."""
+    async def get(self) -> T:
+        """Return the answer, which the caller must not change."""
         if self._asking is None:
-            self._asking = asyncio.create_task(self._ask())
+            self._asking = asyncio.create_task(self._find())
         return await asyncio.shield(self._asking)  # the question is not cancelled with the visitor who came first
 
     async def close(self) -> None:
@@ -177,9 +179,9 @@ class SharedAnswers:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
 
-    async def _ask(self) -> list[Any]:
+    async def _find(self) -> T:
         try:
-            return await self._workers.ask_all(self._method)
+            return await self._ask()
         finally:
             asyncio.get_running_loop().call_later(self._max_age, self._forget)
 

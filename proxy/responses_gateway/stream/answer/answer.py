@@ -37,11 +37,12 @@ class Answer:
     `finish` it; then `broken_off` tells whether another backend is to continue it.
 
     `ledger` has the ids of its tokens, unless no other backend may continue it; `join` tells how it continues an earlier one.
-    `error` is what the backend sent in place of the rest."""
+    `error` is what the backend sent in place of the rest, `late_error` what it sent behind the end of the answer, of which only
+    the usage is lost then."""
 
     __slots__ = (
         "_citations", "_fast_path", "_lifecycle", "_markup", "_observers", "_options", "_plain", "_reader", "_received", "_sse",
-        "_stages", "_tokens", "broken_off", "diverged", "error", "join", "last", "ledger",
+        "_stages", "_tokens", "broken_off", "diverged", "error", "join", "last", "late_error", "ledger",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +75,7 @@ class Answer:
         self.last = False  # the chunk was read that ends the body
         self.broken_off: BrokenOff | None = None
         self.error: ApiError | None = None
+        self.late_error: ApiError | None = None
         self.diverged = ""  # why it does not fit what was said before it
 
     def _chosen_observers(self) -> tuple[Observer, ...]:
@@ -190,12 +192,17 @@ class Answer:
 
     def _take_failure(self, failure: object) -> None:
         self.last = True
-        self.error = in_client_terms(read_error_chunk(failure))
+        error = in_client_terms(read_error_chunk(failure))
+        if self._lifecycle.turn.finish_reason not in (None, "error") and self.joined:
+            self.late_error = error
+            return
+        self.error = error
         if self.continuable and is_dead_engine(failure):
             self.broken_off = "engine"
             self._fast_path.stop()
 
     def _step_last(self, deltas: list[Delta]) -> None:
+        deltas = self._tokens.counted(deltas, None)
         if self._citations is not None:
             deltas = self._citations.read(deltas) + self._citations.finish()
         for delta in deltas:
@@ -291,7 +298,7 @@ class Answer:
         assert ledger is not None
         self.ledger = None
         dropped = ledger.cut(join.generated)
-        self._tokens.subtract(len(dropped))
+        self._tokens.keep(ledger.ids, len(dropped))
         citations = None  # a second reading takes the marks out by itself
         if markup is None:
             assert isinstance(self._markup, Markup)

@@ -17,8 +17,8 @@ from responses_gateway.stream.lifecycle.machine import Lifecycle, State
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import IsPlain, Markup
 from responses_gateway.stream.tokens.counter import TokenCounter
+from responses_gateway.stream.tokens.meter import Kind
 from responses_gateway.wire.chat import Chunk, MalformedChunk, decode_chunk
-from responses_gateway.wire.deltas import Reasoning, Text
 from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.sse import SSEDecoder
 
@@ -146,8 +146,8 @@ class FastPath:
         self.chunks += chunks
         if ids is not None:
             self._take_ids(text, ids)
-        elif self._tokens.exact:
-            self._count(text, None)
+        if self._tokens.meter is not None:
+            self._tokens.meter.feed(self._counted_as, text)
         space = self._space
         if space.text or text[-1].isspace():
             text = space.trimmed(text)
@@ -169,8 +169,8 @@ class FastPath:
         self._run.append(text)
         if ids is not None:
             self._take_ids(text, ids)
-        elif self._tokens.exact:
-            self._count(text, None)
+        if self._tokens.meter is not None:
+            self._tokens.meter.feed(self._counted_as, text)
         return True
 
     def take_chunk(self, chunk: Chunk, payload: bytes) -> bool:
@@ -182,8 +182,10 @@ class FastPath:
         if not (self._is_plain is None or self._is_plain(text, token_ids)):
             return False
         self._run.append(text)
-        if token_ids is not None or self._tokens.exact:
-            self._count(text, token_ids)
+        if token_ids is not None:
+            self._tokens.ids.take(token_ids)
+        if self._tokens.meter is not None:
+            self._tokens.meter.feed(self._counted_as, text)
         if self._learns:
             self._learn(payload, text, token_ids)
         return True
@@ -225,10 +227,11 @@ class FastPath:
         ledger = self._ledger
         if ledger is not None:
             ledger.take(token_ids, "" if self._field == "reasoning" else text)
-        self._tokens.count_more("reasoning" if self._kind == "reasoning" else "text", len(token_ids))
+        self._tokens.ids.take(token_ids)
 
-    def _count(self, text: str, token_ids: list[int] | None) -> None:
-        self._tokens.count([Reasoning(text) if self._kind == "reasoning" else Text(text)], token_ids)
+    @property
+    def _counted_as(self) -> Kind:
+        return "reasoning" if self._kind == "reasoning" else "text"
 
     def _learn(self, payload: bytes, text: str, token_ids: list[int] | None) -> None:
         """See what a usual chunk looks like; less and less often in a stream in which no two are alike."""

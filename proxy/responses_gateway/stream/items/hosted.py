@@ -22,11 +22,13 @@ CODE_OUTPUTS = "code_interpreter_call.outputs"
 
 class HostedOptions(NamedTuple):
     """What the items of a request's hosted tools depend on: the values of `include`, and the id of the container that the
-    request's code runs in. `sources` were shown to the model in earlier responses, and may be cited."""
+    request's code runs in. `sources` were shown to the model in earlier responses, and may be cited. `turn_calls`: how
+    many calls one turn of the model may have."""
 
     include: frozenset[str] = frozenset()
     container_id: str = ""
     sources: tuple[CitedSource, ...] = ()
+    turn_calls: int = 32
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
@@ -47,13 +49,14 @@ class ToolListing(msgspec.Struct, frozen=True):
 
 
 class ApprovedCall(msgspec.Struct, frozen=True):
-    """A call of an MCP tool that the client has approved, and its outcome. `request_id` is the id of the request."""
+    """A call of an MCP tool that the client has approved, and its outcome; None if it was interrupted. `request_id` is the id
+    of the request."""
 
     request_id: str
     label: str
     name: str
     arguments: str
-    outcome: CallOutcome
+    outcome: CallOutcome | None
 
 
 class HostedItem:
@@ -88,13 +91,11 @@ class HostedItem:
         if not self._ran:
             self.run(arguments)
         if outcome is None:
-            final = status if status == "completed" else self._cut
-            members = self._members(arguments, CallOutcome())
+            final: str = status if status == "completed" else self._cut
         else:
             final = "failed" if outcome.failed else "completed"
-            members = self._members(arguments, outcome)
-        failed = outcome is None or outcome.failed
-        self._writer.close_hosted(self._place, {"status": final, **members}, failed=failed)
+        members = self._members(arguments, outcome or CallOutcome())
+        self._writer.close_hosted(self._place, {"status": final, **members}, end=final)
 
     @property
     def _cut(self) -> str:
@@ -275,10 +276,10 @@ def new_hosted_item(
 
 def write_tool_list(writer: EventWriter, item_id: str, listing: ToolListing) -> None:
     """Write the events and the item of a list of an MCP server's tools."""
-    failed = listing.error is not None
-    found: dict[str, Any] = {"tools": [], "error": listing.error} if failed else {"tools": listing.tools}
+    ok = listing.error is None
+    found: dict[str, Any] = {"tools": listing.tools} if ok else {"tools": [], "error": listing.error}
     place = writer.open_hosted("mcp_list_tools", item_id, {"server_label": listing.label, "tools": []})
-    writer.close_hosted(place, {"server_label": listing.label, **found}, failed=failed)
+    writer.close_hosted(place, {"server_label": listing.label, **found}, end="completed" if ok else "failed")
 
 
 def write_approved_call(writer: EventWriter, item_id: str, call: ApprovedCall, options: HostedOptions) -> None:
@@ -287,7 +288,7 @@ def write_approved_call(writer: EventWriter, item_id: str, call: ApprovedCall, o
     arguments = call.arguments or "{}"
     item.append(arguments)
     item.outcome = call.outcome
-    item.close("completed", arguments)
+    item.close("completed" if call.outcome is not None else "incomplete", arguments)
 
 
 def scored(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -33,6 +33,16 @@ class TextItem:
         """What was written so far."""
         return "".join(self.pieces)
 
+    def end(self, longest: int) -> tuple[str, int]:
+        """Return the last characters of what was written so far, and its length. Does not take longer for a long text."""
+        found: list[str] = []
+        for piece in reversed(self.pieces):
+            found.append(piece[-longest:])
+            longest -= len(found[-1])
+            if not longest:
+                break
+        return "".join(reversed(found)), sum(map(len, self.pieces))
+
     def append(self, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """Write a piece of the text; only a message has log probabilities."""
         self.compact_pieces()

@@ -21,7 +21,7 @@ from responses_gateway.stream.lifecycle.pending import PendingDeltas
 from responses_gateway.stream.lifecycle.turn import CallLimits, Turn
 from responses_gateway.stream.lifecycle.white_space import WhiteSpace
 from responses_gateway.stream.options import StreamOptions
-from responses_gateway.stream.reading.citations import CitationReader, sentence_start
+from responses_gateway.stream.reading.citations import LONGEST_SENTENCE, CitationReader, sentence_start
 from responses_gateway.stream.tokens.missing import said_more
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus, TextKind
 from responses_gateway.wire.deltas import (
@@ -125,7 +125,7 @@ class Lifecycle:
         elif kind is ToolCall:
             delta.name = offered_name(self._options.tools, delta.name)  # type: ignore[union-attr]
             held = self.pending.calls if self.pending is not None else 0
-            kind = ToolCall if self._limits.permits(delta, held) else ForbiddenCall  # type: ignore[arg-type]
+            kind = ToolCall if self._limits.permits(delta, held, self.turn) else ForbiddenCall  # type: ignore[arg-type]
         transition = self._row[kind]
         if isinstance(transition, Guarded):
             transition = transition.then if transition.guard(self) else transition.otherwise
@@ -320,8 +320,8 @@ class Lifecycle:
     def _cite(self, delta: Citation) -> None:
         source = self.sources.get(delta.number)
         if source is not None and self.item is not None:
-            text = self.item.text
-            self.item.annotate(source.annotation(sentence_start(text), len(text)))
+            text, length = self.item.end(LONGEST_SENTENCE)
+            self.item.annotate(source.annotation(length - len(text) + sentence_start(text), length))
 
     def _drop_citation(self, _delta: Citation) -> None:
         """Count a mark that stands behind no text of the answer."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.wire.deltas import FinishReason, ToolCall, Usage
+from responses_gateway.wire.tools import target_of
 
 
 class Turn:
     """What is known of a turn. It begins behind the first `first_item` items of its response; their ids end with its `mark`."""
 
     __slots__ = (
-        "call_cut", "client_calls", "counted", "finish_reason", "first_item", "hosted_calls", "mark", "reasoning_unknown",
-        "usage", "visible",
+        "call_cut", "client_calls", "counted", "dropped_calls", "finish_reason", "first_item", "hosted_calls",
+        "hosted_numbers", "mark", "reasoning_unknown", "usage", "visible",
     )  # fmt: skip
 
     def __init__(self, first_item: int = 0, mark: str = "") -> None:
@@ -22,6 +23,8 @@ class Turn:
         self.call_cut = False  # a call was closed as incomplete, or left out
         self.client_calls = 0  # calls that the client has to answer
         self.hosted_calls = 0  # calls that the gateway has run
+        self.hosted_numbers: set[int] = set()  # the model's numbers of the calls of hosted tools that were permitted
+        self.dropped_calls = 0  # calls of hosted tools that were too many
         self.usage: Usage | None = None  # as the backend reports it
         self.counted: Usage | None = None  # as its token ids tell it, where no backend reports it
         self.reasoning_unknown = False  # no backend reports the reasoning of all of it
@@ -38,8 +41,9 @@ class Turn:
 
 
 class CallLimits:
-    """Which calls the request permits: by name (`tool_choice`), by number (`max_tool_calls`), one at a time
-    (`parallel_tool_calls`). `suppressed` are the model's numbers of calls that were not permitted in this turn."""
+    """Which calls are permitted: by name (`tool_choice`), by number (`max_tool_calls`), one at a time (`parallel_tool_calls`),
+    and so many of hosted tools in a turn. `suppressed` are the model's numbers of calls that were not permitted in this
+    turn."""
 
     __slots__ = ("_allowed", "_call_ids", "_count", "_count_before", "_options", "suppressed")
 
@@ -57,8 +61,23 @@ class CallLimits:
         self._allowed = self._options.allowed_later if may_call else frozenset()
         self.suppressed = set()
 
-    def permits(self, call: ToolCall, held: int) -> bool:
-        """Tell whether a call is permitted, while so many are `held` that are not counted yet."""
+    def permits(self, call: ToolCall, held: int, turn: Turn) -> bool:
+        """Tell whether a call of this turn is permitted, while so many are `held` that are not counted yet."""
+        return self._permits(call, held) and self._is_within_turn(call, turn)
+
+    def _is_within_turn(self, call: ToolCall, turn: Turn) -> bool:
+        """Tell whether a call, if it is of a hosted tool, is one of those that a turn may have."""
+        hosted = self._options.hosted
+        target = target_of(self._options.tools, call.name) if hosted is not None else None
+        if hosted is None or target is None or not target.hosted or call.index in turn.hosted_numbers:
+            return True
+        if len(turn.hosted_numbers) >= hosted.turn_calls:
+            turn.dropped_calls += 1
+            return False
+        turn.hosted_numbers.add(call.index)
+        return True
+
+    def _permits(self, call: ToolCall, held: int) -> bool:
         options = self._options
         if self._allowed is not None and call.name not in self._allowed:
             return False

@@ -17,6 +17,8 @@ from responses_gateway.wire.hosted import CitedSource
 _MARK = re.compile(r" ?【(\d{1,4}(?:\s*,\s*\d{1,4})*)(?:†[^【】\n]{0,60})?】")
 # The end of a text that may be the beginning of a mark.
 _BEGUN = re.compile(r" ?【[^【】\n]{0,90}$| $")
+# Characters of the sentence before a mark: of a longer one the annotation has the end.
+LONGEST_SENTENCE = 1000
 _SENTENCE_END = re.compile(r"[.!?。！？]\s+|[。！？]|\n")
 
 

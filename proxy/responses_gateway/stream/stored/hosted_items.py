@@ -26,8 +26,8 @@ def write_hosted_item(writer: ResponsesWriter, item: Object, text: str) -> None:
     status = {"status": "in_progress"} if "status" in item else {}
     index = writer.add_item(json_text({**begun, **_EMPTY[kind], **status}))
     content = item[text_events.member] if text_events is not None else ""
-    failed = item.get("status", "completed") != "completed" or item.get("error") is not None
-    _write_rest(writer, item, index, content, set(), failed=failed)
+    end = item.get("status", "completed" if item.get("error") is None else "failed")
+    _write_rest(writer, item, index, content, set(), end=end)
     writer.finish_item(kind, index, text)
 
 
@@ -38,13 +38,13 @@ def close_hosted_item(writer: ResponsesWriter, item: Object, index: int, events:
     content = ""
     if text_events is not None:
         content = "".join(event["delta"] for event in events if event["type"] == f"{text_events.stem}.delta")
-    _write_rest(writer, item, index, content, {event["type"] for event in events}, failed=True)
+    _write_rest(writer, item, index, content, {event["type"] for event in events}, end="incomplete")
     if item["type"] == "web_search_call":  # which has no other status for it, and always an action
         return {"status": "failed", "action": asked_action("web_search", "")}
     return {"status": "incomplete", **({text_events.member: content} if text_events is not None else {})}
 
 
-def _write_rest(writer: ResponsesWriter, item: Object, index: int, content: str, sent: set[str], *, failed: bool) -> None:
+def _write_rest(writer: ResponsesWriter, item: Object, index: int, content: str, sent: set[str], *, end: str) -> None:
     """Write the events between those that were `sent` and the done of the item."""
     shape = HOSTED_EVENTS[item["type"]]
     place = {"item_id": item["id"], "output_index": index}
@@ -62,4 +62,5 @@ def _write_rest(writer: ResponsesWriter, item: Object, index: int, content: str,
         write(f"{shape.text.stem}.done", **{shape.text.member: content})
     for step in shape.after:
         write(f"{head}.{step}")
-    write(f"{head}.{shape.ends[failed]}")
+    if end in shape.ends:
+        write(f"{head}.{end}")

@@ -31,7 +31,7 @@ def unseen_tokens(tokens: TokenCounter, output: Sequence[str], repairs: Mapping[
     markup += sum(_PER_CALL + len(_arguments(call)) // 2 for call in calls)
     thought = tokens.reported_reasoning
     seen = thought + sum(_most_tokens(text) for text in _texts(items, with_reasoning=not thought))
-    if tokens.exact:  # but tokens that end inside a character are not counted with its text
+    if tokens.meter is not None:
         seen = max(seen, sum(count for kind, count in tokens.by_kind().items() if kind != "other"))
     return used - seen if used > seen + markup else 0
 

@@ -118,8 +118,9 @@ class EventWriter(ABC):
         """Tell that the call runs; `text` is the whole of its deltas."""
 
     @abstractmethod
-    def close_hosted(self, place: Place, members: Mapping[str, Any], *, failed: bool) -> None:
-        """End it with these members, which include its status."""
+    def close_hosted(self, place: Place, members: Mapping[str, Any], *, end: str) -> None:
+        """End it with these members, which include its status where the kind has one. `end`: `completed`, `failed` or, for a
+        call that was interrupted, `incomplete`."""
 
     # ---- items that are whole ------------------------------------------------------------------------------------------
 

@@ -46,19 +46,19 @@ CALL_EVENTS: dict[str, TextEvents] = {
 
 class HostedEvents(NamedTuple):
     """The events of one kind of item of a hosted tool, in the order in which OpenAI sends them: progress, its text if it has
-    one, more progress, one of two ends: it succeeded, or did not. `response.KIND.` stands before each name."""
+    one, more progress, its end. `response.KIND.` stands before each name. `ends`: the ends that have an event; of any other the
+    item itself tells."""
 
     before: tuple[str, ...]
     text: TextEvents | None = None
     after: tuple[str, ...] = ()
-    ends: tuple[str, str] = ("completed", "completed")
+    ends: frozenset[str] = frozenset({"completed"})
 
 
+_ENDS_OF_MCP = frozenset({"completed", "failed"})
 HOSTED_EVENTS: dict[str, HostedEvents] = {
-    "mcp_list_tools": HostedEvents(("in_progress",), ends=("completed", "failed")),
-    "mcp_call": HostedEvents(
-        ("in_progress",), TextEvents("response.mcp_call_arguments", "arguments"), ends=("completed", "failed")
-    ),
+    "mcp_list_tools": HostedEvents(("in_progress",), ends=_ENDS_OF_MCP),
+    "mcp_call": HostedEvents(("in_progress",), TextEvents("response.mcp_call_arguments", "arguments"), ends=_ENDS_OF_MCP),
     "web_search_call": HostedEvents(("in_progress", "searching")),
     "file_search_call": HostedEvents(("in_progress", "searching")),
     "code_interpreter_call": HostedEvents(
@@ -241,9 +241,10 @@ class ResponsesWriter(EventWriter):
         for step in events.after:
             self._write_step(place, step)
 
-    def close_hosted(self, place: Place, members: Mapping[str, Any], *, failed: bool) -> None:
+    def close_hosted(self, place: Place, members: Mapping[str, Any], *, end: str) -> None:
         """Write how the progress ended, and the item itself."""
-        self._write_step(place, HOSTED_EVENTS[place.kind].ends[failed])
+        if end in HOSTED_EVENTS[place.kind].ends:
+            self._write_step(place, end)
         self.finish_item(place.kind, place.index, json_text({"type": place.kind, "id": place.item_id, **members}))
 
     def _write_step(self, place: Place, name: str) -> None:

@@ -53,7 +53,7 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
     except (UnreadableJournal, ApiError):
         raise CannotContinue("unreadable") from None
     await _becomes_true(lambda: autoconfiguration.settled)
-    if not await _becomes_true(lambda: responses.pool.continuations(request.model, alone=True) > 0):
+    if not await _becomes_true(lambda: bool(responses.pool.partners(request.model, alone=True, begun=True).members)):
         raise CannotContinue("no_backend")
     creation = responses.open(Caller(orphan.tenant, beginning.request_id, beginning.headers), lambda: None)
     creation.recording.received(beginning.request)

@@ -12,7 +12,7 @@ from responses_gateway.hosted.code.given_files import read_files, sent_files
 from responses_gateway.hosted.code.runner import CodeRunner, McpRunner
 from responses_gateway.hosted.code.tool import CodeInterpreter, read_container
 from responses_gateway.hosted.files.search import FileSearch, searchable
-from responses_gateway.hosted.interface import HostedLoss, HostedTool, ToolFailure
+from responses_gateway.hosted.interface import HostedLoss, HostedTool, ToolFailure, UnavailableTool
 from responses_gateway.hosted.mcp.servers import McpServers, McpTool
 from responses_gateway.hosted.search.web import Web, search_options
 from responses_gateway.hosted.search.web_search import WebSearch
@@ -23,6 +23,7 @@ from responses_gateway.request.tools.file_search import read_file_search
 from responses_gateway.request.tools.hosted_tools import FILE_SEARCH, FUNCTIONS, PYTHON, HostedTools, OfferedTool
 from responses_gateway.request.tools.mcp import McpAccess, read_mcp_tools
 from responses_gateway.request.tools.web_search import check_web_search
+from responses_gateway.server.generation.hosted_tools.approvals import UsedApprovals
 from responses_gateway.server.generation.hosted_tools.turns import Item, OpenedTools
 from responses_gateway.stream.items.hosted import ToolListing
 from responses_gateway.telemetry import logs
@@ -30,7 +31,7 @@ from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.hosted import CitedSource, decode_result
 from responses_gateway.wire.mcp import ListedTool, McpServer, McpToolset
 from responses_gateway.wire.requests import ResponsesRequest
-from responses_gateway.wire.tools import ToolTarget
+from responses_gateway.wire.tools import ToolTarget, any_tool_of
 
 # A declared tool of a request, with its path.
 Declared = tuple[str, dict[str, Any]]
@@ -42,6 +43,7 @@ class Toolbox:
 
     limits: HostedLimits
     metrics: Metrics
+    approvals: UsedApprovals
     web: Web | None = None
     servers: McpServers | None = None
     access: McpAccess = field(default_factory=McpAccess)
@@ -114,7 +116,8 @@ class _Opening:
         metrics = self._box.metrics
         run = ToolRunner(self._tools, self._box.limits, self._numbers, partial(_observe, metrics), _report_defect)
         tools = HostedTools(frozenset(self._kinds), self._mcp, self._container_id, self._file_paths)
-        return OpenedTools(tools, run, self._listings, self._losses)
+        use_approvals = partial(self._box.approvals.use, self._tenant)
+        return OpenedTools(tools, run, use_approvals, self._listings, self._losses)
 
     def web_search(self, path: str, tool: dict[str, Any]) -> None:
         assert self._box.web is not None
@@ -180,22 +183,23 @@ class _Opening:
         listed = await asyncio.gather(*(self._list(toolset) for toolset in toolsets))
         for (path, _tool), toolset, tools in zip(declared, toolsets, listed, strict=True):
             label = toolset.server.label
-            if isinstance(tools, str):
-                self._listings.append(ToolListing(label, error=tools))
+            if isinstance(tools, ToolFailure):
+                self._listings.append(ToolListing(label, error=str(tools)))
                 self._mcp[path] = []
+                self._tools[any_tool_of(label)[1]] = UnavailableTool(tools)
                 continue
             self._listings.append(ToolListing(label, [tool.as_item() for tool in tools]))
             self._mcp[path] = [_described(toolset, tool) for tool in tools]
             for tool in tools:
                 self._tools[ToolTarget("mcp", tool.name, label)] = self._served(toolset, tool)
 
-    async def _list(self, toolset: McpToolset) -> list[ListedTool] | str:
+    async def _list(self, toolset: McpToolset) -> list[ListedTool] | ToolFailure:
         """Return the tools that the model may call, or why there are none."""
         assert self._box.servers is not None
         try:
             listed = await self._box.servers.list_tools(self._tenant, toolset.server)
         except ToolFailure as failure:
-            return str(failure)
+            return failure
         return [tool for tool in listed if toolset.offers(tool)]
 
     def _served(self, toolset: McpToolset, tool: ListedTool) -> HostedTool:

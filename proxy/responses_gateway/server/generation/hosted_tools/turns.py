@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,13 @@ import msgspec
 from responses_gateway.hosted.interface import HostedLoss, HostedResult, MadeCall, Source, ToolFailure
 from responses_gateway.hosted.tool_runner import ToolRunner, read_arguments
 from responses_gateway.request import Loss, Policy
-from responses_gateway.request.input.approvals import Approval
+from responses_gateway.request.input.approvals import INTERRUPTED, Approval
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.request.turns import RunCall, with_approved, with_turn
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.stream.items.hosted import HOSTED_ITEMS, ApprovedCall, CallOutcome, ToolListing
 from responses_gateway.stream.lifecycle.needs import CallToRun, RunCalls
+from responses_gateway.stream.lifecycle.turn import Turn
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted import CitedSource, KeptResult
@@ -27,15 +28,20 @@ from responses_gateway.wire.tools import ToolTable, ToolTarget
 
 Item = dict[str, Any]
 Emit = Callable[[bytes], None]
+# Uses up approvals for a response: see `UsedApprovals.use`.
+UseApprovals = Callable[[Sequence[str], str], Awaitable[Mapping[str, str]]]
+
+_DROPPED = "\n\n(Calls that were not run, because only {} are permitted at a time: {}. Make them again if they are needed.)"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedTools:
-    """The hosted tools that were opened for one request. `listings` are the tools of its MCP servers, as items show them;
-    `losses` tell what of their declarations cannot be honoured."""
+    """The hosted tools that were opened for one request. `use_approvals` uses up what its client has approved. `listings` are
+    the tools of its MCP servers, as items show them; `losses` tell what of their declarations cannot be honoured."""
 
     tools: HostedTools
     run: ToolRunner
+    use_approvals: UseApprovals
     listings: Sequence[ToolListing] = ()
     losses: Sequence[HostedLoss] = ()
 
@@ -58,13 +64,14 @@ class HostedTurns:
     """The hosted tools of one response, and what the backend has to know of their calls.
 
     `listings` are the tools of MCP servers, to be shown before the first turn; `approved` the calls that the client has
-    approved, to be run before it."""
+    approved, to be run before it. `ran`: a call was begun, so that the client must not repeat its request."""
 
     def __init__(
         self,
-        run: ToolRunner,
+        opened: OpenedTools,
         parsers: ParserChoice,
         policy: Policy,
+        response_id: str,
         listings: Sequence[ToolListing],
         approved: Sequence[Approval],
         most_calls: int | None,
@@ -72,13 +79,17 @@ class HostedTurns:
         """`parsers` choose how the answers of further turns are read. `most_calls` is the client's limit."""
         self.listings = listings
         self.approved = approved
-        self._run = run
+        self.ran = False
+        self._run = opened.run
+        if most_calls is not None:
+            self._run.limits = self._run.limits._replace(calls=min(most_calls, self._run.limits.calls))
+        self._use_approvals = opened.use_approvals
         self._parsers = parsers
         self._policy = policy
-        self._most_calls = most_calls
-        self._finished_calls = 0
+        self._response_id = response_id
         self._made: dict[str, tuple[CallToRun, HostedResult]] = {}  # in this turn, by the ids of their items
         self.results: dict[str, bytes] = {}  # to be kept, by the ids of their items
+        self._approved: list[tuple[Approval, asyncio.Future[HostedResult]]] = []  # begun, and not shown yet
         self._started: deque[asyncio.Task[HostedResult]] = deque()  # calls whose outcome the stream has not got
         self._running: set[asyncio.Task[HostedResult]] = set()
 
@@ -94,27 +105,55 @@ class HostedTurns:
 
     @property
     def _out_of_calls(self) -> bool:
-        return self._most_calls is not None and self._finished_calls >= self._most_calls
+        return len(self._run.calls) >= self._run.limits.calls
 
     def close(self) -> None:
         """Stop what runs."""
         for task in self._running:
             task.cancel()
 
-    async def run_approved(self, body: Mapping[str, Any], tools: ToolTable) -> tuple[list[ApprovedCall], Item]:
-        """Run the calls that the client has approved. Return them with their outcomes, and the chat request with their
-        results."""
+    async def run_approved(self, body: Mapping[str, Any], tools: ToolTable) -> Item:
+        """Run the calls that the client has approved, unless their approvals were used before. Return the chat request with
+        their results. Raise `ApiError`."""
+        most = self._run.limits.calls
+        taken = await self._take(self.approved[:most])
+        self._approved = [(call, self._start(_target(call), call.arguments)) for call in taken]
+        self._approved += [(call, _finished(self._run.refusal(_target(call)))) for call in self.approved[most:]]
+        begun = dict(self._approved)
+        if begun:
+            await asyncio.wait(begun.values())
         names = {target._replace(needs_approval=False): name for name, target in tools.items()}
-        tasks = [self._start(ToolTarget("mcp", call.name, call.server_label), call.arguments) for call in self.approved]
-        done: list[ApprovedCall] = []
-        said: list[RunCall] = []
-        for call, task in zip(self.approved, tasks, strict=True):
-            result = await task
-            done.append(ApprovedCall(call.request_id, call.server_label, call.name, call.arguments, self._outcome(result)))
-            name = names.get(ToolTarget("mcp", call.name, call.server_label), call.name)
-            said.append(RunCall(call.request_id, name, call.arguments or "{}", result.text))
-        self._finished_calls = len(done)
-        return done, with_approved(body, said, self._policy, may_call=not self._out_of_calls)
+        said = [
+            RunCall(call.request_id, names.get(_target(call), call.name), call.arguments or "{}", _told(begun.get(call)))
+            for call in self.approved
+        ]
+        self.approved = ()
+        return with_approved(body, said, self._policy, may_call=not self._out_of_calls)
+
+    async def _take(self, approved: Sequence[Approval]) -> Sequence[Approval]:
+        """Use up approvals; return those that were not used before. Raise `ApiError` if the request itself has another one."""
+        while used := await self._use_approvals([call.request_id for call in approved], self._response_id):
+            for call in approved:
+                if call.request_id in used and call.path.startswith("input"):
+                    message = (
+                        f"The approval of '{call.request_id[:100]}' was used already, by the response {used[call.request_id]}. "
+                        "An approval runs its call once: continue from that response, or have the model ask again."
+                    )
+                    raise invalid_request(message, f"{call.path}.approval_request_id", "approval_already_used")
+            approved = [call for call in approved if call.request_id not in used]
+        return approved
+
+    def approved_calls(self) -> list[ApprovedCall]:
+        """Return the approved calls that were begun, once; those that still run are interrupted."""
+        begun = self._approved
+        self._approved = []
+        return [
+            ApprovedCall(call.request_id, call.server_label, call.name, call.arguments, self._outcome_of(run))
+            for call, run in begun
+        ]
+
+    def _outcome_of(self, run: asyncio.Future[HostedResult]) -> CallOutcome | None:
+        return self._outcome(run.result()) if run.done() and not run.cancelled() else None
 
     async def run_calls(self, translator: Translator, emit: Emit) -> None:
         """Run the calls that the stream waits for, all at once, and give it the outcomes in order."""
@@ -150,8 +189,8 @@ class HostedTurns:
                 said.append(RunCall(item["id"], self._chat_name(call, translator), _arguments(call), result.text))
             else:
                 said.append(item)
-        self._finished_calls += len(self._made)
         self._made = {}
+        _tell_dropped(said, translator.lifecycle.turn)
         may_call = not self._out_of_calls and len(translator.lifecycle.turns) + 1 < self._run.limits.turns
         following = with_turn(body, said, self._policy, may_call=may_call)
         start = await self._parsers.start(following)
@@ -164,6 +203,7 @@ class HostedTurns:
         return next((name for name, target in translator.options.tools.items() if target == call.target), call.name)
 
     def _start(self, target: ToolTarget, arguments: str) -> asyncio.Task[HostedResult]:
+        self.ran = True
         task = asyncio.create_task(self._run.run(target, arguments))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -185,3 +225,26 @@ def _arguments(call: CallToRun) -> str:
         return json.dumps(read_arguments(call.target, call.arguments), ensure_ascii=False)
     except ToolFailure:  # code whose end is missing
         return "{}"
+
+
+def _target(call: Approval) -> ToolTarget:
+    return ToolTarget("mcp", call.name, call.server_label)
+
+
+def _tell_dropped(said: list[Item | RunCall], turn: Turn) -> None:
+    """Add to the result of the last call of a turn that further ones were dropped, if so."""
+    calls = [(place, part) for place, part in enumerate(said) if isinstance(part, RunCall)]
+    if turn.dropped_calls and calls:
+        place, last = calls[-1]
+        said[place] = last._replace(result=last.result + _DROPPED.format(len(turn.hosted_numbers), turn.dropped_calls))
+
+
+def _finished(result: HostedResult) -> asyncio.Future[HostedResult]:
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(result)
+    return future
+
+
+def _told(run: asyncio.Future[HostedResult] | None) -> str:
+    """Return what the model is told of an approved call; None is one that was run for an earlier request."""
+    return INTERRUPTED if run is None or run.cancelled() else run.result().text

@@ -6,7 +6,7 @@ and probes have shown of the model, and last its name."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
@@ -17,11 +17,16 @@ import msgspec
 
 from responses_gateway import parsers
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
-from responses_gateway.parsers import PromptEnd, template, vllm
+from responses_gateway.parsers import PromptEnd, ThoughtTokens, template, vllm
 from responses_gateway.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from responses_gateway.request import Policy
 from responses_gateway.request.parameters.table import has_grammar
-from responses_gateway.server.generation.parser_choice.learning import opens_thought, shown_by, thinking_wish
+from responses_gateway.server.generation.parser_choice.learning import (
+    opens_thought,
+    shown_by,
+    shown_by_calls,
+    thinking_wish,
+)
 from responses_gateway.server.generation.parser_choice.settings import (
     NO_TEMPLATE,
     OFF,
@@ -46,7 +51,7 @@ class AnswerStart(msgspec.Struct, frozen=True):
     `reading`: the backend parses ("parsed"); it is not known to, so that a thought at the beginning is watched for ("watched");
     its text is raw; or it parses and leaks ("rescued"). `opened`: the text begins inside reasoning; None for the default of the
     family. `decided_by`: what says so; what is known of the "model" is the weakest. `prompt_end` reads it in the ids of the
-    prompt. `reopens`: a thought may begin behind text."""
+    prompt. `reopens`: a thought may begin behind text. `thoughts`: by which the tokens of reasoning are counted in ids."""
 
     reading: Literal["parsed", "watched", "raw", "rescued"] = "parsed"
     reasoning: str = "none"
@@ -55,6 +60,7 @@ class AnswerStart(msgspec.Struct, frozen=True):
     decided_by: Literal["setting", "grammar", "prompt", "model"] = "model"
     prompt_end: PromptEnd | None = None
     reopens: bool = True
+    thoughts: ThoughtTokens | None = None
 
 
 class ParserChoice:
@@ -86,24 +92,33 @@ class ParserChoice:
         self._all, self._some = parser_settings(settings, self._given)
         self._template = response_template([self._all, *(found for _, found in self._some)], tokenizer)
         self._own_prompt_end = _prompt_end(tokenizer)
+        self._own_thoughts = (
+            None if tokenizer is None else parsers.thought_tokens(tokenizer.marker_ids(parsers.thought_markers()))
+        )
 
     def changed(self, settings: Settings, policy: Policy) -> ParserChoice:
         """Return the choice for settings that were found out, with what was loaded for these. Raise `ValueError` as the
         constructor does."""
-        return self._with(settings, policy, self._own_name)
+        return self._with(settings, policy, self._own_name, self._given)
+
+    def replaced(self, settings: Settings, policy: Policy) -> ParserChoice:
+        """Do the same for settings that somebody gave."""
+        return self._with(settings, policy, self._own_name, None)
 
     def with_names(self, own_name: Callable[[str], str]) -> ParserChoice:
         """Return the same choice, which knows the backends' names of models."""
-        return self._with(self._settings, self._policy, own_name)
+        return self._with(self._settings, self._policy, own_name, self._given)
 
-    def _with(self, settings: Settings, policy: Policy, own_name: Callable[[str], str]) -> ParserChoice:
+    def _with(
+        self, settings: Settings, policy: Policy, own_name: Callable[[str], str], given: frozenset[str] | None
+    ) -> ParserChoice:
         return ParserChoice(
             settings,
             policy,
             tokenizer=self._tokenizer,
             own_name=own_name,
             vllm_parsers=self._vllm,
-            given=self._given,
+            given=given,
             known=self._known,
         )
 
@@ -143,22 +158,29 @@ class ParserChoice:
 
     def start_without_template(self, body: Mapping[str, Any]) -> AnswerStart:
         """Decide the same by what is known already."""
-        model = body["model"]
-        found = self._settings_for(model)
-        known = self._known.get(self._own_name(model), UNKNOWN)
+        known = self._known.get(self._own_name(body["model"]), UNKNOWN)
+        return msgspec.structs.replace(self._start(body, known), thoughts=self._own_thoughts or known.thoughts)
+
+    def _start(self, body: Mapping[str, Any], known: KnownModel) -> AnswerStart:
+        found = self._settings_for(body["model"])
         if found.raw:
             return self._raw_start(body, found, known)
         if found.rescue:
             return AnswerStart("rescued", "auto", "auto", opened=False, decided_by="setting")
-        if not found.watches or (known.field and not known.marked):
+        if not found.watches:
             return AnswerStart()
+        tools = _tools_in_text(body, known, "none")
+        if known.field and not known.marked:
+            return AnswerStart("parsed" if tools in OFF else "raw", "none", tools, opened=False)
         opened = not has_grammar(body) and opens_thought(body, known, None)
-        return AnswerStart("raw" if opened else "watched", "auto", opened=opened)
+        return AnswerStart("raw" if opened or tools not in OFF else "watched", "auto", tools, opened=opened)
 
     def _raw_start(self, body: Mapping[str, Any], found: ParserSettings, known: KnownModel) -> AnswerStart:
         reasoning, tools = (found.reasoning, found.tools) if found.uses_vllm else found.names(self._own_name(body["model"]))
         if found.watches and known.field and not known.marked:
             reasoning = "none"
+        if found.watches:
+            tools = _tools_in_text(body, known, tools)
         start = AnswerStart("raw", reasoning, tools)
         if has_grammar(body):  # which a server that does not parse applies from the first token on
             return msgspec.structs.replace(start, opened=False, decided_by="grammar")
@@ -166,8 +188,9 @@ class ParserChoice:
             opened = found.thinking_open and thinking_wish(body) is not False
             return msgspec.structs.replace(start, opened=opened, decided_by="setting")
         default = False if found.watches else None
+        learned = known if found.learns else UNKNOWN
         prompt_end = self._own_prompt_end or known.prompt_end
-        return msgspec.structs.replace(start, opened=opens_thought(body, known, default), prompt_end=prompt_end)
+        return msgspec.structs.replace(start, opened=opens_thought(body, learned, default), prompt_end=prompt_end)
 
     def markup(self, body: Mapping[str, Any], start: AnswerStart) -> Markup | LeadingThoughtDetector | None:
         """Return what reads the answer to a chat request; None where the backend parses it.
@@ -229,9 +252,25 @@ class ParserChoice:
                 found.append(AnswerStart("raw", *names, opened=opened, decided_by="setting", reopens=reopens))
         return found
 
+    def learn_calls(self, body: Mapping[str, Any], start: AnswerStart, output: Sequence[str]) -> None:
+        """Remember what the completed output of the answer to a chat request, the JSON of its items, has shown of how its model
+        calls: where no parser is named, and none was at work."""
+        name = self._own_name(body["model"])
+        known = self._known.get(name, UNKNOWN)
+        if (
+            not body.get("tools")
+            or start.tools not in OFF
+            or known.calls_field
+            or not self._settings_for(body["model"]).watches
+        ):
+            return
+        news = shown_by_calls(body, known, output)
+        if news != UNKNOWN:
+            self._known.learn(name, news)
+
     def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
         """Remember what the answer to a chat request has shown of its model. `completed`: the model stopped by itself."""
-        if start.reading == "rescued" or seen == _NOTHING_SEEN:
+        if start.reading == "rescued" or seen == _NOTHING_SEEN or not self._settings_for(body["model"]).learns:
             return
         name = self._own_name(body["model"])
         known = self._known.get(name, UNKNOWN)
@@ -261,6 +300,11 @@ class ParserChoice:
                 if fnmatchcase(name, pattern):
                     return found
         return self._all
+
+
+def _tools_in_text(body: Mapping[str, Any], known: KnownModel, tools: str) -> str:
+    """Return the parser for the calls in a model's text: `tools`, or any if that is none and earlier answers had calls."""
+    return "auto" if tools in OFF and known.writes_calls and not has_grammar(body) else tools
 
 
 def _prompt_end(tokenizer: ModelTokenizer | None) -> PromptEnd | None:

@@ -1,17 +1,22 @@
-"""What the answers of a model show of how it thinks, and what a request asks of its answer."""
+"""What the answers of a model show of how it thinks and calls, and what a request asks of its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
 
+from responses_gateway import parsers
 from responses_gateway.probing.known_models import KnownModel
+from responses_gateway.request.parameters.table import has_grammar
 from responses_gateway.stream.reading.markup import Evidence
+from responses_gateway.wire.deltas import Text, ToolArguments, ToolCall
 
-# Fields of a chat request that force its answer into a grammar.
-_GRAMMARS = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+# Characters of an answer that is searched for calls when it has ended: nothing else waits for long.
+_LONGEST_TEXT = 50_000
 
 
 def shown_by(body: Mapping[str, Any], known: KnownModel, seen: Evidence, *, completed: bool, decided: bool) -> KnownModel:
@@ -32,6 +37,53 @@ def shown_by(body: Mapping[str, Any], known: KnownModel, seen: Evidence, *, comp
     return msgspec.structs.replace(news, opens_if_asked=opened) if wish else news
 
 
+def shown_by_calls(body: Mapping[str, Any], known: KnownModel, output: Sequence[str]) -> KnownModel:
+    """Return what a completed output, as the JSON of its items, has shown of how its model calls, while no parser of ours
+    looked for calls."""
+    items = [msgspec.json.decode(item.encode("utf-8", "replace")) for item in output]
+    if any(item["type"] not in ("message", "reasoning") for item in items):
+        return KnownModel(calls_field=True)
+    text = "".join(part.get("text", "") for item in items if item["type"] == "message" for part in item["content"])
+    return KnownModel(calls_written=min(known.calls_written + 1, 2) if ends_with_call(body, text) else 0)
+
+
+def ends_with_call(body: Mapping[str, Any], text: str) -> bool:
+    """Tell whether a text ends with calls that mean to be made, and are not quoted: they begin on a line of their own, need no
+    repair, are for offered tools, with arguments that these take, and nothing follows them."""
+    schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in body.get("tools", ())}
+    opening = _opening().search(text)
+    if opening is None or not schemas or len(text) > _LONGEST_TEXT:
+        return False
+    if text[: opening.start()].rstrip(" \t")[-1:] not in ("", "\n"):
+        return False
+    parser = parsers.parser("auto", "auto", schemas=schemas, thinking_open=False)
+    deltas = [*parser.feed(text), *parser.finish("stop")]
+    calls = [delta for delta in deltas if isinstance(delta, ToolCall)]
+    if not calls or parser.repairs or any(isinstance(delta, Text) for delta in deltas[deltas.index(calls[0]) :]):
+        return False
+    written = {call.index: "" for call in calls}
+    for delta in deltas:
+        if isinstance(delta, ToolArguments):
+            written[delta.index] += delta.text
+    return all(_takes(schemas.get(call.name), written[call.index]) for call in calls)
+
+
+def _takes(schema: Mapping[str, Any] | None, arguments: str) -> bool:
+    """Tell whether the parameters of a tool have the names of these arguments, and none that is required is missing."""
+    try:
+        given = msgspec.json.decode(arguments)
+    except msgspec.DecodeError:
+        return False
+    if schema is None or not isinstance(given, dict):
+        return False
+    return given.keys() >= set(schema.get("required") or ()) and given.keys() <= (schema.get("properties") or {}).keys()
+
+
+@cache
+def _opening() -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, parsers.call_openings())))
+
+
 def opens_thought(body: Mapping[str, Any], known: KnownModel, default: bool | None) -> bool | None:
     """Tell whether the prompt opens a thought, by what is known of the model."""
     wish = thinking_wish(body)
@@ -48,10 +100,3 @@ def thinking_wish(body: Mapping[str, Any]) -> bool | None:
         return None
     wishes = (kwargs.get("enable_thinking"), kwargs.get("thinking"))
     return False if False in wishes else True if True in wishes else None
-
-
-def has_grammar(body: Mapping[str, Any]) -> bool:
-    """Tell whether the answer is forced into a grammar."""
-    layout = body.get("response_format")
-    kind = layout.get("type") if isinstance(layout, dict) else None
-    return kind not in (None, "text") or any(body.get(name) for name in _GRAMMARS)

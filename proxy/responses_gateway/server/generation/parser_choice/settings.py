@@ -35,6 +35,12 @@ class ParserSettings:
         return self.reasoning not in OFF or self.tools not in OFF
 
     @cached_property
+    def learns(self) -> bool:
+        """What earlier answers have shown may decide how the next one is read. Where the operator has named the parser, an
+        answer depends on itself and its request alone."""
+        return self.watches or self.reasoning == "auto"
+
+    @cached_property
     def uses_vllm(self) -> bool:
         """vLLM's own parsers read the markup."""
         return vllm.is_vllm(self.reasoning) or vllm.is_vllm(self.tools)

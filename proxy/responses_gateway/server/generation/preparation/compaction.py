@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.request import ChatRequest
+from responses_gateway.request.input.approvals import open_approvals
 from responses_gateway.server.generation.preparation.context import Caller, Context, Item
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, is_instruction
 from responses_gateway.server.generation.request_log.request_log import RequestLog
@@ -44,8 +45,23 @@ _ABOUT_THE_ANSWER: dict[str, None] = dict.fromkeys(
     )
 )
 
+
+class Summary(NamedTuple):
+    """The answer to a request that ends with a `compaction_trigger`: its translator, which has one `compaction` item, and the
+    items that this one stands for."""
+
+    translator: Translator
+    summarised: Sequence[Item]
+
+    @property
+    def output(self) -> list[Item]:
+        """The items that take the place of those: the compaction, and the approvals that are open."""
+        made = [msgspec.json.decode(item) for item in self.translator.response.output]
+        return [*made, *(self.summarised[place] for place in sorted(open_approvals(self.summarised)))]
+
+
 # Has the backend answer a request that ends with a `compaction_trigger`. Raises `ApiError`.
-Summarise = Callable[[ResponsesRequest, Caller, Context], Awaitable[Translator]]
+Summarise = Callable[[ResponsesRequest, Caller, Context], Awaitable[Summary]]
 # Translates a request; raises `ApiError`.
 Translate = Callable[[ResponsesRequest, Context], ChatRequest]
 
@@ -95,8 +111,8 @@ class AutomaticCompaction:
         except ApiError as error:
             error.message = f"The context could not be compacted: {error.message}"
             raise
-        log.charge(summary)
-        item: Item = msgspec.json.decode(summary.response.output[0])
+        log.charge(summary.translator)
+        item: Item = msgspec.json.decode(summary.translator.response.output[0])
         item["encrypted_content"] = self._with_question(item["encrypted_content"], items)
         answer = request.model_copy(update={"input": []})
         chat_request = self.translate(answer, Context(answer, [*items, item], results=results))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from responses_gateway.request.input.approvals import open_approvals
 from responses_gateway.wire.errors import ApiError, invalid_request
 
 if TYPE_CHECKING:
@@ -94,10 +95,11 @@ class Encryption:
         return [item for index, item in enumerate(items) if index not in replaced]
 
     def replaced(self, items: Sequence[Any]) -> frozenset[int]:
-        """Return the positions of what the last compaction replaces: all items before it, except system and developer messages.
-        One that was encrypted elsewhere cannot be read here, and replaces nothing."""
+        """Return the positions of what the last compaction replaces: all items before it, except system and developer messages,
+        and approvals that are open. One that was encrypted elsewhere cannot be read here, and replaces nothing."""
         last = max((index for index, item in enumerate(items) if self._is_ours(item)), default=0)
-        return frozenset(index for index in range(last) if not is_instruction(items[index]))
+        kept = open_approvals(items[:last])
+        return frozenset(index for index in range(last) if index not in kept and not is_instruction(items[index]))
 
     def _is_ours(self, item: Any) -> bool:
         content = item.get("encrypted_content") if is_compaction(item) else None

@@ -21,7 +21,7 @@ _FORMAT = 2
 
 class ResponseStart(msgspec.Struct, frozen=True):
     """How a response began: the client's request, and what else its translation depends on. `chat` is a digest of the chat
-    request, `created` the Unix time in seconds."""
+    request, `created` the Unix time in seconds, `checkpoint` what the backends list of the model."""
 
     request: bytes
     request_id: str
@@ -29,6 +29,7 @@ class ResponseStart(msgspec.Struct, frozen=True):
     created: float
     start: AnswerStart
     chat: bytes
+    checkpoint: str = ""
     format: int = _FORMAT
 
 

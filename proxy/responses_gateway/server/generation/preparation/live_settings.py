@@ -33,8 +33,14 @@ class LiveSettings:
         self._identify_backends = identify_backends
 
     def use(self, settings: Settings) -> None:
-        """Take other settings for the requests that come from now on."""
-        parsers = self.current.parsers.changed(settings, translation_policy(settings))
+        """Take settings that were found out for the requests that come from now on."""
+        self._take(settings, self.current.parsers.changed(settings, translation_policy(settings)))
+
+    def replace(self, settings: Settings) -> None:
+        """Take settings that were given anew. Raise `ValueError` for parsers that are not there."""
+        self._take(settings, self.current.parsers.replaced(settings, translation_policy(settings)))
+
+    def _take(self, settings: Settings, parsers: ParserChoice) -> None:
         self.current = InForce(settings, parsers)
         if self.current.identifies_backends:
             self._identify_backends()

@@ -60,10 +60,15 @@ class Prelude:
         hosted = self._hosted
         if hosted is None or not hosted.approved:
             return call
-        calls, body = await hosted.run_approved(call.body, self._translator.options.tools)
-        self._events += [partial(self._translator.approved_call, done) for done in calls]
-        hosted.approved = ()
+        self._log.facts.phase = "tools"
+        body = await hosted.run_approved(call.body, self._translator.options.tools)
+        self.show_approved()
         return call.with_body(body)
+
+    def show_approved(self) -> None:
+        """Make the events of the approved calls due; those that still run are interrupted."""
+        if self._hosted is not None:
+            self._events += [partial(self._translator.approved_call, done) for done in self._hosted.approved_calls()]
 
     def take(self) -> list[Callable[[], bytes]]:
         """Return what makes the events that are due, in order."""

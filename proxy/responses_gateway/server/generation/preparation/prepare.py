@@ -60,11 +60,12 @@ class RequestScope(NamedTuple):
 
 class Continuable(NamedTuple):
     """Whether another backend may continue the answer: `attempts` times, unless there is an `obstacle`. `journal`: another
-    gateway may take it over, too."""
+    gateway may take it over, too. `checkpoint`: what the backends list of the model, where that is why they may."""
 
     attempts: int = 0
     obstacle: Obstacle | None = None
     journal: Journal | None = None
+    checkpoint: str = ""
 
     @property
     def now(self) -> bool:
@@ -105,11 +106,14 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
         except ValueError:  # half a surrogate pair
             return None
         chat = digest(self.call.data)
-        return msgspec.msgpack.encode(ResponseStart(request, caller.request_id, headers, created, self.start, chat))
+        checkpoint = self.continuable.checkpoint
+        start = ResponseStart(request, caller.request_id, headers, created, self.start, chat, checkpoint)
+        return msgspec.msgpack.encode(start)
 
     def begins_like(self, beginning: ResponseStart) -> bool:
-        """Tell whether the backend is asked what it was asked before."""
-        return digest(self.call.data) == beginning.chat
+        """Tell whether the backends are asked what they were asked before, and serve what they served."""
+        checkpoint = self.continuable.checkpoint
+        return digest(self.call.data) == beginning.chat and checkpoint in ("", beginning.checkpoint)
 
 
 class Translation(msgspec.Struct, frozen=True, eq=False):
@@ -211,7 +215,8 @@ class Preparation:
         hosted = None
         if opened is not None and not chat_request.compacting:
             listings = opened.new_listings(context.items)
-            hosted = HostedTurns(opened.run, parsers, policy, listings, chat_request.approved, chat_request.max_calls)
+            approved = chat_request.approved
+            hosted = HostedTurns(opened, parsers, policy, options.response_id, listings, approved, chat_request.max_calls)
         record = new_record(options.response_id, context, caller.tenant) if stored else None
         compaction = None
         if chat_request.compact_threshold is not None and await is_due(
@@ -252,13 +257,14 @@ class Preparation:
     def _continuable(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> Continuable:
         """Find out whether the answer may be continued; then the ids of its tokens are needed."""
         outlives = self._outlives_its_gateway(request, chat_request, scope)
-        attempts = self.pool.continuations(request.model, alone=outlives)
+        partners = self.pool.partners(request.model, alone=outlives, begun=scope.resumed is not None)
+        attempts = partners.attempts
         if not attempts:
             return NOT_CONTINUABLE
         if scope.in_force.settings.token_ids == "off":
             return Continuable(attempts, "no_ids")
         obstacle = why_not_continuable(chat_request.body)
-        return Continuable(attempts, obstacle, Journal() if outlives and obstacle is None else None)
+        return Continuable(attempts, obstacle, Journal() if outlives and obstacle is None else None, partners.checkpoint)
 
     def _outlives_its_gateway(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> bool:
         """Tell whether another gateway could read what this one stores of the response while it runs. A client's own key for
@@ -346,18 +352,20 @@ def stream_options(
         logprobs=chat_request.logprobs,
         reasoning_event=reasoning_event(settings),
         client=client,
-        hosted=hosted_options(request, chat_request),
+        hosted=hosted_options(request, chat_request, settings.hosted_turn_calls),
         markup=in_force.parsers.markup(chat_request.body, start),
+        thoughts=start.thoughts,
         **more,
     )
 
 
-def hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> HostedOptions | None:
-    """Return what the items of hosted tools depend on; None for a request without such tools, and without results of earlier
-    ones that may be cited."""
+def hosted_options(request: ResponsesRequest, chat_request: ChatRequest, turn_calls: int) -> HostedOptions | None:
+    """Return what the items of hosted tools depend on, of which one turn may call so many; None for a request without such
+    tools, and without results of earlier ones that may be cited."""
     if not chat_request.sources and not any(target.hosted for target in chat_request.tools.values()):
         return None
-    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", tuple(chat_request.sources))
+    sources = tuple(chat_request.sources)
+    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", sources, turn_calls)
 
 
 def reasoning_event(settings: Settings) -> str:

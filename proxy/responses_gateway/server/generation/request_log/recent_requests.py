@@ -10,8 +10,9 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
+from itertools import count
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -19,8 +20,10 @@ from responses_gateway.request import Loss
 from responses_gateway.stream.writer.interface import Span
 from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
 
-# The number of requests that are kept after their end.
+# The number of requests that are kept after their end, and of those that were refused before a response began.
 REMEMBERED = 500
+REFUSALS_REMEMBERED = 100
+T = TypeVar("T")
 # Seconds of one interval, and how many there are.
 INTERVAL = 10
 _INTERVALS = 3600 // INTERVAL
@@ -38,21 +41,40 @@ class Interval(msgspec.Struct):
     output_tokens: int = 0
 
 
+class LastEnded(Generic[T]):
+    """The requests that ended last, each with a number that never decreases. Refusals are kept apart: however many there are,
+    they push nothing else out."""
+
+    def __init__(self) -> None:
+        self._answered: deque[tuple[int, T]] = deque(maxlen=REMEMBERED)
+        self._refused: deque[tuple[int, T]] = deque(maxlen=REFUSALS_REMEMBERED)
+
+    def add(self, number: int, request: T, *, refused: bool) -> None:
+        """Keep a request; `refused`: before a response began."""
+        (self._refused if refused else self._answered).append((number, request))
+
+    def since(self, number: int) -> list[T]:
+        """Return the requests with higher numbers, by their numbers."""
+        found = [entry for kept in (self._answered, self._refused) for entry in kept if entry[0] > number]
+        return [request for _, request in sorted(found, key=itemgetter(0))]
+
+
 @dataclass(slots=True, eq=False)
 class RequestSummary:
     """One line of the window. It refers to the counts of the request's log and translator, which are converted to plain data on
     demand (`shown`, `details`).
 
-    `line` has the fields of its log line. `state` is the kind of the open item. `gaps` counts the times between reads by the
-    buckets of the metrics, `gap_sum` is their sum in seconds. `record` names the file with the recorded exchange."""
+    `line` has the fields of its log line. `refused`: before a response began, so that there is no such line. `state` is the
+    kind of the open item. `gaps` counts the times between reads by the buckets of the metrics, `gap_sum` is their sum in
+    seconds. `record` names the file with the recorded exchange."""
 
     id: str
     line: Mapping[str, Any]
     started: float  # a Unix time in seconds, like `ended`
     client: str
-    losses: Sequence[Loss]
-    gaps: Sequence[int]
-    gap_sum: float
+    losses: Sequence[Loss] = ()
+    gaps: Sequence[int] = ()
+    gap_sum: float = 0.0
     record: str | None = None
     ended: float | None = None
     phase: str | None = None
@@ -63,6 +85,7 @@ class RequestSummary:
     repairs: Mapping[str, int] = field(default_factory=dict)
     tokens: Mapping[str, int] = field(default_factory=dict)
     events: Mapping[str, int] = field(default_factory=dict)
+    refused: bool = False
 
     @property
     def outcome(self) -> str:
@@ -82,6 +105,7 @@ class RequestSummary:
             "items": [self._item(span) for span in self.spans.values()],
             "repairs": self.repairs,
             "record": self.record,
+            "refused": self.refused,
         }
 
     def details(self) -> dict[str, Any]:
@@ -107,9 +131,10 @@ class RecentRequests:
         """`clock` returns the Unix time in seconds."""
         # Identifies this process: the ids of its requests begin with it.
         self.process = secrets.token_hex(4)
-        self.ended: deque[RequestSummary] = deque(maxlen=REMEMBERED)
+        self._ended = LastEnded[RequestSummary]()
         self.intervals: deque[Interval] = deque(maxlen=_INTERVALS)
         self._clock = clock
+        self._ids = count(1)
         self._ends = 0
         self._produced = 0  # tokens of the requests that have ended
         self._counted = 0  # tokens that are in some interval
@@ -121,17 +146,20 @@ class RecentRequests:
 
     def since(self, number: int) -> list[RequestSummary]:
         """Return the requests that ended after the one of this number, the oldest first."""
-        forgotten = self._ends - len(self.ended)
-        return list(islice(self.ended, max(0, number - forgotten), None))
+        return self._ended.since(number)
 
     def find(self, request_id: str) -> RequestSummary | None:
         """Return a request that has ended, by its id."""
-        return next((summary for summary in reversed(self.ended) if summary.id == request_id), None)
+        return next((summary for summary in self.since(0) if summary.id == request_id), None)
+
+    def new_id(self) -> str:
+        """Return an id for a request, unique among those of all workers."""
+        return f"{self.process}-{next(self._ids)}"
 
     def add(self, summary: RequestSummary) -> None:
         """Remember a request that has ended."""
         self._ends += 1
-        self.ended.append(summary)
+        self._ended.add(self._ends, summary, refused=summary.refused)
         self._produced += summary.produced
         interval = self._interval()
         outcome = summary.outcome

@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any, Literal, Protocol
 
 from yarl import URL
@@ -21,6 +20,7 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts, 
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.sampling import StreamSample
 from responses_gateway.settings import Settings
+from responses_gateway.state.usage import AMOUNTS, DAY
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
@@ -30,6 +30,7 @@ from responses_gateway.wire.errors import ApiError
 
 # Characters of what a client calls itself.
 _LONGEST_NAME = 80
+_NOTHING_USED = [0] * len(AMOUNTS)
 # Logged in place of a backend's own words.
 _UNQUOTED = "The backend reported an error; log_backend_errors shows its message here."
 # Warnings about a backend, with advice.
@@ -41,8 +42,6 @@ _CUT = (
     "an answer ended at a limit that the client did not ask for",
     "it is default_max_output_tokens, a full context, or a limit of the server's own: `responses-gateway doctor URL` says more",
 )
-# Of the requests of this process.
-_NUMBERS = count(1)
 
 
 class LimitReservation(Protocol):
@@ -205,20 +204,24 @@ class RequestLog:
         self._metrics.count(self._metrics.disconnects, self.facts.phase)
 
     def close(self, translator: Translator | None, now: float, record: str | None = None) -> str:
-        """End the log; return the outcome as a label of the metrics, which are updated a little later. `record` is the name of
-        the file with the recorded exchange."""
+        """End the log; return the outcome as a label of the metrics, which are updated a little later, unless it has failed.
+        `record` is the name of the file with the recorded exchange."""
         if self._reservation is not None:
             self._reservation.end(_tokens_of(translator))
         self._metrics.count(self._metrics.in_flight, amount=-1)
-        error = self.facts.error or (translator.error if translator is not None else None)
+        error = self.facts.error or (translator.error or _late_error(translator) if translator is not None else None)
         outcome = _outcome(self.facts, translator)
-        self._metrics.defer(partial(self._report, translator, error, outcome, now, record))
+        report = partial(self._report, translator, error, outcome, now, time.time(), record)
+        if error is None:
+            self._metrics.defer(report)
+        else:
+            report()
         return outcome
 
     def _report(
-        self, translator: Translator | None, error: ApiError | None, outcome: str, now: float, record: str | None
+        self, translator: Translator | None, error: ApiError | None, outcome: str, now: float, ended: float, record: str | None
     ) -> None:
-        """Report a response that ended at `now`."""
+        """Report a response that ended at `now`, by the loop's clock, and at the Unix time `ended`."""
         self.count_gaps()
         facts = self.facts
         if translator is not None:
@@ -234,14 +237,14 @@ class RequestLog:
             return
         line = _line(facts, translator, error, now)
         if self._logs_line:
-            logs.routine(logging.INFO if error is None else logging.WARNING, "response", line)
+            logs.routine(logging.INFO if error is None else logging.WARNING, "response", line, ended)
         if self._trace is not None:
             for call in facts.calls:
                 self._trace.tool_called(call, now)
             self._trace.end(line, now, self.times.turn_first, self.times.visible_at)
         if self._history is not None:
             summary = _summary(facts, translator, line, record)
-            summary.ended = time.time()
+            summary.ended = ended
             self._history.add(summary)
 
     def _report_defect(self, defect: BaseException) -> None:
@@ -263,15 +266,19 @@ def new_facts(
     """Return what is known of a request with these headers that came `now`."""
     return RequestFacts(
         request_id=request_id,
-        id="" if history is None else f"{history.process}-{next(_NUMBERS)}",
-        # Codex names itself in `originator`, others in `User-Agent`.
-        client=(headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME],
+        id="" if history is None else history.new_id(),
+        client=client_name(headers),
         key=key,
         quotes_backends=settings.log_backend_errors,
         began=now,
         started=time.time(),
         times=StreamTimes(now, gaps=[0] * (len(INTER_TOKEN_BUCKETS) + 1)),
     )
+
+
+def client_name(headers: Mapping[str, str]) -> str:
+    """Return what a client calls itself: Codex in `originator`, others in `User-Agent`."""
+    return (headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME]
 
 
 # ---- the outcome ------------------------------------------------------------------------------------------------------
@@ -301,6 +308,11 @@ def _execution(facts: RequestFacts, translator: Translator | None, error: ApiErr
     return translator.status
 
 
+def _late_error(translator: Translator) -> ApiError | None:
+    """Return what a backend sent behind the end of an answer; it does not change how the response ended."""
+    return next(filter(None, (answer.late_error for answer in translator.answers)), None)
+
+
 def _tokens_of(translator: Translator | None) -> int:
     """Return the tokens of a response, input and output; an estimate if it was cut off before the backend reported usage."""
     if translator is None:
@@ -325,7 +337,7 @@ def _count_request(
 ) -> None:
     """Count a request that ended at `now`."""
     if error is not None and facts.phase != "request":
-        metrics.count(metrics.backend_errors, error.code or error.type)
+        metrics.count(metrics.backend_errors, error.reason or error.code or error.type)
     # Clients make names up: one that no backend answered for gets no time series of its own.
     answered = translator is not None and translator.chunks > 0
     model = metrics.model(facts.model) if answered else "unknown"
@@ -337,6 +349,8 @@ def _count_request(
             metrics.observe(metrics.key_first_token, facts.times.first - facts.began, facts.key)
     if translator is not None:
         _count_stream(metrics, facts, translator, model)
+        if answered:
+            _count_usage(metrics, facts, translator, model)
 
 
 def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
@@ -374,6 +388,17 @@ def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator,
 def _cut_unasked(translator: Translator) -> bool:
     """Tell whether the answer ended at a limit though the client asked for none."""
     return translator.lifecycle.turn.finish_reason == "length" and translator.options.echo.get("max_output_tokens") is None
+
+
+def _count_usage(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
+    """Count the `AMOUNTS` of one request; an estimate of the output if it was cut off before the backend reported usage."""
+    usage = translator.usage or Usage(None, None)
+    output = _seen_tokens(translator) if usage.output is None else usage.output
+    reasoning = usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
+    row = (int(time.time() // DAY), facts.key or "", model)
+    known = metrics.usage.get(row, _NOTHING_USED)
+    amounts = (1, usage.input or 0, usage.cached or 0, output, reasoning)
+    metrics.usage[row] = [one + more for one, more in zip(known, amounts, strict=True)]
 
 
 def _warn_once(metrics: Metrics, facts: RequestFacts, model: str, message: str, advice: str, **seen: int | None) -> None:
@@ -449,6 +474,7 @@ def _error_fields(facts: RequestFacts, error: ApiError) -> dict[str, Any]:
     words = error.message[:200] if facts.quotes_backends or not error.quoted else _UNQUOTED
     return {
         "code": error.code or error.type,
+        "reason": error.reason,
         "error": words if error.status >= 500 else None,
         "param": error.param if not error.quoted else None,
     }

@@ -67,13 +67,15 @@ class Continued(NamedTuple):
 class Continuation:
     """How an answer is continued elsewhere, at most `attempts` times.
 
-    `obstacle` tells why it cannot. `parsers` choose what reads it there. `on_failure` is called for each request that fails."""
+    `obstacle` tells why it cannot. `checkpoint`: what the backends list of the model, where that is why
+    they may. `parsers` choose what reads it there. `on_failure` is called for each request that fails."""
 
     pool: Pool
     attempts: int
     obstacle: Obstacle | None
     parsers: ParserChoice
     on_failure: OnFailure
+    checkpoint: str = ""
 
     async def open(self, translator: Translator, call: ChatCall, failed: str, cause: Cause, headers: HeadersFor) -> Continued:
         """Have another backend continue the answer of one that failed. Raise `CannotContinue`."""
@@ -83,7 +85,7 @@ class Continuation:
             raise CannotContinue("no_ids")
         while self.attempts:
             self.attempts -= 1
-            other = self.pool.continuation_route(call.route, failed, _reason(cause))
+            other = self.pool.continuation_route(call.route, failed, _reason(cause), self.checkpoint)
             if isinstance(other, str):
                 raise CannotContinue(other)
             call = call._replace(route=other)

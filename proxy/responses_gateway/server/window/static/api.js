@@ -33,6 +33,20 @@ export async function download(path, name) {
 export async function watch(take, opened) {
   const response = await send("api/live");
   opened();
+  await readEvents(response, take);
+}
+
+// Sends a request as a client does: with a client's key, if there is one, and never with the admin key. Calls `take` with each
+// event of the answer.
+export async function respond(body, key, signal, take) {
+  const headers = { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) };
+  const response = await fetch("../v1/responses", { method: "POST", body: JSON.stringify(body), headers, signal, credentials: "omit", cache: "no-store" });
+  if (!response.ok) throw await refusalOf(response);
+  await readEvents(response, take);
+}
+
+// Calls `take` with the data of each event of a stream, except of its end mark.
+async function readEvents(response, take) {
   const decoder = new TextDecoder();
   const reader = response.body.getReader();
   let rest = "";
@@ -41,19 +55,22 @@ export async function watch(take, opened) {
     if (done) return;
     const events = (rest + decoder.decode(value, { stream: true })).split("\n\n");
     rest = events.pop();
-    for (const event of events) take(JSON.parse(event.slice("data: ".length)));
+    for (const event of events) {
+      const data = event.split("\n").find((line) => line.startsWith("data: "));
+      if (data && data !== "data: [DONE]") take(JSON.parse(data.slice("data: ".length)));
+    }
   }
 }
 
 async function send(path, options = {}) {
   for (let wrong = false; ; wrong = true) {
-    const key = sessionStorage.getItem(STORED);
+    const key = options.anonymous ? null : sessionStorage.getItem(STORED);
     const headers = key ? { Authorization: `Bearer ${key}` } : {};
     if (options.body !== undefined) headers["Content-Type"] = "application/json";
     const response = await fetch(path, { ...options, headers, credentials: "omit", cache: "no-store" });
     if (response.ok) return response;
     const error = await refusalOf(response);
-    if (error.status !== 401) throw error;
+    if (error.status !== 401 || options.anonymous) throw error;
     if (sessionStorage.getItem(STORED) === key) sessionStorage.setItem(STORED, await askForKey(wrong || key !== null));
   }
 }

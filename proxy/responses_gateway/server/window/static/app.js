@@ -6,14 +6,16 @@ import { Detail } from "./detail.js";
 import { byId, clock, setText } from "./dom.js";
 import { Plots } from "./plots.js";
 import { Requests } from "./requests.js";
+import { Try } from "./try.js";
+import { Usage } from "./usage.js";
 
-const VIEWS = ["requests", "backends", "plots"];
+const VIEWS = ["requests", "backends", "plots", "usage", "try"];
 const RETRY = 1500;
 
-const state = { contents: false, recording: null };
+const state = { contents: false, recording: null, needsKey: false, clientPort: null };
 const detail = new Detail(state, () => (location.hash = "#/requests"));
 const requests = new Requests((id) => (location.hash = `#/requests/${id}`));
-const views = { backends: new Backends(state), plots: new Plots() };
+const views = { backends: new Backends(state), plots: new Plots(), usage: new Usage(), try: new Try(state) };
 
 function route() {
   const [, view = "requests", id] = location.hash.split("/");
@@ -33,6 +35,7 @@ function route() {
   requests.select(opened ?? closed);
   detail.show(opened);
   if (closed !== null && shown === "requests") requests.focus(closed); // what had the focus is hidden now
+  else if (!document.activeElement.checkVisibility()) byId("main").focus();
 }
 
 // Returns null for an address that is not encoded correctly: it opens no request.
@@ -50,6 +53,9 @@ async function connect() {
       const found = await ask("api/state");
       setText(byId("version"), found.version);
       state.contents = found.contents;
+      state.needsKey = found.needs_key;
+      state.clientPort = found.client_port;
+      if (!byId("try").hidden) views.try.show();
       showRecording(found.recording);
       await watch((update) => {
         requests.take(update.views);
@@ -121,13 +127,15 @@ const KEYS = {
   1: () => (location.hash = "#/requests"),
   2: () => (location.hash = "#/backends"),
   3: () => (location.hash = "#/plots"),
-  Escape: () => (location.hash = "#/requests"),
+  4: () => (location.hash = "#/usage"),
+  5: () => (location.hash = "#/try"),
+  Escape: () => detail.id !== null && detail.close(),
 };
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const typing = event.target.matches("input");
-  if (typing && event.key === "Escape") event.target.blur();
+  const typing = event.target.matches("input:not([type=checkbox]), select, textarea");
+  if (typing && event.key === "Escape") requests.focusSelected();
   if (typing || !(event.key in KEYS)) return;
   const inList = event.target.matches("body, main, .list, .list *");
   if (event.key.startsWith("Arrow") && !inList) return; // scrolls

@@ -1,8 +1,9 @@
 // One request: facts, items, the timeline of chunks and events, the request as received and as sent.
 
 import { ask, download } from "./api.js";
-import { curl } from "./curl.js";
+import { curl } from "./commands.js";
 import { byId, clock, h, number, seconds, setText, svg } from "./dom.js";
+import { itemBlocks } from "./items.js";
 import { paceOf } from "./requests.js";
 import { stepRows } from "./steps.js";
 
@@ -27,6 +28,7 @@ export class Detail {
     this.live = null;
     this.parts = null;
     this.contentsShown = false;
+    this.answer = null;
     this.element.replaceChildren(h("p", {}, "Loading…"));
     this.load();
   }
@@ -38,12 +40,15 @@ export class Detail {
 
   async load() {
     const id = this.id;
+    let running = false;
     try {
       const summary = await ask(`api/requests/${encodeURIComponent(id)}`);
       if (id !== this.id) return;
+      running = summary.outcome === "running";
       this.parts ??= this.build(summary);
       this.update({ ...summary, pace: this.live?.pace });
       const recorded = summary.record !== null && this.state.contents;
+      if (recorded) await this.showAnswer(id);
       await this.addSteps(id, recorded);
       if (id !== this.id) return;
       this.explain(summary);
@@ -51,10 +56,11 @@ export class Detail {
         this.contentsShown = true;
         await this.addContents(id);
       }
-      if (id === this.id && summary.outcome === "running") this.timer = setTimeout(() => this.load(), REFRESH);
+      setText(this.parts.problem, "");
     } catch (error) {
       if (id === this.id) this.fail(error);
     }
+    if (id === this.id && running) this.timer = setTimeout(() => this.load(), REFRESH);
   }
 
   fail(error) {
@@ -73,6 +79,7 @@ export class Detail {
       actions: h("div", { class: "actions" }),
       problem: h("p", { role: "alert" }),
       items: h("div"),
+      answer: h("div"),
       report: h("div"),
       replay: h("div"),
       command: h("div"),
@@ -89,8 +96,9 @@ export class Detail {
       parts.steps);
     parts.timeline.append(table);
     this.element.replaceChildren(
-      h("div", { class: "head" }, h("h2", {}, summary.model ?? "Request"), parts.state, this.closeButton()),
+      h("div", { class: "head" }, h("h2", {}, summary.model ?? summary.path ?? "Request"), parts.state, this.closeButton()),
       parts.facts, parts.actions, parts.problem, parts.command, parts.replay,
+      parts.answer,
       h("h3", {}, "Items"), parts.items, parts.report,
       parts.contents,
       h("h3", {}, "Timeline"), parts.stepsNote, parts.timeline, more,
@@ -115,6 +123,7 @@ export class Detail {
     this.parts.timeline.hidden = nothing;
     let text = "";
     if (summary.record !== null) text = this.state.contents ? "" : "Recorded. Contents are shown on this machine only, unless the gateway has an admin key.";
+    else if (summary.refused) text = "No timeline: the request was refused before a response began.";
     else if (nothing) text = "No timeline: the request was neither recorded nor open here while it was running. Record requests to see their timeline and contents.";
     else text = "Not recorded: only sizes and times are shown, from the moment the request is opened here. Record requests to see contents.";
     setText(this.parts.stepsNote, text);
@@ -146,6 +155,18 @@ export class Detail {
     button.disabled = false;
   }
 
+  async showAnswer(id) {
+    const { items, error } = await ask(`api/requests/${encodeURIComponent(id)}/answer`);
+    if (id !== this.id) return;
+    const shown = JSON.stringify([items, error]);
+    if (shown === this.answer) return; // what a visitor has selected stays selected
+    this.answer = shown;
+    this.parts.answer.replaceChildren(
+      h("h3", {}, "Answer"), ...itemBlocks(items),
+      error ? h("p", { class: "state failed" }, [error.code, error.message].filter(Boolean).join(": ")) : "",
+    );
+  }
+
   async addSteps(id, recorded) {
     const path = `api/requests/${encodeURIComponent(id)}/${recorded ? "steps" : "live-steps"}?after=${this.seen}`;
     const { steps, total } = await ask(path);
@@ -175,7 +196,7 @@ export class Detail {
     if (id !== this.id) return;
     if (this.copy && found.request && !found.request.cut && !found.websocket) {
       this.copy.disabled = false;
-      this.copy.addEventListener("click", () => this.copyCommand(curl(location, found.request.text)));
+      this.copy.addEventListener("click", () => this.copyCommand(curl(location.origin, found.request.text)));
     }
     this.parts.contents.append(body("Request as received", found.request), body("Request as sent to the backend", found.chat), body("Error from the backend", found.refusal && { text: JSON.stringify(found.refusal, null, 2) }));
   }
@@ -191,6 +212,7 @@ function facts(summary) {
   const pace = paceOf(summary);
   return [
     ["Started", clock(summary.started)],
+    ["Path", summary.path],
     ["Duration", seconds(summary.seconds)],
     ["Sent to backend after", seconds(summary.backend_called)],
     ["First token after", seconds(summary.first_token)],
@@ -245,7 +267,7 @@ function itemTable(summary) {
     h("td", { class: "number" }, item.closed ? `${number(item.size)} B` : ""),
     h("td", { class: "number" }, tokens[at] === undefined ? "" : number(tokens[at]))));
   const names = ["#", "Type", "State", "Opened after", "Open for", "Size", "Tokens"];
-  return h("table", { class: "plain" }, h("thead", {}, h("tr", {}, names.map((name, at) => h("th", { scope: "col", class: at > 2 ? "number" : "" }, name)))), h("tbody", {}, rows));
+  return h("table", { class: "plain items-table" }, h("thead", {}, h("tr", {}, names.map((name, at) => h("th", { scope: "col", class: at > 2 ? "number" : "" }, name)))), h("tbody", {}, rows));
 }
 
 // The tokens are counted by kind; several items of one kind share them by their size.

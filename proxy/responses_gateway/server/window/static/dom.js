@@ -1,4 +1,5 @@
-// Elements, made of plain values. Texts become text nodes only: texts of models and clients are untrusted.
+// Elements, made of plain values. Texts become text nodes only, without characters that deceive: texts of models and clients are
+// untrusted.
 
 export function h(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
@@ -8,10 +9,26 @@ export function svg(name, attributes = {}, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 }
 
+// Characters that reorder, hide or break what stands around them.
+const DECEIVING = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+const codeOf = (character) => character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
+
+// Shows such characters by their numbers.
+export function legible(text) {
+  return text.replace(DECEIVING, (character) => `⟨U+${codeOf(character)}⟩`);
+}
+
+// The same within JSON, of which it does not change the meaning.
+export function escaped(json) {
+  return json.replace(DECEIVING, (character) => `\\u${codeOf(character)}`);
+}
+
 export const byId = (id) => document.getElementById(id);
 
 export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = legible(String(text));
+  if (element.textContent !== shown) element.textContent = shown;
 }
 
 export function seconds(value) {
@@ -32,8 +49,9 @@ export function clock(time) {
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== undefined && value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
+    else if (value !== undefined && value !== null && value !== false) element.setAttribute(name, value === true ? "" : legible(String(value)));
   }
-  element.append(...children.flat().filter((child) => child !== undefined && child !== null && child !== ""));
+  const shown = children.flat().filter((child) => child !== undefined && child !== null && child !== "");
+  element.append(...shown.map((child) => (child instanceof Node ? child : legible(String(child)))));
   return element;
 }

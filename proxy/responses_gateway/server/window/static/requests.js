@@ -1,8 +1,9 @@
 // The list of requests: running and recently ended ones.
 
-import { byId, clock, h, number, seconds, setText } from "./dom.js";
+import { byId, clock, h, legible, number, seconds, setText } from "./dom.js";
 
 const KEPT = 500;
+const REFUSALS_KEPT = 100;
 // Seconds over which the pace of a running request is measured.
 const PACE = 2;
 const SHORT = { reasoning: "think", message: "text", function_call: "call", custom_tool_call: "call", local_shell_call: "call", mcp_call: "tool", mcp_list_tools: "tools", mcp_approval_request: "ask", web_search_call: "search", file_search_call: "files", code_interpreter_call: "code" };
@@ -59,6 +60,11 @@ export class Requests {
     this.rows.get(id)?.link.focus();
   }
 
+  // Gives the focus to the selected request or, without one, to the list.
+  focusSelected() {
+    (this.rows.get(this.selected)?.link ?? this.body.closest(".list")).focus();
+  }
+
   // Selects the next request (or the previous one), and returns its id.
   step(by) {
     const ids = [...this.body.children].map((row) => row.dataset.id);
@@ -80,8 +86,9 @@ export class Requests {
 
   forget() {
     const ended = [...this.all.values()].filter((summary) => summary.outcome !== "running");
-    ended.sort((a, b) => a.started - b.started);
-    for (const summary of ended.slice(0, Math.max(0, ended.length - KEPT))) this.all.delete(summary.id);
+    ended.sort((a, b) => b.started - a.started);
+    const forgotten = [...ended.filter((summary) => !summary.refused).slice(KEPT), ...ended.filter((summary) => summary.refused).slice(REFUSALS_KEPT)];
+    for (const summary of forgotten) this.all.delete(summary.id);
   }
 
   draw() {
@@ -149,23 +156,24 @@ function update(row, summary) {
   setText(row.link, clock(summary.started));
   const state = cells[1].firstChild;
   state.className = `state ${summary.outcome}`;
-  setText(state, summary.outcome);
+  setText(state, [summary.outcome, summary.status].filter(Boolean).join(" "));
   const pace = paceOf(summary);
-  const texts = { 2: summary.model, 3: summary.backend, 4: summary.key, 5: seconds(summary.first_token), 6: pace ? pace.toFixed(pace < 10 ? 1 : 0) : "", 7: number(tokensOf(summary)), 8: (summary.seconds ?? 0).toFixed(1) };
+  const texts = { 2: summary.model ?? summary.path, 3: summary.backend, 4: summary.key, 5: seconds(summary.first_token), 6: pace ? pace.toFixed(pace < 10 ? 1 : 0) : "", 7: number(tokensOf(summary)), 8: (summary.seconds ?? 0).toFixed(1) };
   for (const [at, text] of Object.entries(texts)) {
     setText(cells[at], text ?? "");
-    if (at < 5) cells[at].title = text ?? "";
+    if (at < 5) cells[at].title = legible(text ?? "");
   }
-  const signature = summary.items.map((item) => `${item.type}${item.closed ? "" : "*"}`).join(" ");
+  const reason = summary.code ?? "";
+  const signature = `${reason} ${summary.items.map((item) => `${item.type}${item.closed ? "" : "*"}`).join(" ")}`;
   if (row.signature !== signature) {
     row.signature = signature;
-    cells[9].firstChild.replaceChildren(...itemChips(summary.items).filter(Boolean));
+    cells[9].firstChild.replaceChildren(...itemChips(summary.items).filter(Boolean), ...(reason ? [h("span", { class: "reason", title: summary.error ?? reason }, reason)] : []));
   }
 }
 
 function matches(summary, wanted) {
   if (!wanted) return true;
-  const fields = [summary.model, summary.backend, summary.key, summary.outcome, summary.id, summary.request_id, summary.response_id, summary.client, summary.code];
+  const fields = [summary.model, summary.backend, summary.key, summary.outcome, summary.id, summary.request_id, summary.response_id, summary.client, summary.code, summary.status, summary.path];
   const text = fields.filter(Boolean).join(" ").toLowerCase();
   return wanted.split(/\s+/).every((word) => text.includes(word));
 }

@@ -1,6 +1,6 @@
 // The rows of a timeline: what the backend sent on the left, the resulting events on the right, and why anything is held.
 
-import { h, number } from "./dom.js";
+import { h, legible, number } from "./dom.js";
 
 const HELD = {
   partial_chunk: "held: the read ended within a chunk",
@@ -15,7 +15,7 @@ const CALLS = { start: "the response begins", queue: "the response is queued", f
 const SHOWN = 160;
 
 export function stepRows(steps, began) {
-  return steps.map((step) => h("tr", {}, h("td", { class: "number" }, `${(step.time - began).toFixed(3)} s`), h("td", {}, received(step)), h("td", {}, sent(step))));
+  return steps.map((step) => h("tr", {}, h("td", { class: "number when" }, `${(step.time - began).toFixed(3)} s`), h("td", {}, received(step)), h("td", {}, sent(step))));
 }
 
 function received(step) {
@@ -59,7 +59,7 @@ function textOf(event) {
 function value(text, whole, name) {
   const short = text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text;
   const all = h("pre", {});
-  const details = h("details", { ontoggle: () => all.firstChild || all.append(typeof whole === "string" ? whole : JSON.stringify(whole, null, 1)) });
+  const details = h("details", { ontoggle: () => all.firstChild || all.append(legible(typeof whole === "string" ? whole : JSON.stringify(whole, null, 1))) });
   details.append(h("summary", {}, name ? h("span", { class: "event-name" }, `${name} `) : "", short), all);
   return details;
 }

@@ -1,0 +1,73 @@
+"""Requests that are refused before a response begins (no key, a limit, a wrong path): rows of the window like all others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+
+from responses_gateway.server.access.api_keys import KEY_NAME
+from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
+from responses_gateway.server.generation.request_log.request_log import client_name
+from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID, UNVERSIONED
+from responses_gateway.telemetry import logs
+
+# Answers that are no refusals: to a client that left, and to one that then continues without a WebSocket.
+_NO_REFUSALS = frozenset({426, 499})
+# The message of this status may quote the request.
+_BAD_REQUEST = 400
+# Characters of a path, which clients may invent.
+_LONGEST_PATH = 80
+
+
+class _Error(msgspec.Struct):
+    code: str | None = None
+    message: str = ""
+
+
+class _Body(msgspec.Struct):
+    error: _Error
+
+
+def note_refusals(recent: RecentRequests | None) -> Callable[[web.Request, web.StreamResponse], None]:
+    """Return what adds a summary for each answer that is an error, unless its request has a log of its own. None: there is no
+    window."""
+
+    def note(request: web.Request, response: web.StreamResponse) -> None:
+        is_refusal = response.status not in _NO_REFUSALS and not request.get(HAS_LOG)
+        if recent is not None and is_refusal and _is_for_the_api(request.path):
+            recent.add(_summary(recent.new_id(), request, response))
+
+    return note
+
+
+def _is_for_the_api(path: str) -> bool:
+    """Tell whether a client of the API may have sent this, perhaps with a wrong base URL."""
+    return path.startswith("/v1/") or path.strip("/").partition("/")[0] in UNVERSIONED
+
+
+def _summary(summary_id: str, request: web.Request, response: web.StreamResponse) -> RequestSummary:
+    now = time.time()
+    error = _error_in(response)
+    fields = {
+        "request_id": request.get(REQUEST_ID),
+        "key": request.get(KEY_NAME),
+        "path": f"{request.method[:20]} {request.path[:_LONGEST_PATH]}",
+        "outcome": "rejected" if response.status < 500 else "failed",
+        "status": response.status,
+        "code": error.code,
+        "error": error.message[:200] if response.status != _BAD_REQUEST else None,
+    }
+    return RequestSummary(summary_id, logs.present(fields), now, client_name(request.headers), ended=now, refused=True)
+
+
+def _error_in(response: web.StreamResponse) -> _Error:
+    """Return the error that is the answer; an empty one for an answer that is relayed."""
+    if isinstance(response, web.Response) and isinstance(response.body, bytes):
+        try:
+            return msgspec.json.decode(response.body, type=_Body).error
+        except msgspec.DecodeError:
+            pass
+    return _Error()

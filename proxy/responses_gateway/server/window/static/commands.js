@@ -1,0 +1,51 @@
+// A request as what a user would type: for a shell, in Python, for Codex. The key is never in it.
+
+import { escaped } from "./dom.js";
+
+export function curl(origin, body) {
+  const url = `${origin}/v1/responses`;
+  const headers = ["-H 'Content-Type: application/json'", "-H \"Authorization: Bearer $OPENAI_API_KEY\""];
+  return `curl -N ${quoted(url)} ${headers.join(" ")} --data-raw ${quoted(escaped(body))}`;
+}
+
+export function python(origin, body) {
+  const fields = Object.entries(body).filter(([name]) => name !== "stream").map(([name, value]) => `    ${name}=${literal(value)},`);
+  return [
+    "import os",
+    "from openai import OpenAI",
+    "",
+    `client = OpenAI(base_url=${literal(`${origin}/v1`)}, api_key=os.environ.get("OPENAI_API_KEY", "none"))`,
+    "stream = client.responses.create(",
+    ...fields,
+    "    stream=True,",
+    ")",
+    "for event in stream:",
+    "    print(event.type, getattr(event, \"delta\", \"\"))",
+  ].join("\n");
+}
+
+export function codex(origin, body, needsKey) {
+  const effort = body.reasoning?.effort;
+  return [
+    `responses-gateway codex-config --url ${quoted(origin)} --model ${quoted(body.model)}${needsKey ? " --env-key OPENAI_API_KEY" : ""} --write`,
+    `codex ${effort ? `-c model_reasoning_effort=${quoted(effort)} ` : ""}${quoted(textOf(body))}`,
+  ].join("\n");
+}
+
+function textOf(body) {
+  return typeof body.input === "string" ? body.input : (body.input.find((item) => item.role === "user")?.content ?? "");
+}
+
+// A value in Python. The strings of JSON are strings of Python, too.
+function literal(value) {
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
+  if (typeof value === "object") return `{${Object.entries(value).map(([name, entry]) => `${literal(name)}: ${literal(entry)}`).join(", ")}}`;
+  return escaped(JSON.stringify(value));
+}
+
+// Within single quotes a shell reads everything as it stands but the quote itself.
+export function quoted(text) {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}

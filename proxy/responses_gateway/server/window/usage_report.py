@@ -1,0 +1,43 @@
+"""Usage in the window: what each key and each model used over some days, summed over all workers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from responses_gateway.server.generation.request_log.usage import summed
+from responses_gateway.server.window.workers import Workers
+from responses_gateway.state.usage import AMOUNTS, DAY, today
+
+# Days that a report may cover.
+PERIODS = (7, 30, 90)
+# Combinations of a key and a model in one report, those that used most.
+_MOST_ROWS = 500
+
+
+async def usage_report(workers: Workers, days: int) -> dict[str, Any]:
+    """Return the usage of the last `days` days, today included: by day, and by key and model. Raise `StoreUnavailable`."""
+    last = today()
+    first = last - days + 1
+    by_day = await _sums(workers, first, last, ["day"])
+    by_key = await _sums(workers, first, last, ["key", "model"])
+    largest = sorted(by_key.items(), key=lambda row: row[1][1] + row[1][3], reverse=True)
+    return {
+        "days": [{"day": _date(day), **_amounts(by_day.get((day,), [0] * len(AMOUNTS)))} for day in range(first, last + 1)],
+        "rows": [{"key": key, "model": model, **_amounts(amounts)} for (key, model), amounts in largest[:_MOST_ROWS]],
+        "more_rows": max(0, len(largest) - _MOST_ROWS),
+    }
+
+
+async def _sums(workers: Workers, first: int, last: int, by: list[str]) -> dict[tuple[Any, ...], list[int]]:
+    parts = await workers.ask_all("unstored_usage", first, last, by)  # stores what it can, so it comes first
+    parts.append(await workers.ask_here("stored_usage", first, last, by))
+    return summed({tuple(labels): amounts for labels, amounts in part} for part in parts)
+
+
+def _amounts(amounts: list[int]) -> dict[str, int]:
+    return dict(zip(AMOUNTS, amounts, strict=True))
+
+
+def _date(day: int) -> str:
+    return datetime.fromtimestamp(day * DAY, UTC).date().isoformat()

@@ -1,0 +1,150 @@
+"""SIGHUP: settings that are read again take effect at once, or the log says with which restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from responses_gateway.server.process.reloading import Reloading
+from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.settings.reloading import reloaded
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
+from tests.server.gateway_process import Program, program
+from tests.server.running_gateway import gateway, run
+
+ALICE = "rp_alice-0123456789"
+BOB = "rp_bob-0123456789"
+WORKERS = pytest.mark.parametrize("workers", [2, 1], ids=["2 workers", "1 process"])
+
+
+def write(file: Path, url: str, **more: Any) -> None:
+    file.write_text(json.dumps({"backend": url, "adapt": False, "store": "none", **more}), encoding="utf-8")
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def status(running: Program, key: str, request_id: str = "x", **fields: Any) -> int:
+    """Ask on a connection of its own, which any worker may get."""
+    headers = {**bearer(key), "X-Request-Id": request_id}
+    question = {"model": "simulator", "input": "hi", **fields}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{running.url}/v1/responses", json=question, headers=headers) as answer,
+    ):
+        await answer.read()
+        return answer.status
+
+
+async def becomes(running: Program, key: str, wanted: int, **fields: Any) -> None:
+    """Wait until every worker answers so."""
+    async with asyncio.timeout(30):
+        while {await status(running, key, **fields) for _ in range(12)} != {wanted}:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def last(socket: aiohttp.ClientWebSocketResponse, asking: dict[str, Any]) -> dict[str, Any]:
+    """Ask on a WebSocket; return the last event of the answer."""
+    await socket.send_json(asking)
+    while (event := await socket.receive_json(timeout=30))["type"] not in ("response.completed", "error"):
+        pass
+    found: dict[str, Any] = event
+    return found
+
+
+@WORKERS
+def test_a_revoked_key_ends_at_once_also_on_an_open_websocket(tmp_path: Path, workers: int) -> None:
+    async def test() -> None:
+        file = tmp_path / "gateway.yaml"
+        async with serving(create_app()) as url:
+            keys = {"alice": hash_of(ALICE), "bob": hash_of(BOB)}
+            write(file, url, api_keys=keys, workers=workers)
+            async with program("--config", str(file)) as running, aiohttp.ClientSession() as session:
+                assert await status(running, BOB) == 200
+                asking = {"type": "response.create", "model": "simulator", "input": "hi"}
+                async with session.ws_connect(f"{running.url}/v1/responses", headers=bearer(BOB)) as socket:
+                    assert (await last(socket, asking))["type"] == "response.completed"
+                    write(file, url, api_keys={"alice": hash_of(ALICE)}, workers=workers)
+                    running.signal(signal.SIGHUP)
+                    await running.says("settings reloaded backends=1 changed=api_keys")
+                    await becomes(running, BOB, 401)
+                    while (refusal := await last(socket, asking))["type"] != "error":
+                        pass  # its worker may be the last one
+                    assert (refusal["status"], refusal["error"]["code"]) == (401, "invalid_api_key")
+                assert await status(running, ALICE) == 200
+
+    run(test())
+
+
+@WORKERS
+def test_limits_models_and_the_log_level_change_and_the_rest_is_named(tmp_path: Path, workers: int) -> None:
+    async def test() -> None:
+        file = tmp_path / "gateway.yaml"
+        async with serving(create_app()) as url:
+            keys = {"alice": hash_of(ALICE)}
+            write(file, url, api_keys=keys, workers=workers)
+            async with program("--config", str(file)) as running:
+                assert await status(running, ALICE, truncation="auto", unheard_of=1) == 200
+                limited = {"alice": {"hash": hash_of(ALICE), "requests_per_minute": 5}, "bob": hash_of(BOB)}
+                more = {"strict": True, "log_level": "warning", "idle_timeout": 100, "host": "127.0.0.2"}
+                write(file, url, api_keys=limited, workers=workers, **more)
+                running.signal(signal.SIGHUP)
+                await running.says("settings that take effect with a restart sigusr2=idle_timeout restart=host")
+                await becomes(running, BOB, 400, unheard_of=1)
+                async with asyncio.timeout(30):
+                    while await status(running, ALICE) != 429:
+                        pass
+                assert await status(running, BOB, "quiet") == 200
+                running.signal(signal.SIGTERM)
+                assert await running.exit() == 0
+                assert "quiet" not in running.said
+
+    run(test())
+
+
+def test_what_was_found_out_of_the_backend_stays_where_the_settings_say_nothing() -> None:
+    async def test() -> None:
+        options = SimulatorOptions(dialect=DIALECTS["llamacpp"])
+        async with serving(create_app(options)) as url, gateway(url, adapt=True) as served:
+            parts = served.parts
+            parts.autoconfiguration.begin()
+            await parts.autoconfiguration.looked.wait()
+            found = parts.live.current.settings.named_tool_choice
+            assert found == "required"
+            reloading = Reloading(parts)
+            given = {"backend": parts.settings.backend, "strict": True}
+            assert reloading.apply(Settings(**given)).at_once == ["strict"]
+            assert (parts.live.current.settings.strict, parts.live.current.settings.named_tool_choice) == (True, found)
+            reloading.apply(Settings(**given, named_tool_choice="object"))
+            assert parts.live.current.settings.named_tool_choice == "object"
+            reloading.apply(Settings(**given))
+            assert parts.live.current.settings.named_tool_choice == found
+            with pytest.raises(ValueError, match="no_such"):
+                reloading.apply(Settings(**given, tool_call_parser="no_such"))
+            assert parts.live.current.settings.named_tool_choice == found
+
+    run(test())
+
+
+def test_what_was_given_and_what_was_found_out_stay_apart() -> None:
+    before = Settings(backend=["http://x/v1"], tool_call_parser="hermes")
+    read = Settings(backend=["http://x/v1"], reasoning_parser="qwen3", store="none")
+    result = reloaded(before, read)
+    assert (result.at_once, result.rolling, result.restart) == (["reasoning_parser", "tool_call_parser"], ["store"], [])
+    assert result.settings.model_fields_set == {"backend", "reasoning_parser"}
+    assert (result.settings.store, result.settings.tool_call_parser) == (before.store, read.tool_call_parser)
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, {"alice": hash_of(ALICE)}), ({"alice": hash_of(ALICE)}, {})])
+def test_no_gateway_is_opened_or_locked_by_a_hangup(before: dict[str, str], after: dict[str, str]) -> None:
+    result = reloaded(Settings(api_keys=before), Settings(api_keys=after))
+    assert (result.at_once, result.rolling) == ([], ["api_keys"])
+    assert result.settings.api_keys.keys() == before.keys()
