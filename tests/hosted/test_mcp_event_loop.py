@@ -128,6 +128,7 @@ def watched() -> Iterator[list[float]]:
         yield longest
     finally:
         running = False
+        longest[0] = max(longest[0], time.thread_time() - last)
         gc.unfreeze()
 
 

@@ -19,6 +19,7 @@ _RUNNING = ("vllm:num_requests_running", "llamacpp:requests_processing")
 _STOPS_WITHIN = 20.0
 _SHARE = 0.9
 _CLIENTS = 4
+_ATTEMPTS = 3
 
 
 def no_limit(with_: Conversation) -> None:
@@ -55,18 +56,24 @@ def overflow(with_: Conversation) -> None:
 
 
 def cancel(with_: Conversation) -> None:
-    """Check that the server stops soon after its clients have left: several, so that a fast server is not done before."""
+    """Check that the server stops soon after its clients have left: several, and repeatedly, since a fast server on a busy
+    machine may be done before."""
     if with_.server.metrics is None:
         raise Wrong("the server has no metrics")
-    whole = _LONG if with_.setting.exact else with_.ask("long").usage["output_tokens"]
+    whole = _CLIENTS * (_LONG if with_.setting.exact else with_.ask("long").usage["output_tokens"])
+    generated = min(_generated_for_nobody(with_) for _ in range(_ATTEMPTS))
+    if generated > _SHARE * whole:
+        raise Wrong(f"{generated:.0f} of {whole} tokens were generated after {_CLIENTS} clients had left")
+
+
+def _generated_for_nobody(with_: Conversation) -> float:
+    """Return how many tokens the server generates for clients that leave at once."""
     _wait_until_idle(with_)
     before = with_.metric(*_GENERATED)
     with ThreadPoolExecutor(_CLIENTS) as pool:
         list(pool.map(_leave_early, [with_] * _CLIENTS))
     _wait_until_idle(with_)
-    generated = with_.metric(*_GENERATED) - before
-    if generated > _SHARE * whole * _CLIENTS:
-        raise Wrong(f"{generated:.0f} of {whole * _CLIENTS} tokens were generated after {_CLIENTS} clients had left")
+    return with_.metric(*_GENERATED) - before
 
 
 def _leave_early(with_: Conversation) -> None:

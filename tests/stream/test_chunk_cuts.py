@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -225,3 +227,18 @@ def test_an_answer_that_another_server_continues_has_the_usage_of_one(
     broken_at = max(1, int(place * (len(answer.tokens) - 1)))
     found = usage_of(answer, sizes, how, broken_at)
     assert found == usage_of(answer, [1], how)
+
+
+RECORDED = Path(__file__).parents[2] / ".." / "shared" / "streams" / "hermes"
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded streams are not here")
+@pytest.mark.parametrize(("name", "reported", "true"), [("cjk", 13, 36), ("rethink", 4, 12), ("think", 13, 13)])
+def test_a_real_vllm_that_counts_its_chunks_is_corrected(name: str, reported: int, true: int) -> None:
+    """It leaves out tokens whose text it holds back, and every thought but the first."""
+    stream = (RECORDED / f"{name}.0.ids.sse").read_bytes()
+    for thoughts, expected in ((None, reported), (ThoughtTokens(frozenset({1505}), frozenset({1506})), true)):
+        translator = new_translator(thoughts=thoughts)
+        data = translator.start() + translator.feed(stream) + translator.finish()
+        usage = judged(data, translator).response["usage"]
+        assert usage["output_tokens_details"]["reasoning_tokens"] == expected
