@@ -101,7 +101,7 @@ oracle: .cache/oracle/.vllm-$(VLLM) ## compare our parsers with vLLM's, which it
 	$(BIN)/python -m tests.real_servers.continuations
 
 .cache/servers/.stamp: tests/real_servers/requirements.txt
-	@echo "==> setting up .cache/servers: llama.cpp, transformers serve, LiteLLM, 2 GB"
+	@echo "==> setting up .cache/servers: llama.cpp, llama-cpp-python (compiled here), mlx_lm.server, transformers serve, LiteLLM, 2 GB"
 	$(PYTHON) -m venv --clear .cache/servers
 	.cache/servers/bin/pip install --disable-pip-version-check --quiet torch==2.13.0
 	.cache/servers/bin/pip install --disable-pip-version-check --quiet -r $<

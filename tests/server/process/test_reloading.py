@@ -148,3 +148,21 @@ def test_no_gateway_is_opened_or_locked_by_a_hangup(before: dict[str, str], afte
     result = reloaded(Settings(api_keys=before), Settings(api_keys=after))
     assert (result.at_once, result.rolling) == ([], ["api_keys"])
     assert result.settings.api_keys.keys() == before.keys()
+
+
+def test_parsers_that_were_found_out_stay_until_one_is_given() -> None:
+    async def test() -> None:
+        options = SimulatorOptions(dialect=DIALECTS["vllm-raw"])
+        async with serving(create_app(options)) as url, gateway(url, adapt=True) as served:
+            parts = served.parts
+            parts.autoconfiguration.begin()
+            await parts.autoconfiguration.looked.wait()
+            found = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}
+            assert parts.autoconfiguration.taken == found
+            reloading = Reloading(parts)
+            reloading.apply(Settings(backend=parts.settings.backend, strict=True))
+            assert parts.autoconfiguration.taken == found
+            reloading.apply(Settings(backend=parts.settings.backend, tool_call_parser="mistral"))
+            assert parts.autoconfiguration.taken == {}
+
+    run(test())

@@ -84,7 +84,7 @@ class Page:
 
     async def press(self, key: str) -> None:
         """Press a key: a character, or the name of another one."""
-        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "Home": 36, "ArrowLeft": 37}
+        codes = {"Enter": 13, "Escape": 27, "Tab": 9, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}
         fields: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": codes.get(key, ord(key[0].upper()))}
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
         await self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **fields)

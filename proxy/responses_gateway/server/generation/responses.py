@@ -13,7 +13,7 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.request import Loss
 from responses_gateway.server.custom_tools.repair import InputRepair
-from responses_gateway.server.generation.answer_losses import answer_losses
+from responses_gateway.server.generation.answer_losses import logprob_losses
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
@@ -238,7 +238,8 @@ class Creation:
     @property
     def answer_losses(self) -> list[Loss]:
         """What of the request the answer, which has ended, did not honour."""
-        return answer_losses(self.prepared.options, self.translator.response.output)
+        asked = self.prepared.options.logprobs
+        return logprob_losses(self.translator.response.output) if asked else []
 
     @property
     def results(self) -> Mapping[str, bytes]:
