@@ -40,7 +40,7 @@ assert "| `madeup` | `<<hm>>` `<</hm>>` | `<<call>>`, JSON |" in page["_names"](
 
 
 def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(folder / "proxy")}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "proxy"), str(folder / "scripts")])}
     return subprocess.run(
         [sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

@@ -63,7 +63,7 @@ def test_a_refused_connection_is_a_502(loop: str) -> None:
 def test_a_name_that_does_not_resolve_is_a_502() -> None:
     async def test() -> None:
         async with gateway("http://backend.invalid") as served:
-            assert "cannot be reached" in assert_error(await post(served), 502, "server_error")
+            assert "name cannot be resolved" in assert_error(await post(served), 502, "server_error")
 
     run(test())
 
