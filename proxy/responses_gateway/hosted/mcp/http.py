@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
 
 import httpx2
@@ -31,6 +33,12 @@ _MOST_ERRORS = 100
 # Headers that are not true of a body that was read.
 _OF_THE_BODY = frozenset({b"content-encoding", b"content-length", b"content-type"})
 _LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4, keepalive_expiry=30)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the context of all connections: reading the certificates holds the event loop for tens of milliseconds."""
+    return httpx2.create_ssl_context()
 
 
 class PrivateAddress(httpx2.ConnectError):
@@ -75,7 +83,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._reader = reader
         self._most_bytes = reader.limits.message_bytes
         self._find = find
-        self._inner = httpx2.AsyncHTTPTransport(limits=_LIMITS)
+        self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), limits=_LIMITS)
         self._addresses: dict[tuple[str, int], list[str]] = {}
         self._requests = 0
         self._streams = 0
