@@ -140,7 +140,7 @@ def test_the_name_of_a_backend_is_not_known_any_more(monkeypatch: pytest.MonkeyP
             (member,) = served.parts.pool.members.by_name.values()
             member.backend.chats.connector.clear_dns_cache()  # half a minute later
             message = assert_error(await post(served), 502, "server_error")
-            assert "cannot be reached" in message
+            assert "name cannot be resolved" in message
             assert (await running).final["status"] == "completed"
             known.set()
             assert (await post(served)).final["status"] == "completed"

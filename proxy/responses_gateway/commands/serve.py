@@ -179,7 +179,6 @@ def _refuse_own_address(settings: Settings) -> None:
 
 def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str, Any]) -> int:
     """Serve in this process, or with several workers, which get the overrides too."""
-    reload = _reload(args, overrides)
     # Without a store there is no place where all, or a successor, could find a generated key.
     generated = {"seal_key": secrets.token_hex(32)} if settings.store == "none" and settings.seal_key is None else {}
 
@@ -191,10 +190,10 @@ def _serve(args: argparse.Namespace, settings: Settings, overrides: Mapping[str,
         from responses_gateway.server.process.serve import serve
 
         own = {name: SecretStr(value) for name, value in generated.items()}
-        return serve(settings.model_copy(update=own), reload, prepare=prepare)
+        return serve(settings.model_copy(update=own), _reload(args, {**generated, **overrides}), prepare=prepare)
     from responses_gateway.server.process.supervisor import supervise
 
-    return supervise(settings, prepare, reload)
+    return supervise(settings, prepare, _reload(args, overrides))
 
 
 def _work(args: argparse.Namespace) -> int:

@@ -283,7 +283,7 @@ def test_a_python_without_pyeryx_is_named(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
 
     async def test() -> None:
-        with pytest.raises(SandboxUnavailable, match=r"pyeryx is not installed for .*responses-gateway\[sandbox\]"):
+        with pytest.raises(SandboxUnavailable, match=r"pyeryx is not installed for .*the extra `sandbox`"):
             await Sandbox(SandboxOptions("test", str(tmp_path / "bin" / "python"), ContainerLimits(), 1, 1)).start()
 
     run(test())
