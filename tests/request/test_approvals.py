@@ -1,0 +1,62 @@
+"""What a client has decided about calls of MCP tools, in the items of its requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from responses_gateway.request.input.approvals import INTERRUPTED, Approvals, open_approvals, read_approvals
+from responses_gateway.request.input.items import Entry
+from responses_gateway.wire.errors import ApiError
+
+REQUEST = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "bank", "name": "pay", "arguments": "{}"}
+YES = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+NO = {**YES, "approve": False, "reason": "Too dear."}
+CALL = {"type": "mcp_call", "id": "mcp_1", "approval_request_id": "mcpr_1"}
+SAID = {"type": "message", "role": "assistant", "content": "Paid."}
+
+
+def read(*items: dict[str, Any]) -> Approvals:
+    return read_approvals(Entry(f"input[{index}]", item["type"], item) for index, item in enumerate(items))
+
+
+def test_an_approved_call_is_to_be_run() -> None:
+    (approval,) = read(REQUEST, YES).approved.values()
+    assert approval == ("input[1]", "mcpr_1", "bank", "pay", "{}")
+
+
+def test_a_call_that_was_made_is_not_run_again() -> None:
+    found = read(REQUEST, YES, CALL, YES)
+    assert (dict(found.approved), list(found.made)) == ({}, ["mcpr_1"])
+
+
+def test_a_refusal_is_told_to_the_model_and_the_last_word_counts() -> None:
+    assert read(REQUEST, YES, NO).not_run == {"mcpr_1": "The user did not approve this call. Too dear."}
+    assert list(read(REQUEST, NO, YES).approved) == ["mcpr_1"]
+
+
+def test_an_approval_behind_which_the_model_went_on_runs_nothing() -> None:
+    found = read(REQUEST, YES, SAID)
+    assert (dict(found.approved), found.not_run) == ({}, {"mcpr_1": INTERRUPTED})
+
+
+@pytest.mark.parametrize(
+    ("items", "param", "code"),
+    [
+        ([YES], "input[0].approval_request_id", "approval_request_not_found"),
+        ([REQUEST, {**YES, "approve": None}], "input[1].approve", "missing_required_parameter"),
+        ([REQUEST, {**REQUEST, "arguments": '{"all": 1}'}], "input[1].id", "duplicate_approval_request"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused(items: list[dict[str, Any]], param: str, code: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        read(*items)
+    assert (refused.value.status, refused.value.param, refused.value.code) == (400, param, code)
+
+
+def test_open_approvals_are_those_without_a_decision_or_without_their_call() -> None:
+    assert open_approvals([SAID, REQUEST, "odd"]) == {1}
+    assert open_approvals([REQUEST, YES]) == {0, 1}
+    assert open_approvals([REQUEST, YES, CALL]) == set()
+    assert open_approvals([REQUEST, NO]) == set()
