@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from responses_gateway.backend.transport import aiohttp_internals as client_internals
 from responses_gateway.server.http import aiohttp_internals as server_internals
-from tests.stages import REPEATING, stage_of
+from tests.stages import stage_of
 
 # No example is wrong for taking long: that depends on the machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -29,18 +29,18 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its stage, before `-m` chooses by it.
 
-    The pure tests alone count for the coverage of the translation, and of these not those that repeat themselves with drawn
-    examples or at every place of a stream: tracing all others would take minutes. Beside others, whose load may slow down
-    processes and connections, a test that is not pure may fail once; the summary names it."""
+    The pure tests alone count for the coverage of the translation: tracing all others would take minutes. Beside others, whose
+    load may slow down processes and connections, a test that is not pure may fail once; the summary names it."""
     beside_others = hasattr(config, "workerinput")  # by pytest-xdist
     measured = config.pluginmanager.hasplugin("_cov")
     for item in items:
         stage = stage_of(item.path)
         item.add_marker(stage)
-        repeats = item.path.name in REPEATING or getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-        if measured and (stage != "pure" or repeats):
+        if stage == "pure":
+            continue
+        if measured:
             item.add_marker("no_cover")
-        if beside_others and stage != "pure":
+        if beside_others:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

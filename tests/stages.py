@@ -62,9 +62,6 @@ STAGES: dict[str, Stage] = {
     "test_upgrades.py": "outside",
 }
 
-# Pure tests that play the same streams hundreds of times, cut at every place.
-REPEATING = frozenset({"test_broken_off_turns.py", "test_fast_path_token_ids.py", "test_plain.py"})
-
 
 def stage_of(path: Path) -> Stage:
     """Return the stage of the tests in a file. Raise `LookupError` if neither the file nor a folder around it has one."""
