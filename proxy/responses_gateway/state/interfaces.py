@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be opened, read or written. The message is for operators."""
+    """The store cannot be opened, read or written. The message is for operators, `for_clients` is what clients are told."""
+
+    for_clients = "The store of this gateway cannot be reached. Please try again."
 
 
 class EventsUnavailable(StoreUnavailable):

@@ -260,8 +260,7 @@ class Creation:
 
     def continued_by(self, *, stored: bool) -> PreviousResponse | None:
         """Return what the next request on the same connection may build on, unless the store has it."""
-        hosted = self.prepared.hosted
-        failed = self.translator.status == "failed" and (hosted is None or not hosted.ran)
+        failed = self.translator.status == "failed" and not self.prepared.tools_ran
         if (stored and self.prepared.record is not None) or failed:
             return None
         output = [msgspec.json.decode(item) for item in self.translator.response.output]

@@ -26,7 +26,6 @@ REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 HAS_LOG: web.RequestKey[bool] = web.RequestKey("has_log", bool)
 # The code of the error that an answer tells, for the log.
 ERROR_CODE: web.ResponseKey[str] = web.ResponseKey("error_code", str)
-_NO_STORE = "The store of this gateway cannot be reached. Please try again."
 _NO_EVENTS = (
     "The log of running responses cannot be reached: they run, but cannot be followed, and none can begin in the background. "
     "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
@@ -78,7 +77,7 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
             return response
         case StoreUnavailable():
             logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
-            return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else _NO_STORE, 503))
+            return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else error.for_clients, 503))
         case web.HTTPNotFound():
             message = f"There is no {request.path} here.{_base_url_hint(request.path)}"
             return error_response(ApiError(404, message, code="not_found"))

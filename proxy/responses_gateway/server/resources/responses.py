@@ -149,8 +149,7 @@ class ResponsesResource:
         creation.start(NullSink())
         stored = await creation.finish()
         translator = creation.translator
-        hosted = creation.prepared.hosted
-        if translator.error is not None and (hosted is None or not hosted.ran):
+        if translator.error is not None and not creation.prepared.tools_ran:
             raise translator.error.copy()
         text = translator.response.json(stored=None if stored else False)
         headers = _loss_header([*creation.prepared.losses, *creation.answer_losses])

@@ -203,7 +203,7 @@ class _Session:
                 await self._send_error(error)
             except StoreUnavailable as error:
                 logs.logger().error("store", extra=logs.fields(error=str(error)))
-                await self._send_error(server_error("The store of this gateway cannot be reached. Please try again.", 503))
+                await self._send_error(server_error(error.for_clients, 503))
             finally:
                 message.body.close()
                 self._unanswered -= 1

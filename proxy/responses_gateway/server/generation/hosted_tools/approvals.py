@@ -31,7 +31,7 @@ class UsedApprovals:
                 used = await self._store.use_approvals(list(digests), response_id)
             except StoreUnavailable as error:
                 logs.logger().error("store", extra=logs.fields(error=str(error)))
-                raise server_error("The store of this gateway cannot be reached. Please try again.", 503) from None
+                raise server_error(error.for_clients, 503) from None
         return {digests[known_by]: used_by for known_by, used_by in used.items()}
 
     def _use_here(self, digests: Sequence[bytes], response_id: str) -> dict[bytes, str]:

@@ -21,12 +21,6 @@ from responses_gateway.wire.requests import ResponsesRequest
 Item = dict[str, Any]
 
 
-class _Typed(msgspec.Struct):
-    """What of an item is looked at."""
-
-    type: str
-
-
 # The type of an item that asks for something and is no part of the history.
 _COMPACTION_TRIGGER = "compaction_trigger"
 
@@ -230,7 +224,7 @@ def final_record(
         repeated=response.long_texts,
         output=response.output,
         results=results,
-        tools_ran=any(msgspec.json.decode(item, type=_Typed).type in HOSTED_ITEMS for item in response.output),
+        tools_ran=not HOSTED_ITEMS.isdisjoint(translator.writer.items),
     )
 
 

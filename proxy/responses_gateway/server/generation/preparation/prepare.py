@@ -94,6 +94,11 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     continuable: Continuable
     tape: Tape | None  # of a response that is recorded, or that another gateway may take over
 
+    @property
+    def tools_ran(self) -> bool:
+        """Whether a hosted tool was begun: a response that fails then must not have its client repeat the request."""
+        return self.hosted is not None and self.hosted.ran
+
     def beginning(self, created: float) -> bytes | None:
         """Return what another gateway needs to begin the response again; None if none may take it over. `created` is the Unix
         time of the response in seconds."""
