@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
+from responses_gateway.server.generation.responses import Creation
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.hosted.test_hosted_mcp import kinds, runs_tools
 from tests.server.resources.test_websocket_resource import connect
@@ -51,6 +52,12 @@ async def asked_to_approve(served: Served, **fields: Any) -> tuple[dict[str, Any
 
 def paid(response: dict[str, Any]) -> list[str | None]:
     return [item["output"] for item in response["output"] if item["type"] == "mcp_call"]
+
+
+def has_begun_a_call(served: Served) -> bool:
+    """Tell whether a tool runs. Before that, the phase of its request says so while the approval is used up."""
+    creations = served.parts.in_flight.activities
+    return runs_tools(served) and any(isinstance(made, Creation) and made.prepared.tools_ran for made in creations)
 
 
 def runs(served: Served) -> float:
@@ -210,7 +217,7 @@ def test_an_approved_call_that_a_stop_interrupts_is_on_record_and_not_made_again
         async with model(*turns, mcp_servers=ASKING, store="memory", header_grace=0.01) as (served, talking):
             first, approval = await asked_to_approve(served)
             asking = asyncio.create_task(post(served, tools=[MCP], input=[approval], previous_response_id=first["id"]))
-            await until(lambda: runs_tools(served))
+            await until(lambda: has_begun_a_call(served))
             await served.parts.in_flight.drain(asyncio.Event(), 0.0)
             stopped = (await asking).final
             (made,) = stopped["output"]
