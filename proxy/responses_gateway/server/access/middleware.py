@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from responses_gateway.server.access import cors
 from responses_gateway.server.access.api_keys import KEY_NAME, KEYS, InForce, Needs, needs_of, require_key
-from responses_gateway.server.access.counter_table import Table
-from responses_gateway.server.access.fleet import Fleet
-from responses_gateway.server.access.rate_limits import LIMITS, RESERVATION, RateLimits
+from responses_gateway.server.access.clients import LIMITS, RESERVATION, Clients
 from responses_gateway.server.http.errors import REQUEST_ID, error_response
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
@@ -21,11 +17,8 @@ from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 
 
-def access_middlewares(
-    in_force: InForce, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
-) -> list[Middleware]:
-    """Return the middlewares that the settings in force now require, outermost first; usually none. `table` has the counts of
-    several workers, `fleet` those of several gateways."""
+def access_middlewares(in_force: InForce, metrics: Metrics, clients: Clients) -> list[Middleware]:
+    """Return the middlewares that the settings in force now require, outermost first; usually none."""
     settings = in_force()
     found: list[Middleware] = []
     if settings.cors_origins:
@@ -33,7 +26,7 @@ def access_middlewares(
     if settings.api_keys:
         found.append(_keys(in_force, metrics))
     if settings.api_keys or has_limits(settings):
-        found.append(_limits(in_force, metrics, table, fleet))
+        found.append(_limits(clients))
     return found
 
 
@@ -46,7 +39,7 @@ def add_access_headers(app: web.Application, settings: Settings) -> None:
             cors.add_headers(request, response, origins)
 
         app.on_response_prepare.append(add_cors_headers)
-    if has_limits(settings):
+    if settings.api_keys or has_limits(settings):
         app.on_response_prepare.append(_add_limit_headers)
 
 
@@ -79,14 +72,12 @@ def _keys(in_force: InForce, metrics: Metrics) -> Middleware:
     return check
 
 
-def _limits(in_force: InForce, metrics: Metrics, table: Table | None, fleet: Fleet | None) -> Middleware:
-    rate_limits = RateLimits(in_force, time.monotonic, metrics, table, fleet)
-
+def _limits(clients: Clients) -> Middleware:
     @web.middleware
     async def reserve(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not needs_of(request.match_info.handler) & Needs.RESERVATION:
             return await handler(request)
-        limits = rate_limits.of(request)
+        limits = clients.of(request)
         request[LIMITS] = limits
         if request.method != "POST":  # each message of a WebSocket makes a reservation of its own
             return await handler(request)

@@ -19,6 +19,7 @@ from responses_gateway.server.access.api_keys import KEY_NAME, InForce
 from responses_gateway.server.access.counter_table import SharedRow, Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import Limited
 from responses_gateway.state import LimitRequest, Refusal, Verdict
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
@@ -298,8 +299,15 @@ class ClientLimits:
         requests, tokens = ((0.0, 0.0) if bucket is None else bucket.state for bucket in (self._requests, self._tokens))
         row.levels = (*requests, *tokens)
 
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        return self._allowance != NO_LIMITS
+
     def headers(self) -> dict[str, str]:
         """Return OpenAI's headers `x-ratelimit-…`."""
+        if not self.limited:
+            return {}
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
@@ -322,6 +330,10 @@ class Reservation:
 
     __slots__ = ("_limits", "kept", "key")
 
+    team: str | None = None
+    owners: tuple[str, ...] = ()
+    settles = False
+
     def __init__(self, limits: ClientLimits) -> None:
         self._limits: ClientLimits | None = limits
         self.key = limits.key
@@ -332,7 +344,10 @@ class Reservation:
         if self._limits is not None:
             self._limits.charge(tokens)
 
-    def end(self, tokens: int = 0) -> None:
+    async def settle(self, tokens: int, response_id: str | None = None) -> None:
+        """Write nothing down: the limits of a minute need not outlive the gateway."""
+
+    def end(self, tokens: int = 0, response_id: str | None = None) -> None:
         """End the request, which has used so many tokens. Only the first call counts."""
         limits = self._limits
         self._limits = None
@@ -355,6 +370,7 @@ class RateLimits:
         self._settings: Settings | None = None
         self._default = NO_LIMITS
         self.by_key: dict[str, ClientLimits] = {}
+        self.by_team: dict[str, ClientLimits] = {}
         self.by_address: OrderedDict[str, ClientLimits] = OrderedDict()
         self._follow(in_force())
 
@@ -367,14 +383,17 @@ class RateLimits:
         before = self.by_key
         self.by_key = {}
         for name, key in settings.api_keys.items():
-            allowance = Allowance(
-                _first(key.requests_per_minute, self._default.requests),
-                _first(key.tokens_per_minute, self._default.tokens),
-                _first(key.concurrent_requests, self._default.concurrent),
-            )
+            allowance = _allowance(key, self._default)
             limits = before.get(name) or self._new(name, f"key '{name}'", allowance, f"key {name}")
             limits.change(allowance)
             self.by_key[name] = limits
+        teams = self.by_team
+        self.by_team = {}
+        for name, team in settings.teams.items():
+            allowance = _allowance(team, NO_LIMITS)
+            limits = teams.get(name) or self._new(None, f"team '{name}'", allowance, f"team {name}")
+            limits.change(allowance)
+            self.by_team[name] = limits
 
     def _new(self, key: str | None, name: str, allowance: Allowance, row: str) -> ClientLimits:
         return ClientLimits(key, name, allowance, self._clock, self._metrics, self._shared(row), self._fleet)
@@ -403,9 +422,12 @@ class RateLimits:
         return None if self._table is None else SharedRow(self._table, name)
 
 
-# The limits that a request counts against, and what it has reserved there; absent without limits.
-LIMITS: web.RequestKey[ClientLimits] = web.RequestKey("limits", ClientLimits)
-RESERVATION: web.RequestKey[Reservation] = web.RequestKey("reservation", Reservation)
+def _allowance(entry: Limited, default: Allowance) -> Allowance:
+    return Allowance(
+        _first(entry.requests_per_minute, default.requests),
+        _first(entry.tokens_per_minute, default.tokens),
+        _first(entry.concurrent_requests, default.concurrent),
+    )
 
 
 def _first(own: int | None, default: int) -> int:

@@ -111,6 +111,8 @@ def error_response(error: ApiError) -> web.Response:
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
+    if error.final:
+        headers["X-Should-Retry"] = "false"
     text = json.dumps(error.body())
     response = web.Response(status=error.status, text=text, content_type="application/json", headers=headers)
     response[ERROR_CODE] = error.code or error.type

@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.backend.served_models import Route
+from responses_gateway.server.access.allowed_models import allowed_models, check_model
 from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
 from responses_gateway.server.generation.preparation.prepare import forwards_client_key
 from responses_gateway.server.generation.responses import Responses
@@ -55,6 +56,7 @@ class InputTokens:
         responses = self._responses
         in_force = responses.live.current
         asked = await request.app[BODIES].in_thread(parse_request, await read_json_body(request))
+        check_model(allowed_models(request, in_force.settings), asked.model)
         chat_request = await responses.preparation.translate(asked, tenant_of(request), in_force)
         tokens = await self._ask_backend(
             chat_request.body, _headers(request, in_force.settings), in_force.settings.idle_timeout
