@@ -126,6 +126,8 @@ def translate(
     body.update(chat_parameters(request, policy, report, hosted.kinds))
     if policy.special_tokens:
         body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
+    if policy.continues_last_message and body["messages"][-1]["role"] == "assistant":
+        body.update(add_generation_prompt=False, continue_final_message=True)
     body["stream"] = True
     body["stream_options"] = {"include_usage": True}
     return ChatRequest(

@@ -1,4 +1,4 @@
-"""Where the parts of a Messages body stand that became parts of a Responses request, so that errors name the client's fields."""
+"""Where the parts of a Messages body stand that became parts of a Responses request: errors name the client's fields."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from responses_gateway.request.messages.content import ContentReader
 from responses_gateway.request.messages.conversation import Conversation
 from responses_gateway.request.messages.losses import MACHINERY
 from responses_gateway.request.messages.places import Places
-from responses_gateway.request.messages.tools import Tools, read_tools
+from responses_gateway.request.messages.tools import ToolReader, Tools
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.messages import MessagesRequest
@@ -44,8 +44,8 @@ class _Effort(NamedTuple):
 
 
 def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] = ()) -> MessagesReading:
-    """Read a body as `policy` wants it; `hosted` are the kinds of tools that the gateway runs. Raise `ApiError` 400 that names a
-    field of the body."""
+    """Read a body as `policy` wants it; `hosted` are the kinds of tools that the gateway runs. Raise `ApiError` 400, which names
+    a field of the body."""
     report = LossReport(policy.strict)
     places = Places()
     _refuse_unavailable(body)
@@ -57,7 +57,7 @@ def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] 
     for index, message in enumerate(object_list(body.messages, "messages")):
         conversation.message(message, f"messages[{index}]")
     conversation.finish()
-    tools = read_tools(body.tools or [], body.tool_choice, content.referenced, hosted, places, report)
+    tools = ToolReader(hosted, places, report).read(body.tools or [], body.tool_choice, content.referenced)
     effort = _effort(body, policy, report)
     fields: Object = {
         "model": body.model,
