@@ -74,6 +74,7 @@ def create_app(
     router.add_get("/v1/models/{id:.+}", by_version(models.retrieve_model, messages_models.retrieve_model))
     for path in ("/", "/api/hello"):  # what Claude Code asks at its start
         router.add_head(path, hello)
+        router.add_route("*", path, _nothing)
     _add_stored(router, parts)
     health = _health(parts)
     _add_probes(router, health)
@@ -162,6 +163,10 @@ def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:
         raise web.HTTPMethodNotAllowed(request.method, list(handlers))
 
     router.add_route("*", path, refuse)
+
+
+async def _nothing(request: web.Request) -> web.StreamResponse:
+    raise web.HTTPNotFound
 
 
 def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:

@@ -34,7 +34,7 @@ _SERVER_TOOLS = {"web_fetch": "open_page"}
 @dataclass(slots=True)
 class Conversation:
     """Reads the system prompt and the messages of one body. `items` are those of the Responses input, `places` where each
-    stands in the body, `leading` the texts of the system message. `prefilled`: the last message is the beginning of the answer."""
+    stands in the body, `leading` the texts of the system message. `prefilled`: the last message begins the answer."""
 
     _policy: Policy
     _report: LossReport

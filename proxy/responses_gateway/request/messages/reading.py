@@ -20,7 +20,7 @@ from responses_gateway.wire.messages import MessagesRequest
 from responses_gateway.wire.requests import ResponsesRequest
 
 # What becomes of the model's thoughts: shown, shown without their text, or not shown, since thinking is off.
-Thinking: TypeAlias = Literal["shown", "omitted", "off"]
+Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
 # Budgets of thinking in tokens, below which an effort is enough.
 _BUDGETS = ((4096, "low"), (16384, "medium"))
 
@@ -44,7 +44,7 @@ class _Effort(NamedTuple):
 
 
 def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] = ()) -> MessagesReading:
-    """Read a body as `policy` wants it; `hosted` are the kinds of tools that the gateway runs. Raise `ApiError` 400, which names
+    """Read a body as `policy` wants it; `hosted` are the kinds of tools that the gateway runs. Raise `ApiError` 400, naming
     a field of the body."""
     report = LossReport(policy.strict)
     places = Places()
@@ -100,11 +100,11 @@ def _effort(body: MessagesRequest, policy: Policy, report: LossReport) -> _Effor
     kind = "disabled" if thinking is None else text(thinking, "type", "thinking")
     if kind == "disabled":
         if policy.reasoning_effort != "drop":
-            return _Effort("off", "none")
+            return _Effort("hidden", "none")
         report.ignored("parameter", "thinking", "the backend cannot turn it off; it is not shown", "thinking", matters=False)
-        return _Effort("off", None)
+        return _Effort("hidden", None)
     assert thinking is not None
-    shown: Thinking = "omitted" if thinking.get("display") == "omitted" else "shown"
+    shown: Thinking = "empty" if thinking.get("display") == "omitted" else "shown"
     if wanted is not None or kind != "enabled":
         return _Effort(shown, wanted)
     budget = thinking.get("budget_tokens")

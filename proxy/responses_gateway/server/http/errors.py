@@ -111,12 +111,12 @@ def _base_url_hint(path: str) -> str:
     return ""
 
 
-def speaks_messages(request: web.Request) -> bool:
+def speaks_messages(request: web.BaseRequest) -> bool:
     """Tell whether a client speaks the Messages API: by its path, or by the header that chooses a version of it."""
     return request.path.startswith(_MESSAGES) or "anthropic-version" in request.headers
 
 
-def error_response(error: ApiError, request: web.Request) -> web.Response:
+def error_response(error: ApiError, request: web.BaseRequest) -> web.Response:
     """Return the error as an HTTP answer, in the words of the API that the client speaks."""
     headers = {}
     if error.retry_after is not None:
@@ -125,7 +125,7 @@ def error_response(error: ApiError, request: web.Request) -> web.Response:
     body = error.body()
     if speaks_messages(request):
         status, _, _ = error_of(error)
-        body = error_body(error, request[REQUEST_ID])
+        body = error_body(error, request.get(REQUEST_ID))
     response = web.Response(status=status, text=json.dumps(body), content_type="application/json", headers=headers)
     response[ERROR_CODE] = error.code or error.type
     return response

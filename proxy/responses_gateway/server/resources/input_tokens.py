@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from responses_gateway.backend.prompt_tokens import PromptTokens
 from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
 from responses_gateway.server.generation.preparation.prepare import backend_headers
 from responses_gateway.server.generation.responses import Responses
-from responses_gateway.server.generation.upstream.prompt_tokens import PromptTokens
 from responses_gateway.server.http.bodies import BODIES, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.wire.errors import invalid_request

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from responses_gateway.backend.prompt_tokens import PromptTokens, estimated_tokens
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.messages import MessagesReading, in_messages_words, read_messages
 from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
@@ -22,7 +23,6 @@ from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.preparation.prepare import backend_headers, forwards_client_key
 from responses_gateway.server.generation.responses import Creation, Responses
-from responses_gateway.server.generation.upstream.prompt_tokens import PromptTokens, estimated_tokens
 from responses_gateway.server.http.bodies import BODIES, read_json_body
 from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID
 from responses_gateway.server.resources.messages_models import served_model
