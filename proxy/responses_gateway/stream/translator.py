@@ -87,8 +87,8 @@ class Translator:
         self.writer = ResponsesWriter(
             options.stream_id, clock, reasoning_event=options.reasoning_event, mirrors_reasoning=options.summary
         )
-        # What the model writes for a compaction is not sent.
-        self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else self.writer.blank())
+        # What the model writes for a compaction, or to have a prompt read, is not sent.
+        self.lifecycle = Lifecycle(options, self.writer.blank() if options.hides_answer else self.writer)
         self.tokens = TokenCounter(options.encode, options.thoughts)
         self.created = clock()
         response = ResponseObject(options.response_id, int(self.created), options.model, options.echo)
@@ -350,7 +350,7 @@ class Translator:
         return events
 
     def _take(self) -> bytes:
-        if self.options.compaction is not None:
+        if self.options.hides_answer:
             self.lifecycle.writer.events.clear()
         events = self.writer.events
         data = b"".join(events)
@@ -408,7 +408,7 @@ class Translator:
         if reason == "error":
             self._fail(server_error("The backend aborted the generation."))
             return
-        grammars = self.options.grammars if self.options.compaction is None else {}
+        grammars = {} if self.options.hides_answer else self.options.grammars
         while lifecycle.state != "ended":
             call = lifecycle.call
             if call is not None and reason == "stop" and call.runnable:
@@ -460,8 +460,8 @@ class Translator:
             self.answer.release()
 
     def _terminate(self, status: Status) -> None:
-        if self.options.compaction is not None and status != "failed":
-            status = self._compact()
+        if self.options.hides_answer and status != "failed":
+            status = self._replace_answer()
         error = None
         if self.error is not None:
             code = self.error.code if self.error.code in _STREAM_CODES else "server_error"
@@ -473,11 +473,11 @@ class Translator:
         completed_at = int(self._clock()) if status == "completed" else None
         self.response.end(status, Outcome(usage_json(usage), completed_at, self.incomplete_reason, error))
 
-    def _compact(self) -> Status:
-        """Write the item that takes the place of what the model wrote; return how the response ends."""
-        assert self.options.compaction is not None
-        if not write_compaction(self.writer, self.response_id, self.lifecycle.writer.done, self.options.compaction):
+    def _replace_answer(self) -> Status:
+        """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""
+        seal = self.options.compaction
+        if seal is not None and not write_compaction(self.writer, self.response_id, self.lifecycle.writer.done, seal):
             self.error = server_error("The model wrote no summary.")
             return "failed"
-        self.incomplete_reason = None  # a summary that was cut is better than none
+        self.incomplete_reason = None  # a summary that was cut is better than none, and one token was all that was asked for
         return "completed"
