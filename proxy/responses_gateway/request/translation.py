@@ -101,7 +101,8 @@ def translate(
     Raises `ApiError` 400 naming the field that is wrong, or that cannot be honoured."""
     policy = policy or Policy()
     refuse_unavailable(request, policy)
-    refuse_unsupported(request, policy)
+    if request.moderation is not None or request.multi_agent is not None or request.prompt_cache_options is not None:
+        refuse_unsupported(request, policy)
     report = LossReport(policy.strict)
     items = entries(request.input, resolve_item, history, replaced, policy.max_input_items)
     if hosted.files:

@@ -49,8 +49,7 @@ from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetec
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.tokens.missing import unseen_tokens
-from responses_gateway.stream.writer.response import Outcome, ResponseObject, ResponseStream, Status, usage_json
-from responses_gateway.stream.writer.responses import ResponsesWriter
+from responses_gateway.stream.writer.interface import AnswerStream, EventWriter, Outcome, Status, StreamStart
 from responses_gateway.wire.chat import MalformedChunk
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
@@ -66,8 +65,6 @@ Note: TypeAlias = Callable[[str, object, bytes], None]
 # input of a call is to be judged first; and what the answer holds.
 Held = HeldPart | Literal["white_space", "open_call", "verdict"]
 
-# The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
-_STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
 # How a body of server-sent events begins.
 _STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 
@@ -84,15 +81,13 @@ class Translator:
         self.options = options
         self._clock = clock
         self.tape: Note | None = None  # see `tape.py`; may be set, or taken away, between two calls
-        self.writer = ResponsesWriter(
-            options.stream_id, clock, reasoning_event=options.reasoning_event, mirrors_reasoning=options.summary
-        )
+        self.created = clock()
+        start = StreamStart(options.response_id, options.model, self.created, clock)
+        self.response: AnswerStream = options.client_protocol.stream(start)
+        self.writer: EventWriter = self.response.writer
         # What the model writes for a compaction, or to have a prompt read, is not sent.
         self.lifecycle = Lifecycle(options, self.writer.blank() if options.hides_answer else self.writer)
         self.tokens = TokenCounter(options.encode, options.thoughts)
-        self.created = clock()
-        response = ResponseObject(options.response_id, int(self.created), options.model, options.echo)
-        self.response = ResponseStream(response, self.writer)
         self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup)
         self.answers = [self.answer]
         self.needs: Needs = None
@@ -462,16 +457,13 @@ class Translator:
     def _terminate(self, status: Status) -> None:
         if self.options.hides_answer and status != "failed":
             status = self._replace_answer()
-        error = None
-        if self.error is not None:
-            code = self.error.code if self.error.code in _STREAM_CODES else "server_error"
-            error = (code or "server_error", self.error.message)
         self.answer.stop()
         self.answer.forget_ids()
         self.needs = Ended()
         usage = self.tokens.complete_usage(usage_of(self.lifecycle.turns), self.lifecycle.writer.characters)
         completed_at = int(self._clock()) if status == "completed" else None
-        self.response.end(status, Outcome(usage_json(usage), completed_at, self.incomplete_reason, error))
+        stop_string = self.lifecycle.turn.stop_string
+        self.response.end(status, Outcome(usage, completed_at, self.incomplete_reason, self.error, stop_string))
 
     def _replace_answer(self) -> Status:
         """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""

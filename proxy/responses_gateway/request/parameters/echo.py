@@ -49,8 +49,8 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
         fields["conversation"] = {"id": conversation if isinstance(conversation, str) else conversation.get("id")}
     if request.background_options is not None:
         fields["background_options"] = request.background_options
-    if (moderation := moderation_result(request, policy)) is not None:
-        fields["moderation"] = moderation
+    if request.moderation is not None and "moderation" not in policy.forward:
+        fields["moderation"] = moderation_result()
     if request.user is not None:
         fields["user"] = request.user
     return fields

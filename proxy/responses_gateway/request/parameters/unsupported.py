@@ -13,7 +13,7 @@ _NO_MODERATION: Object = {"type": "error", "code": "moderation_unavailable", "me
 
 def refuse_unsupported(request: ResponsesRequest, policy: Policy) -> None:
     """Raise `ApiError` 400 for a moderation that is to block, and for several agents; and for fields of the wrong type in
-    parameters that are read here. A request without these parameters costs nothing."""
+    parameters that are read here."""
     if request.moderation is not None and "moderation" not in policy.forward:
         _refuse_blocking(request.moderation)
     if request.multi_agent is not None and optional_flag(request.multi_agent, "enabled", "multi_agent"):
@@ -24,10 +24,8 @@ def refuse_unsupported(request: ResponsesRequest, policy: Policy) -> None:
         optional_text(request.prompt_cache_options, "comparison_response_id", "prompt_cache_options")
 
 
-def moderation_result(request: ResponsesRequest, policy: Policy) -> Object | None:
-    """Return `moderation` of the response; None if none was requested, or the backend is asked for it."""
-    if request.moderation is None or "moderation" in policy.forward:
-        return None
+def moderation_result() -> Object:
+    """Return `moderation` of the response, for a request that asks for it."""
     return {"input": _NO_MODERATION, "output": _NO_MODERATION}
 
 
