@@ -1,4 +1,4 @@
-"""The table of docs/servers.md, written by a whole run between two marker comments: what does not pass, and what doctor says."""
+"""The table of docs/servers.md, written by a whole run between two marker comments."""
 
 from __future__ import annotations
 
