@@ -1,20 +1,24 @@
-"""What the items of a stream are written with. One subclass for each protocol of clients: plain values in, its events out."""
+"""What a stream is written with: its items by an `EventWriter`, what stands around them by an `AnswerStream`. Each protocol of
+clients has a subclass of both (plain values in, its events out), and a `ClientProtocol` that makes them for a request."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from responses_gateway.wire.chat import TokenLogprob
-from responses_gateway.wire.json_text import quoted
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.json_text import quoted, sendable
 from responses_gateway.wire.tools import ToolTarget
 
 TextKind: TypeAlias = Literal["reasoning", "output_text", "refusal"]
 ItemStatus: TypeAlias = Literal["completed", "incomplete"]
 # The calls whose arguments are one text, shown as it comes.
 CallKind: TypeAlias = Literal["function_call", "custom_tool_call"]
+Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
 @dataclass(slots=True, eq=False)
@@ -158,3 +162,75 @@ class EventWriter(ABC):
     def count_characters(self, kind: str, text: str) -> None:
         """Add the length of a closed item's text."""
         self.characters[kind] = self.characters.get(kind, 0) + len(text)
+
+
+class StreamStart(NamedTuple):
+    """What a stream begins with, whatever its protocol is: `resp_` and a token that makes ids unique, the model's name for the
+    client, the Unix time in seconds at which the response was created, and a clock that tells such times."""
+
+    response_id: str
+    model: str
+    created: float
+    clock: Callable[[], float]
+
+
+class Outcome(NamedTuple):
+    """What the end of a response adds to it: usage, a Unix time in seconds, why it is incomplete (`max_output_tokens`,
+    `content_filter`), the error of one that failed, the stop string that the model wrote."""
+
+    usage: Usage | None = None
+    completed_at: int | None = None
+    incomplete_reason: str | None = None
+    error: ApiError | None = None
+    stop_string: str | None = None
+
+
+class AnswerStream(ABC):
+    """The response of one stream, around the items that are written with its `writer`: `start`, `keep_alive` and `end` write
+    events with it, `terminal` makes the last ones."""
+
+    __slots__ = ("status", "writer")
+
+    def __init__(self, writer: EventWriter) -> None:
+        """The items of the response are those that are done in `writer`."""
+        self.status: Status = "queued"
+        self.writer = writer
+
+    @abstractmethod
+    def queue(self) -> None:
+        """Write that the response waits, if the protocol has an event for that; `start` follows."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Write the first events."""
+
+    @abstractmethod
+    def keep_alive(self) -> None:
+        """Write an event that resets the idle timers of clients."""
+
+    @abstractmethod
+    def end(self, status: Status, outcome: Outcome) -> None:
+        """Take the end."""
+
+    @abstractmethod
+    def terminal(self, *, stored: bool | None = None) -> bytes:
+        """Return the last events. `stored` overrides the `store` of the request, where the protocol has one."""
+
+    @abstractmethod
+    def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
+        """Return the response as JSON, as it stands. `status` takes the place of its own."""
+
+    @property
+    def output(self) -> list[str]:
+        """The JSON of the items done so far, as those of the Responses API."""
+        return [sendable(item) for item in self.writer.done]
+
+
+class ClientProtocol(ABC):
+    """A protocol of clients, with what a request says about how its stream is written."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def stream(self, start: StreamStart) -> AnswerStream:
+        """Return the stream of one response, of which nothing is written yet."""

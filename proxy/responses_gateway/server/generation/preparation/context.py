@@ -14,6 +14,7 @@ from responses_gateway.server.generation.request_log.request_log import LimitRes
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable, recent
 from responses_gateway.stream.items.hosted import HOSTED_ITEMS
 from responses_gateway.stream.translator import Translator
+from responses_gateway.stream.writer.response import ResponseStream
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import ResponsesRequest
@@ -200,9 +201,15 @@ def new_record(response_id: str, context: Context, tenant: str) -> ResponseRecor
     )
 
 
+def stored_stream(translator: Translator) -> ResponseStream:
+    """Return the stream of a response that is stored: one of the Responses API, the other protocols store nothing."""
+    assert isinstance(translator.response, ResponseStream)
+    return translator.response
+
+
 def started_record(record: ResponseRecord, translator: Translator) -> ResponseRecord:
     """Return the record of a response that has only begun, from its first snapshot."""
-    response = translator.response
+    response = stored_stream(translator)
     head, tail = response.first_text_around_output()
     return replace(record, status=translator.status, head=head, tail=tail, repeated=response.long_texts)
 
@@ -214,7 +221,7 @@ def final_record(
     are kept with the items. No event has the status `cancelled`, so a cancelled response is stored with a status that differs
     from its stream's."""
     status = "cancelled" if cancelled else translator.status
-    response = translator.response
+    response = stored_stream(translator)
     head, tail = response.text_around_output(status=status)
     return replace(
         record,
