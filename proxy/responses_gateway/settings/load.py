@@ -17,6 +17,7 @@ from responses_gateway.settings import (
     ENV_PREFIX,
     ApiKey,
     BackendDetails,
+    BackendPool,
     McpServerDetails,
     ModelParsers,
     Settings,
@@ -39,6 +40,7 @@ _ENTRIES: dict[str, type[BaseModel]] = {
     "api_keys": ApiKey,
     "teams": Team,
     "backends": BackendDetails,
+    "pools": BackendPool,
     "mcp_servers": McpServerDetails,
 }
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 
 from aiohttp import web
 
-from responses_gateway.server.access.api_keys import KEY_NAME, team_of
+from responses_gateway.server.access.api_keys import KEY_NAME, Allows, team_of
 from responses_gateway.settings import Settings
 from responses_gateway.wire.errors import unknown_model
-
-# Tells whether a client may use the model of a name.
-Allows = Callable[[str], bool]
 
 
 def allowed_models(request: web.Request, settings: Settings) -> Allows | None:

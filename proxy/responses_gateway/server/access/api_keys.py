@@ -25,6 +25,10 @@ _NEEDS = "access_needs"
 InForce = Callable[[], Settings]
 # The name of the key with which a request came; absent where the settings have no keys.
 KEY_NAME: web.RequestKey[str] = web.RequestKey("key_name", str)
+# Tells whether a client may use the model of a name.
+Allows = Callable[[str], bool]
+# What tells the models that the client of a request may use; absent where it may use all.
+ALLOWS: web.RequestKey[Allows] = web.RequestKey("allows")
 # The team of somebody who came without a key of the settings; absent where there is none.
 TEAM: web.RequestKey[str] = web.RequestKey("team", str)
 

@@ -5,19 +5,17 @@ more."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import KEY_NAME, InForce, team_of
-from responses_gateway.server.access.rate_limits import ClientLimits, RateLimits, Reservation
+from responses_gateway.server.access.rate_limits import ClientLimits, LimitCount, RateLimits, Reservation
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import Quota, QuotaReservation, owner_of
 from responses_gateway.settings import Settings
 from responses_gateway.telemetry.metrics import Metrics
-
-# Tells of soft limits that are exceeded.
-WARNING_HEADER = "x-responses-gateway-quota-warning"
 
 
 class Limits(Protocol):
@@ -26,8 +24,12 @@ class Limits(Protocol):
     async def reserve_in_fleet(self) -> Reservation | QuotaReservation:
         """Admit one more request. Raise `ApiError` 429."""
 
-    def headers(self) -> dict[str, str]:
-        """Return the headers that tell the client how much is left."""
+    def counts(self) -> Iterable[LimitCount]:
+        """Return what is left of each limit of a minute."""
+
+    @property
+    def warning(self) -> str:
+        """What an answer tells of soft limits that are exceeded."""
 
 
 class MemberLimits:
@@ -62,17 +64,19 @@ class MemberLimits:
         owners = [owner.name for owner in self._quota.owners] if self._quota is not None else []
         return QuotaReservation(self._ledger, owners, *self._account, held)
 
-    def headers(self) -> dict[str, str]:
-        """Return the headers of the limits; of each kind those of which less is left, and the quotas' warning."""
-        found: dict[str, str] = {}
-        for headers in (limits.headers() for limits in self._limits):
-            for kind in ("requests", "tokens"):
-                left = f"x-ratelimit-remaining-{kind}"
-                if left in headers and (left not in found or int(headers[left]) < int(found[left])):
-                    found |= {name: value for name, value in headers.items() if name.endswith(kind)}
-        if self._quota is not None and self._quota.warning:
-            found[WARNING_HEADER] = self._quota.warning
-        return found
+    def counts(self) -> Iterable[LimitCount]:
+        """Return what is left of the limits; of each kind the one of which less is left."""
+        found: dict[str, LimitCount] = {}
+        for count in (count for limits in self._limits for count in limits.counts()):
+            known = found.setdefault(count.kind, count)
+            if count.remaining < known.remaining:
+                found[count.kind] = count
+        return found.values()
+
+    @property
+    def warning(self) -> str:
+        """What an answer tells of soft limits that are exceeded."""
+        return self._quota.warning if self._quota is not None else ""
 
 
 class Clients:

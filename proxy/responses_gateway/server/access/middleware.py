@@ -6,15 +6,20 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from responses_gateway.server.access import cors
-from responses_gateway.server.access.api_keys import KEY_NAME, KEYS, InForce, Needs, needs_of, require_key
+from responses_gateway.server.access.allowed_models import allowed_models
+from responses_gateway.server.access.api_keys import ALLOWS, KEY_NAME, KEYS, InForce, Needs, needs_of, require_key
 from responses_gateway.server.access.clients import LIMITS, RESERVATION, Clients
-from responses_gateway.server.http.errors import REQUEST_ID, error_response
+from responses_gateway.server.access.rate_limits import messages_headers, openai_headers
+from responses_gateway.server.http.errors import REQUEST_ID, error_response, speaks_messages
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 from responses_gateway.settings.keys import given_key
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
+
+# Tells of soft limits that are exceeded.
+_WARNING_HEADER = "x-responses-gateway-quota-warning"
 
 
 def access_middlewares(in_force: InForce, metrics: Metrics, clients: Clients) -> list[Middleware]:
@@ -60,11 +65,14 @@ def _keys(in_force: InForce, metrics: Metrics) -> Middleware:
             return await handler(request)
         try:
             request[KEY_NAME] = require_key(request.app[KEYS], request.headers)
+            allows = allowed_models(request, in_force())
+            if allows is not None:
+                request[ALLOWS] = allows
         except ApiError as error:
             reason = "wrong_key" if given_key(request.headers) else "missing_key"
             metrics.count(metrics.access_refusals, reason)
             logs.logger().debug("not admitted", extra=logs.fields(request_id=request[REQUEST_ID], reason=reason))
-            response = error_response(error)
+            response = error_response(error, request)
             response.headers["WWW-Authenticate"] = "Bearer"
             return response
         return await handler(request)
@@ -95,4 +103,7 @@ def _limits(clients: Clients) -> Middleware:
 async def _add_limit_headers(request: web.Request, response: web.StreamResponse) -> None:
     limits = request.get(LIMITS)
     if limits is not None:
-        response.headers.update(limits.headers())
+        counts = limits.counts()
+        response.headers.update(messages_headers(counts) if speaks_messages(request) else openai_headers(counts))
+        if limits.warning:
+            response.headers[_WARNING_HEADER] = limits.warning

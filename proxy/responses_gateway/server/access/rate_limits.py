@@ -8,10 +8,13 @@ replace them while Redis is unreachable."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -126,8 +129,41 @@ class Allowance:
 NO_LIMITS = Allowance(0, 0, 0)
 
 
+class LimitCount(NamedTuple):
+    """What is left of a limit on `requests` or `tokens`, and the seconds until all of it is there."""
+
+    kind: str
+    limit: int
+    remaining: int
+    seconds: float
+
+
+def openai_headers(counts: Iterable[LimitCount]) -> dict[str, str]:
+    """Return OpenAI's headers `x-ratelimit-…`."""
+    found: dict[str, str] = {}
+    for kind, limit, remaining, seconds in counts:
+        found[f"x-ratelimit-limit-{kind}"] = str(limit)
+        found[f"x-ratelimit-remaining-{kind}"] = str(remaining)
+        found[f"x-ratelimit-reset-{kind}"] = duration(seconds)
+    return found
+
+
+def messages_headers(counts: Iterable[LimitCount]) -> dict[str, str]:
+    """Return Anthropic's headers `anthropic-ratelimit-…`, whose times are RFC 3339."""
+    found: dict[str, str] = {}
+    for kind, limit, remaining, seconds in counts:
+        reset = datetime.now(UTC) + timedelta(seconds=math.ceil(seconds))
+        found[f"anthropic-ratelimit-{kind}-limit"] = str(limit)
+        found[f"anthropic-ratelimit-{kind}-remaining"] = str(remaining)
+        found[f"anthropic-ratelimit-{kind}-reset"] = f"{reset:%Y-%m-%dT%H:%M:%SZ}"
+    return found
+
+
 class ClientLimits:
     """The counts of one client: requests and tokens of the last minute, and running requests."""
+
+    # Nobody is warned of the limits of a minute.
+    warning = ""
 
     def __init__(
         self,
@@ -304,21 +340,18 @@ class ClientLimits:
         """Whether there is any limit."""
         return self._allowance != NO_LIMITS
 
-    def headers(self) -> dict[str, str]:
-        """Return OpenAI's headers `x-ratelimit-…`."""
+    def counts(self) -> Iterator[LimitCount]:
+        """Yield what is left of each limit."""
         if not self.limited:
-            return {}
+            return
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
         now = self._clock()
-        found: dict[str, str] = {}
         for kind, bucket in (("requests", self._requests), ("tokens", self._tokens)):
             if bucket is not None:
-                found[f"x-ratelimit-limit-{kind}"] = str(bucket.limit)
-                found[f"x-ratelimit-remaining-{kind}"] = str(-(-bucket.remaining(now) // self._gateways))
-                found[f"x-ratelimit-reset-{kind}"] = duration(bucket.seconds_until_full(now))
-        return found
+                remaining = -(-bucket.remaining(now) // self._gateways)
+                yield LimitCount(kind, bucket.limit, remaining, bucket.seconds_until_full(now))
 
     def _count(self, reason: str) -> None:
         self._metrics.count(self._metrics.access_refusals, reason)

@@ -21,6 +21,7 @@ from responses_gateway.server.generation.parser_choice.choice import ParserChoic
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Summary
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
+from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.journal import Charged, ResumedResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
@@ -149,7 +150,7 @@ class Creation:
         if responses.tracing is not None and caller.operation is not None:
             trace = responses.tracing.begin(caller.operation, caller.headers, now)
         self.log = RequestLog(
-            new_facts(caller.request_id, caller.headers, settings, responses.history, caller.reservation, now),
+            new_facts(caller.request_id, caller.headers, settings, responses.history, caller.reservation, now, caller.door),
             responses.metrics,
             settings,
             reservation=caller.reservation,
@@ -168,9 +169,10 @@ class Creation:
         previous: PreviousResponse | None = None,
         context: Context | None = None,
         resumed: ResumedResponse | None = None,
+        dialect: Dialect | None = None,
     ) -> None:
         """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
-        another gateway. Raise `ApiError`, `StoreUnavailable`."""
+        another gateway. `dialect`: the request was made in another protocol. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self._caller
         if SESSION_HEADER in caller.headers:
@@ -178,7 +180,7 @@ class Creation:
         if caller.allows is not None and not caller.allows(request.model):
             raise unknown_model(request.model)
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
-        scope = RequestScope(caller, self.in_force, self.recording, resumed)
+        scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.losses(prepared.losses)
         tape = prepared.tape
@@ -257,12 +259,6 @@ class Creation:
     def terminal(self, *, stored: bool) -> bytes:
         """Return the terminal event; a response that could not be `stored` does not say that it is."""
         return self.translator.terminal(stored=None if stored else False)
-
-    def answer_without_backend(self, sink: Sink, events: bytes) -> None:
-        """Send the events of a response for which no backend is asked."""
-        self.answered = True
-        self.log.sent(events)
-        sink.write(events)
 
     def continued_by(self, *, stored: bool) -> PreviousResponse | None:
         """Return what the next request on the same connection may build on, unless the store has it."""

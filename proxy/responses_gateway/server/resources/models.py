@@ -21,7 +21,7 @@ from aiohttp import web
 
 from responses_gateway.backend.members import Member
 from responses_gateway.backend.pool import Pool
-from responses_gateway.server.access.allowed_models import allowed_models
+from responses_gateway.server.access.api_keys import ALLOWS
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepare import forwards_client_key
 from responses_gateway.server.http.loop_detection import LoopDetection
@@ -77,7 +77,7 @@ class Models:
     async def list_models(self, request: web.Request) -> web.Response:
         """Answer `GET /v1/models`. The ETag covers what matters to Codex only: vLLM's list contains the time of day."""
         try:
-            listed = await self._listed(request)
+            listed = await self.listed(request)
         except Refused as refused:
             return refused.passed_on()
         catalog = [self._table.catalog_entry(model) for model in listed["data"]]
@@ -91,7 +91,7 @@ class Models:
         """Answer `GET /v1/models/{id}` with one of the list, and its entry for Codex. The id may have slashes."""
         name = request.match_info["id"]
         try:
-            listed = await self._listed(request)
+            listed = await self.listed(request)
         except Refused as refused:
             return refused.passed_on()
         for model in listed["data"]:
@@ -99,7 +99,7 @@ class Models:
                 return web.json_response({**self._table.catalog_entry(model), **model})
         raise unknown_model(name)
 
-    async def _listed(self, request: web.Request) -> dict[str, Any]:
+    async def listed(self, request: web.Request) -> dict[str, Any]:
         """Return the list. Codex gets the last one known, or an empty one, where others get the backend's failure."""
         headers = {"Via": self._loop_detection.via(request)}
         authorization = self._authorization(request)
@@ -118,7 +118,7 @@ class Models:
 
     def _visible(self, request: web.Request, listed: dict[str, Any]) -> dict[str, Any]:
         """Return the part of a list that the client may use."""
-        allows = allowed_models(request, self._live.current.settings)
+        allows = request.get(ALLOWS)
         return listed if allows is None else {**listed, "data": [model for model in listed["data"] if allows(model["id"])]}
 
     async def _recent(self, kept: _Kept, headers: Mapping[str, str]) -> dict[str, Any]:

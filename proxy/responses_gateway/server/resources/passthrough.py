@@ -15,11 +15,10 @@ from multidict import CIMultiDict
 
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
-from responses_gateway.server.access.allowed_models import allowed_models, check_model
-from responses_gateway.server.access.api_keys import Needs, needs
+from responses_gateway.server.access.allowed_models import check_model
+from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
-from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepare import forwards_client_key
 from responses_gateway.server.http.bodies import read_body, too_large
 from responses_gateway.server.http.errors import REQUEST_ID
@@ -57,12 +56,10 @@ _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", 
 
 
 class Passthrough:
-    """Relays requests to the backends."""
+    """Relays requests to the backends. `settings` are those at the start."""
 
-    def __init__(self, pool: Pool, live: LiveSettings, settings: Settings, loop_detection: LoopDetection) -> None:
-        """`settings` are those at the start."""
+    def __init__(self, pool: Pool, settings: Settings, loop_detection: LoopDetection) -> None:
         self._pool = pool
-        self._live = live
         self._settings = settings
         self._loop_detection = loop_detection
 
@@ -84,7 +81,7 @@ class Passthrough:
         reservation = request.get(RESERVATION)
         if reservation is not None:
             headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
-        allows = allowed_models(request, self._live.current.settings)
+        allows = request.get(ALLOWS)
         body = await self._body(request, headers, read=allows is not None)
         route = _route_of(body) if isinstance(body, bytes) and (self._pool.needs_model or allows is not None) else ANY
         if body is not None:  # a backend may use any model for a body that names none
