@@ -94,7 +94,8 @@ class Encryption:
             if mark + base64.urlsafe_b64encode(data).decode() != content:  # spare bits of the last character were changed
                 raise _changed_since(param)
             if signed:
-                data, signature = data[:-_SIGNATURE], data[-_SIGNATURE:]
+                signature = data[-_SIGNATURE:]
+                data = data[:-_SIGNATURE]
                 if not hmac.compare_digest(signature, self._signature(data)):
                     raise _changed_since(param)
             payload = self._cipher.decrypt(data[:_NONCE], data[_NONCE:], _bound_to(kind, tenant))

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from responses_gateway.request import Loss
 from responses_gateway.request.input.content import reasoning_text
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 
 Item = dict[str, Any]
-
-
-def may_be_removed(losses: Iterable[Loss]) -> bool:
-    """Tell at little cost whether a translation has left out any reasoning."""
-    return any(loss.kind == "item" and loss.name == "reasoning" and loss.outcome == "ignored" for loss in losses)
 
 
 def removed_reasoning(items: Sequence[Any], encryption: Encryption, tenant: str, model: str) -> list[Item]:
