@@ -137,7 +137,7 @@ class KubernetesSource:
         }
         events = 0
         async with asyncio.timeout(seconds + _GRACE), self._get(session, asked) as answer:
-            report(None)
+            self._tell(known, report)  # it can be read again
             async for line in _lines(answer.content):
                 self._apply(line, known, report)
                 events += 1
