@@ -1,7 +1,7 @@
 """A stand-in for the API server of Kubernetes, over TLS with an authority of its own: EndpointSlices are listed and watched.
 
 Objects have one growing version; a list is at the present one, and a watch replays what came after the version that it names.
-What is older than the last `window` changes is forgotten, and answered with 410: before the watch, or in it. Faults on command."""
+What is older than the last `window` changes is forgotten, and answered with 410: before the watch, or in it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ApiServer:
         self.watches = 0
         self.open = 0  # watches
         self._window = window
-        self._objects: dict[tuple[str, str], Object] = {}
+        self.objects: dict[tuple[str, str], Object] = {}
         self._version = 1000
         self._changes: list[tuple[int, str, Object]] = []
         self._changed = asyncio.Event()
@@ -46,16 +46,16 @@ class ApiServer:
 
     def put(self, name: str, service: str, endpoints: list[Object], namespace: str = "models", **more: Any) -> None:
         """Create a slice or replace it."""
-        kind = "MODIFIED" if (namespace, name) in self._objects else "ADDED"
+        kind = "MODIFIED" if (namespace, name) in self.objects else "ADDED"
         metadata = {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": service}}
         ports = [{"name": "http", "port": 8000, "protocol": "TCP"}]
         slice_ = {"metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": endpoints, **more}
-        self._objects[(namespace, name)] = self._note(kind, slice_)
+        self.objects[(namespace, name)] = self._note(kind, slice_)
 
     def delete(self, name: str, namespace: str = "models") -> None:
         """Delete a slice, if it is there."""
-        if (namespace, name) in self._objects:
-            self._note("DELETED", self._objects.pop((namespace, name)))
+        if (namespace, name) in self.objects:
+            self._note("DELETED", self.objects.pop((namespace, name)))
 
     def bookmark(self) -> None:
         """Have all watches send a bookmark."""
@@ -105,7 +105,7 @@ class ApiServer:
         if request.query.get("watch", "") in ("1", "true", "True"):
             return await self._watch(request, namespace, wanted)
         self.lists += 1
-        items = [each for (where, _), each in self._objects.items() if where == namespace and _fits(each, wanted)]
+        items = [each for (where, _), each in self.objects.items() if where == namespace and _fits(each, wanted)]
         metadata = {"resourceVersion": str(self._version)}
         kinds = {"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1"}
         return web.json_response({**kinds, "metadata": metadata, "items": items})

@@ -68,7 +68,7 @@ async def following(server: ApiServer, folder: Path, **fields: Any) -> AsyncIter
 def truth(server: ApiServer) -> dict[str, bool]:
     """Return the members that the objects mean, and whether each is drained."""
     found: dict[str, bool] = {}
-    for (namespace, _), each in server._objects.items():
+    for (namespace, _), each in server.objects.items():
         if namespace == "models" and each["metadata"]["labels"]["kubernetes.io/service-name"] == "vllm":
             for one in each["endpoints"]:
                 meaning = next(meaning for state, meaning in MEANINGS if state == one["conditions"])
@@ -81,10 +81,10 @@ def truth(server: ApiServer) -> dict[str, bool]:
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let waits for the next attempt be short."""
-    monkeypatch.setattr(kubernetes, "_FIRST_WAIT", 0.005)
-    monkeypatch.setattr(kubernetes, "_LONGEST_WAIT", 0.02)
-    monkeypatch.setattr(kubernetes, "_BRIEF", 0.0)
-    monkeypatch.setattr(kubernetes, "_GRACE", 0.1)
+    monkeypatch.setattr(kubernetes, "FIRST_WAIT", 0.005)
+    monkeypatch.setattr(kubernetes, "LONGEST_WAIT", 0.02)
+    monkeypatch.setattr(kubernetes, "BRIEF", 0.0)
+    monkeypatch.setattr(kubernetes, "GRACE", 0.1)
 
 
 ENDPOINTS = st.lists(st.tuples(st.integers(1, 6), st.sampled_from([state for state, _ in MEANINGS])), max_size=5)
