@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
+from api_tables import answers
 from generated_section import updated
 
 from responses_gateway.conformance.levels import LEVELS, RULES
@@ -284,6 +285,7 @@ def translation() -> str:
             parts.append(f"\nParameters of chat servers that the Responses API does not have are preserved: {names}.\n")
     parts.append(EVENTS)
     parts.extend(f"| `{name}` | {when} | {_fields(name)} |\n" for name, when in _WHEN.items())
+    parts.append(answers())
     return "".join(parts)
 
 

@@ -96,7 +96,7 @@ class Pool:
     def any_healthy(self) -> bool:
         """Whether at least one backend is healthy and takes requests."""
         return any(
-            member.healthy and not member.draining and self._is_allowed(member) for member in self.members.by_name.values()
+            member.healthy and not member.drains and self._is_allowed(member) for member in self.members.by_name.values()
         )
 
     @property
@@ -242,8 +242,13 @@ class Pool:
         moves = reason in UNREACHABLE and (not usable or any(_is_well(member) for member in usable))
         if not remaining or not (moves or self._budget.take(self.members.clock())):
             return None
-        self._observer.request_retried(failed, reason)
+        self._observer.request_retried(self._label(failed), reason)
         return other
+
+    def _label(self, name: str) -> str:
+        """Return the name of a backend in metrics, that of one which has left, too."""
+        members = (self.members.by_name.get(name), *self.members.leaving)
+        return next((member.label for member in members if member is not None and member.name == name), name)
 
     def refuses_gateway_key(self, member: Member, status: int) -> bool:
         """Tell whether an answer refuses the gateway's own key, which is logged: no client can do anything about it."""
@@ -303,7 +308,7 @@ class Pool:
     async def _take(self, route: Route) -> Member:
         """Take a place at the most suitable backend. Raises `ApiError`."""
         only = self.members.only
-        if only is not None and not route.avoid and only.has_room and not only.draining and not only.catalogue.restricted:
+        if only is not None and not route.avoid and only.has_room and not only.drains and not only.catalogue.restricted:
             return self._begin(only)
         serving = self.members.serving(route.model)
         free = [member for member in self._preferred(serving, route) if member.has_room]
@@ -339,11 +344,15 @@ class Pool:
         return member
 
     def _preferred(self, serving: list[Member], route: Route) -> list[Member]:
-        """Return the backends that may get a request now: the healthy ones, or all if none is. If the breakers of all are open,
-        the least bad one that may be tried, or none if the request has to wait. Raises `ApiError` 503."""
+        """Return the backends that may get a request now: the healthy ones, or all if none is; those that are shutting down
+        only if there are no others. If the breakers of all are open, the least bad one that may be tried, or none if the
+        request has to wait. Raises `ApiError` 503."""
         taking = [member for member in serving if _takes_requests(member, route)]
         if not taking:
+            if self.members.awaits(route.model):
+                return []  # a member may come in time
             raise self._none_usable(serving)
+        taking = [member for member in taking if not member.spec.draining] or taking
         usable = [member for member in taking if self._is_allowed(member)]
         if not usable:
             now = self.members.clock()
@@ -363,7 +372,7 @@ class Pool:
 
     def _none_usable(self, serving: list[Member]) -> ApiError:
         now = self.members.clock()
-        waits = [member.breaker.opens_in(now) for member in serving if not member.draining]
+        waits = [member.breaker.opens_in(now) for member in serving if not member.drains]
         error = server_error("No backend that serves this model can take requests now. Please try again.", 503)
         error.retry_after = max(min(waits, default=_RETRY_AFTER), _RETRY_AFTER)
         return error
@@ -376,12 +385,12 @@ class Pool:
         member.in_flight += 1
         if not member.breaker.no_recent_failures:
             member.breaker.begin(self.members.clock())
-        self._observer.request_started(member.name)
+        self._observer.request_started(member.label)
         return member
 
     def _give_back(self, member: Member) -> None:
         member.in_flight -= 1
-        self._observer.request_ended(member.name)
+        self._observer.request_ended(member.label)
         if member in self.members.leaving:
             self.members.retire_idle(member)
         else:

@@ -33,7 +33,8 @@ class BackendSpec:
     `models`: patterns of the names that it serves; empty: the models that it lists. `aliases`: the client's name → the
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
     the others. `continue_answers`: how often another backend may continue an answer; None:
-    once, if all that serve the model are alike."""
+    once, if all that serve the model are alike. `source`: `settings`, `admin`, or the kind of the source that names it as a
+    member of a `pool`, with the name of its `pod`, if it has one; `draining`: it is shutting down there."""
 
     name: str
     url: str
@@ -44,6 +45,36 @@ class BackendSpec:
     weight: float = 1.0
     continue_answers: int | None = None
     forward_authorization: bool = True
+    source: str = "settings"
+    pool: str = ""
+    pod: str = ""
+    draining: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class PoolSpec:
+    """A pool whose members come and go. `source`: the kind of what names them. `problem`: why that cannot be read, `since` when
+    by the clock of the event loop, which all processes of a machine share; None: it can. `models` and `aliases` are those of
+    all members."""
+
+    name: str
+    source: str
+    models: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+    since: float | None = None
+
+    def stale_for(self, now: float) -> float:
+        """Return for how many seconds its source could not be read; 0 if it can be."""
+        return 0.0 if self.since is None else round(max(0.0, now - self.since), 3)
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """What the sources of all pools say."""
+
+    pools: tuple[PoolSpec, ...] = ()
+    specs: tuple[BackendSpec, ...] = ()
 
 
 class ModelCatalogue:

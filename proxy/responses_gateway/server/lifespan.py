@@ -38,8 +38,9 @@ from responses_gateway.server.recording.recorder import FileRecorder
 from responses_gateway.server.recording.recording import Recorder
 from responses_gateway.server.recording.timed import TimedRecorder
 from responses_gateway.server.setup.backend_specs import specs_of
-from responses_gateway.server.setup.backends import PoolMetrics, pool_options
+from responses_gateway.server.setup.backends import PoolMetrics, pool_options, sample_pools
 from responses_gateway.server.setup.code_sandbox import open_sandbox
+from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.server.setup.hosted_tools import hosted_limits, open_web
 from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
 from responses_gateway.server.setup.store import fleet_counters, open_store
@@ -74,6 +75,7 @@ class Parts:
     web: Web | None
     toolbox: Toolbox
     usage: TokenUsage
+    pools: PoolWatch | None
 
 
 @asynccontextmanager
@@ -112,7 +114,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         pool = Pool(specs_of(settings), options, PoolMetrics(metrics))
         stack.push_async_callback(pool.close)
         live = LiveSettings(settings, choice.with_names(pool.members.own_name), pool.members.identify)
-        await pool.start()
+        pools = await _start_pool(settings, pool, metrics, stack, alone=workers_folder is None)
         if store is not None:
             stack.push_async_callback(StoreUpkeep(store, metrics).close)
         repair = InputRepair(pool, metrics)
@@ -155,7 +157,22 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             web=toolbox.web,
             toolbox=toolbox,
             usage=usage,
+            pools=pools,
         )
+
+
+async def _start_pool(
+    settings: Settings, pool: Pool, metrics: Metrics, stack: AsyncExitStack, *, alone: bool
+) -> PoolWatch | None:
+    """Find the backends, and check them. Return the watch of a process that is alone; workers share that of their parent."""
+    pools = None
+    if alone:
+        pools = PoolWatch(settings, pool.members.apply_discovered)
+        stack.push_async_callback(pools.close)
+        await pools.first_answers()
+    metrics.samplers.append(partial(sample_pools, pool.members, metrics))
+    await pool.start()
+    return pools
 
 
 async def _open_store(settings: Settings, stack: AsyncExitStack) -> Store | None:

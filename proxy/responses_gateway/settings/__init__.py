@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from responses_gateway.settings.access import AccessSettings
-from responses_gateway.settings.backend import BackendDetails, BackendSettings, check_backend_name
+from responses_gateway.settings.backend import BackendDetails, BackendPool, BackendSettings, check_backend_name
 from responses_gateway.settings.hosted import Hosted
 from responses_gateway.settings.keys import ApiKey
 from responses_gateway.settings.mcp_servers import McpServerDetails
@@ -24,8 +24,8 @@ from responses_gateway.settings.translation import PARSER_SETTINGS, ModelParsers
 
 __all__ = [
     "CONFIG_VARIABLE", "ENV_PREFIX", "PARSER_SETTINGS", "SECTIONS", "SUPERVISED_VARIABLE", "ApiKey", "BackendDetails",
-    "McpServerDetails", "ModelParsers", "Section", "Settings", "SettingsError", "backend_url", "check_backend_name",
-    "describe", "flag", "suggestion", "variable",
+    "BackendPool", "McpServerDetails", "ModelParsers", "Section", "Settings", "SettingsError", "backend_url",
+    "check_backend_name", "describe", "flag", "suggestion", "variable",
 ]  # fmt: skip
 
 ENV_PREFIX = "RESPONSES_GATEWAY_"

@@ -5,14 +5,29 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from responses_gateway.extras import install_command
 from responses_gateway.settings.section import Seconds, Section, TextList, backend_url
 
 # It appears in metrics and in paths.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\[\]-]{0,127}")
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,252}):[0-9]{1,5}")
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_SERVICE = re.compile(rf"({_LABEL}/)?{_LABEL}")
+_API = re.compile(r"https://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?")
 
 
 # In the environment and on the command line numbers are texts.
@@ -29,12 +44,11 @@ def check_backend_name(name: object) -> str:
     return name
 
 
-class BackendDetails(BaseModel):
-    """One backend with its own settings."""
+class BackendOptions(BaseModel):
+    """What can be said of one backend, or of all members of a pool."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    url: Annotated[str, AfterValidator(backend_url)]
     # replaces `backend_api_key`
     api_key: SecretStr | None = None
     # patterns of the models that it serves; empty for those that it lists itself
@@ -49,6 +63,83 @@ class BackendDetails(BaseModel):
     continue_answers: Continuations | None = None
     # False: a client's `Authorization` is never sent to it
     forward_authorization: bool = True
+
+
+class BackendDetails(BackendOptions):
+    """One backend with its own settings."""
+
+    url: Annotated[str, AfterValidator(backend_url)]
+
+
+# The fields of a pool that say where its members are, and those that belong to one of them alone.
+_SOURCES: dict[str, tuple[str, ...]] = {
+    "dns": ("interval",),
+    "file": ("interval",),
+    "kubernetes": ("port", "api", "credentials"),
+}
+
+
+class BackendPool(BackendOptions):
+    """Backends that come and go: where they are found, and what holds for each of them."""
+
+    # `name:port`
+    dns: str | None = None
+    # paths, or patterns of paths
+    file: TextList | None = None
+    # `namespace/service`, or a service of the gateway's own namespace
+    kubernetes: str | None = None
+    # seconds between two looks
+    interval: Seconds = Field(default=5, ge=0.1, le=3600)
+    # name or number of the service's port
+    port: str = ""
+    # URL of the API server, if the gateway does not run in the cluster
+    api: str | None = None
+    # folder with `token`, `ca.crt` and `namespace`
+    credentials: Path | None = None
+    scheme: Literal["http", "https"] = "http"
+    path: str = "/v1"
+
+    @field_validator("port", mode="before")
+    @classmethod
+    def _read_port(cls, value: object) -> object:
+        return str(value) if type(value) is int else value
+
+    @field_validator("dns")
+    @classmethod
+    def _check_name(cls, value: str | None) -> str | None:
+        if value is not None and (not _HOST_AND_PORT.fullmatch(value) or not 0 < int(value.rpartition(":")[2]) < 65_536):
+            raise ValueError("a name and a port are expected: vllm.models.svc.cluster.local.:8000")
+        return value
+
+    @field_validator("kubernetes")
+    @classmethod
+    def _check_service(cls, value: str | None) -> str | None:
+        if value is not None and not _SERVICE.fullmatch(value):
+            raise ValueError("namespace/service is expected, or the name of a service")
+        return value
+
+    @field_validator("api")
+    @classmethod
+    def _check_api(cls, value: str | None) -> str | None:
+        if value is not None and not _API.fullmatch(value):
+            raise ValueError("the URL of an API server is expected: https://10.0.0.1:6443")
+        return None if value is None else value.rstrip("/")
+
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, value: str) -> str:
+        return urlsplit(backend_url(f"http://host/{value.strip('/')}")).path
+
+    @model_validator(mode="after")
+    def _check_source(self) -> BackendPool:
+        given = [name for name in _SOURCES if getattr(self, name)]
+        if len(given) != 1:
+            found = f" ({' and '.join(given)} are given)" if given else ""
+            raise ValueError(f"a pool has one of `dns`, `file` and `kubernetes`{found}")
+        for name in sorted({field for fields in _SOURCES.values() for field in fields} & self.model_fields_set):
+            if name not in _SOURCES[given[0]]:
+                raise ValueError(f"`{name}` means nothing with `{given[0]}`")
+        return self
 
 
 class BackendSettings(Section):
@@ -66,6 +157,14 @@ class BackendSettings(Section):
         description="Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` "
         "(client's model name to backend's), `max_concurrency`, `weight`, `continue_answers`, "
         "`forward_authorization`.",
+    )
+    pools: dict[str, BackendPool] = Field(
+        default={},
+        description="Backends that come and go by themselves, by the name of their pool. Each has one source: `dns` "
+        "(`name:port`), `file` (paths or patterns of files in Prometheus' `file_sd` form) or `kubernetes` "
+        "(`namespace/service`); with it "
+        "`interval`, `port`, `api`, `credentials`, and for all members `scheme`, `path` and the details of `backends`. See "
+        "[docs/backends.md](backends.md#backends-that-come-and-go).",
     )
     max_concurrency: int | None = Field(
         default=None,
@@ -137,6 +236,15 @@ class BackendSettings(Section):
         description="YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more (see "
         "docs/codex.md). It takes precedence over the built-in table.",
     )
+
+    @field_validator("pools")
+    @classmethod
+    def _check_pool_names(cls, value: dict[str, BackendPool], info: ValidationInfo) -> dict[str, BackendPool]:
+        for name in value:
+            check_backend_name(name)
+            if name in info.data.get("backends", {}):
+                raise ValueError(f"a pool and a backend have the same name {name}")
+        return value
 
     @field_validator("backends")
     @classmethod

@@ -17,6 +17,7 @@ from responses_gateway.settings import (
     ENV_PREFIX,
     ApiKey,
     BackendDetails,
+    BackendPool,
     McpServerDetails,
     ModelParsers,
     Settings,
@@ -36,6 +37,7 @@ _ENTRIES: dict[str, type[BaseModel]] = {
     "models": ModelParsers,
     "api_keys": ApiKey,
     "backends": BackendDetails,
+    "pools": BackendPool,
     "mcp_servers": McpServerDetails,
 }
 

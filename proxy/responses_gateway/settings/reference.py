@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import ByteSize, SecretStr
 
-from responses_gateway.settings import SECTIONS, ApiKey, BackendDetails, McpServerDetails, ModelParsers
+from responses_gateway.settings import SECTIONS, ApiKey, BackendDetails, BackendPool, McpServerDetails, ModelParsers
 
 
 class SettingInfo(NamedTuple):
@@ -29,6 +29,7 @@ _KINDS: dict[Any, str] = {
     dict[str, ApiKey]: "MAPPING",
     dict[str, int]: "MAPPING",
     dict[str, BackendDetails]: "MAPPING",
+    dict[str, BackendPool]: "MAPPING",
     dict[str, McpServerDetails]: "MAPPING",
     dict[str, str]: "MAPPING",
     SecretStr | None: "KEY",

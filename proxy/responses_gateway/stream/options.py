@@ -64,6 +64,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     summary: bool = False  # mirror reasoning into a summary
     seal: SealText | None = None  # makes the encrypted content of reasoning
     compaction: SealText | None = None  # the answer becomes one sealed `compaction` item, see `compaction.py`
+    discarded: bool = False  # nothing of the answer is sent, the response is completed without items
     hosted: HostedOptions | None = None  # of a request that declares hosted tools which can be run
     logprobs: bool = False
     reasoning_event: str = "response.reasoning_text"
@@ -76,6 +77,11 @@ class StreamOptions(msgspec.Struct, frozen=True):
     encode: Encode | None = None  # the model's tokenizer, to count where the backend does not
     thoughts: ThoughtTokens | None = None  # by which the tokens of reasoning are counted in ids
     decode: Callable[[Sequence[int]], str] | None = None  # the same, for tokens of which the backend shows nothing
+
+    @property
+    def hides_answer(self) -> bool:
+        """Whether the client gets nothing of what the model writes as the model wrote it."""
+        return self.discarded or self.compaction is not None
 
     @property
     def client_protocol(self) -> ClientProtocol:

@@ -85,8 +85,8 @@ class Translator:
         start = StreamStart(options.response_id, options.model, self.created, clock)
         self.response: AnswerStream = options.client_protocol.stream(start)
         self.writer: EventWriter = self.response.writer
-        # What the model writes for a compaction is not sent.
-        self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else self.writer.blank())
+        # What the model writes for a compaction, or to have a prompt read, is not sent.
+        self.lifecycle = Lifecycle(options, self.writer.blank() if options.hides_answer else self.writer)
         self.tokens = TokenCounter(options.encode, options.thoughts)
         self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup)
         self.answers = [self.answer]
@@ -345,7 +345,7 @@ class Translator:
         return events
 
     def _take(self) -> bytes:
-        if self.options.compaction is not None:
+        if self.options.hides_answer:
             self.lifecycle.writer.events.clear()
         events = self.writer.events
         data = b"".join(events)
@@ -403,7 +403,7 @@ class Translator:
         if reason == "error":
             self._fail(server_error("The backend aborted the generation."))
             return
-        grammars = self.options.grammars if self.options.compaction is None else {}
+        grammars = {} if self.options.hides_answer else self.options.grammars
         while lifecycle.state != "ended":
             call = lifecycle.call
             if call is not None and reason == "stop" and call.runnable:
@@ -455,8 +455,8 @@ class Translator:
             self.answer.release()
 
     def _terminate(self, status: Status) -> None:
-        if self.options.compaction is not None and status != "failed":
-            status = self._compact()
+        if self.options.hides_answer and status != "failed":
+            status = self._replace_answer()
         self.answer.stop()
         self.answer.forget_ids()
         self.needs = Ended()
@@ -468,11 +468,11 @@ class Translator:
         )
         self.response.end(status, outcome)
 
-    def _compact(self) -> Status:
-        """Write the item that takes the place of what the model wrote; return how the response ends."""
-        assert self.options.compaction is not None
-        if not write_compaction(self.writer, self.response_id, self.lifecycle.writer.done, self.options.compaction):
+    def _replace_answer(self) -> Status:
+        """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""
+        seal = self.options.compaction
+        if seal is not None and not write_compaction(self.writer, self.response_id, self.lifecycle.writer.done, seal):
             self.error = server_error("The model wrote no summary.")
             return "failed"
-        self.incomplete_reason = None  # a summary that was cut is better than none
+        self.incomplete_reason = None  # a summary that was cut is better than none, and one token was all that was asked for
         return "completed"

@@ -174,6 +174,17 @@ class Metrics(Registry):
         self.backend_breaker = gauge(
             "backend_breaker_state", "1 for the present state of a circuit breaker.", "backend", "state", together="livemax"
         )
+        self.pool_members = gauge(
+            "pool_members", "Members of a pool, by the kind of its source and their state.", "pool", "source", "state",
+            together="livemax",
+        )  # fmt: skip
+        self.pool_stale = gauge(
+            "pool_source_stale_seconds",
+            "For how long the source of a pool could not be read; 0 while it can be.",
+            "pool",
+            "source",
+            together="livemax",
+        )
         self.backend_retries = counter(
             "backend_retries_total",
             "Requests that left a backend to be retried at another one, or on a new connection, by reason.",

@@ -252,12 +252,6 @@ class Creation:
         """Return the terminal event; a response that could not be `stored` does not say that it is."""
         return self.translator.terminal(stored=None if stored else False)
 
-    def answer_without_backend(self, sink: Sink, events: bytes) -> None:
-        """Send the events of a response for which no backend is asked."""
-        self.answered = True
-        self.log.sent(events)
-        sink.write(events)
-
     def continued_by(self, *, stored: bool) -> PreviousResponse | None:
         """Return what the next request on the same connection may build on, unless the store has it."""
         failed = self.translator.status == "failed" and not self.prepared.tools_ran

@@ -34,7 +34,7 @@ def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
     tls = settings.tls_cert is not None
     urls = [url_of(listener, tls) for listener in listeners.clients]
     operations = url_of(listeners.operators[0], tls) if listeners.operators else None
-    backends = " ".join(spec.url for spec in specs_of(settings))
+    backends = " ".join([*(spec.url for spec in specs_of(settings)), *(f"pool:{name}" for name in settings.pools)])
     fields = logs.fields(
         url=",".join(urls), backend=backends, operations=operations, version=version_line(), pid=os.getpid(), **more
     )
@@ -82,6 +82,8 @@ def _print(settings: Settings, url: str, operations: str | None, stream: TextIO)
     reachable = _connectable(url)
     specs = specs_of(settings)
     models = _models(specs)
+    if models is None and not specs:
+        models = []  # of pools nothing is known here
     if models is None:
         asked = " ".join(spec.url for spec in specs)
         stream.write(

@@ -131,6 +131,7 @@ async def _serve_as_worker(
     if link.config.state:
         sync = WorkerSync(parts, link.send, reload)
         sync.receive(link.config.state.encode())
+        await parts.pool.members.first_checks()
         await link.open(server.stop_signals, sync.receive)
         await server.listen(listeners, link.table(), sync.report_change, link.folder)
     else:  # the parent is of an older version: the workers share no state
@@ -242,7 +243,10 @@ class _Server:
 
 def _use(parts: Parts, reloading: Reloading, settings: Settings) -> Reloaded:
     result = reloading.apply(settings)
-    parts.pool.members.apply(specs_of(result.settings))
+    assert parts.pools is not None  # this process is alone
+    parts.pools.replace(result.settings)
+    found = parts.pools.found()
+    parts.pool.members.apply([*specs_of(result.settings), *found.specs], found.pools)
     return result
 
 

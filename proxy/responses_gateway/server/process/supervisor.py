@@ -25,6 +25,7 @@ from responses_gateway.server.process.signals import Reload, StopSignals, reload
 from responses_gateway.server.process.sockets import Listeners, open_listeners, tls_context
 from responses_gateway.server.process.worker_link import Worker, WorkerConfig, own_command
 from responses_gateway.server.setup.backend_specs import specs_of
+from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.reloading import Reloaded, reloaded
 from responses_gateway.telemetry import logs, multiprocess
@@ -109,6 +110,7 @@ class Parent:
         self._current: set[Worker] = set()  # those that are to serve
         self._all: set[Worker] = set()  # and those that start for a rolling restart, or retire after one
         self._shared = SharedState(self._all)
+        self._pools: PoolWatch | None = None
         self._table = Table(self._folder)
         self._places: set[str] = set()  # taken
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,6 +129,8 @@ class Parent:
             stop_with_terminal(self._stop_signals)
         try:
             self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
+            self._pools = PoolWatch(self._in_force, self._shared.discover)
+            await self._pools.first_answers()
             self._spawn(self._watch_clocks())
             self._spawn(self._begin(on_ready))
             await self._stop_signals.stop.wait()
@@ -140,6 +144,8 @@ class Parent:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._pools is not None:
+                await self._pools.close()
         logs.logger().info("stopped", extra=logs.fields(pid=os.getpid()))
         return self._code
 
@@ -248,6 +254,8 @@ class Parent:
             logs.logger().info("rolling restart", extra=logs.fields(workers=self._settings.workers))
             self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
             self._shared.begin_generation()
+            if self._pools is not None:
+                self._pools.replace(self._in_force)
             fresh = await self._start_all()
             if await _all_ready(fresh):
                 self._switch(fresh)
@@ -279,6 +287,8 @@ class Parent:
         result = reloaded(self._in_force, settings)
         self._in_force = result.settings
         self._shared.reload(specs_of(result.settings))
+        if self._pools is not None:
+            self._pools.replace(result.settings)
         logs.logger().setLevel(result.settings.log_level.upper())
         return result
 

@@ -81,7 +81,11 @@ class FileRecorder(Recorder):
         self._limit = limit
         self._dumped: tuple[Settings, dict[str, Any]] | None = None  # the settings in force, as a record has them
         self._tokenizer = settings.tokenizer is not None
-        keys = (settings.backend_api_key, *(details.api_key for details in settings.backends.values()))
+        keys = (
+            settings.backend_api_key,
+            *(details.api_key for details in settings.backends.values()),
+            *(pool.api_key for pool in settings.pools.values()),
+        )
         self._keys = {key.get_secret_value() for key in keys if key is not None}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
         self._room = threading.BoundedSemaphore(MAX_WAITING)

@@ -6,10 +6,9 @@ connection, which needs no store. Errors before a response has begun are frames 
 from __future__ import annotations
 
 import asyncio
-import json
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
@@ -23,10 +22,11 @@ from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.bodies import Bodies, Body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.event_stream import WebSocketSender
+from responses_gateway.server.resources.socket_messages import answer, error_event, may_be_other, other_message
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
-from responses_gateway.wire.requests import ResponsesRequest, parse_message, read_object
+from responses_gateway.wire.requests import parse_message
 
 # Seconds between two pings; a client that does not answer one has left.
 PING_INTERVAL = 30.0
@@ -42,11 +42,9 @@ LONGEST_PAUSE = 10.0
 _READ_ANYWAY = 0.01
 # Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE = 256 * 1024
-# A cancellation is no longer than this, in bytes.
-_SHORT = 512
+# Of so many responses a connection knows that they were its own.
+_REMEMBERED = 64
 _OPERATION = "WS /v1/responses"
-
-_EMPTY_ANSWER = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
 
 class WebSockets:
@@ -122,6 +120,7 @@ class _Session:
         self._stream_id: str | None = None  # the client's name of the message that is being answered
         self._creation: Creation | None = None  # of the response that has begun
         self._previous: PreviousResponse | None = None  # the last response, if it was not stored
+        self._response_ids: deque[str] = deque(maxlen=_REMEMBERED)  # of the last responses of this connection
 
     async def run(self) -> None:
         """Work until the client leaves, or the connection has lasted too long."""
@@ -150,13 +149,26 @@ class _Session:
                 return
             data: bytes = message.data
             del message
-            if b"response.cancel" in data[:_SHORT] and (cancellation := _cancellation(data)):
-                self._cancel(cancellation.get("response_id"))
+            if may_be_other(data) and await self._answered_at_once(data):
                 continue
             self._accept(data)
             del data
             while self._waiting_bytes > _WAITING_BYTES or self._messages.qsize() > _WAITING:
                 await self._hold_back()
+
+    async def _answered_at_once(self, data: bytes) -> bool:
+        """Answer a message that does not ask for a response. Return False for one that does, or cannot be read."""
+        large = len(data) >= _LARGE
+        message = await self._bodies.in_thread(other_message, data) if large else other_message(data)
+        if message is None:
+            return False
+        if message.get("type") == "response.cancel":
+            self._cancel(message.get("response_id"))
+        else:
+            self._outbox.write(answer(message, self._response_ids))
+            if self._outbox.slow:  # a client that does not read is not read either
+                await self._outbox.flush()
+        return True
 
     def _accept(self, data: bytes) -> None:
         """Let a message wait for its turn."""
@@ -235,21 +247,17 @@ class _Session:
         self._previous = None  # a response that is continued without success is forgotten
         creation = await self._responses.create(request, caller, previous, recording=recording, drop_client=self._drop)
         with creation:
-            self._previous = await self._respond(creation, request)
+            self._previous = await self._respond(creation)
 
-    async def _respond(self, creation: Creation, request: ResponsesRequest) -> PreviousResponse | None:
+    async def _respond(self, creation: Creation) -> PreviousResponse | None:
         """Answer one request; return what the next one may build on, if it is not in the store."""
-        if request.generate is False:
-            translator = creation.translator
-            creation.answer_without_backend(self._outbox, translator.start() + translator.feed(_EMPTY_ANSWER))
+        self._creation = creation
+        self._response_ids.append(creation.translator.response_id)
+        try:
+            await self._open(creation)
             stored = await creation.finish()
-        else:
-            self._creation = creation
-            try:
-                await self._open(creation)
-                stored = await creation.finish()
-            finally:
-                self._creation = None
+        finally:
+            self._creation = None
         self._outbox.write(creation.terminal(stored=stored))
         return creation.continued_by(stored=stored)
 
@@ -277,12 +285,9 @@ class _Session:
             running.cancel()
 
     async def _send_error(self, error: ApiError) -> None:
-        frame = {"type": "error", "status": error.status, **error.body()}
-        if self._stream_id is not None:
-            frame["stream_id"] = self._stream_id
         with suppress(ConnectionError):
+            self._outbox.write(error_event(error, self._stream_id))
             await self._outbox.flush()
-            await self._socket.send_str(json.dumps(frame))
 
     def _drop(self) -> None:
         if self._transport is not None:
@@ -295,12 +300,3 @@ class _Session:
     def _resume(self) -> None:
         if self._creation is not None:
             self._creation.resume()
-
-
-def _cancellation(data: bytes) -> dict[str, Any] | None:
-    """Return the message if it is a `response.cancel`."""
-    try:
-        message = read_object(data)
-    except ApiError:
-        return None
-    return message if message.get("type") == "response.cancel" else None

@@ -218,7 +218,7 @@ class Preparation:
         if opened is not None:
             losses = [*losses, *opened.reported_losses(strict=policy.strict)]
         hosted = None
-        if opened is not None and not chat_request.compacting:
+        if opened is not None and not chat_request.compacting and not chat_request.warming:
             listings = opened.new_listings(context.items)
             approved = chat_request.approved
             hosted = HostedTurns(opened, parsers, policy, options.response_id, listings, approved, chat_request.max_calls)
@@ -313,7 +313,7 @@ class Preparation:
         if chat_request.encrypted_reasoning:
             seal = sealing(partial(encrypt, "reasoning", caller.tenant, request.model))
             options = msgspec.structs.replace(options, seal=seal)
-        if chat_request.compacting:
+        if chat_request.compacting and not chat_request.warming:
             compaction = sealing(partial(encrypt, "compaction", caller.tenant, request.model))
             options = msgspec.structs.replace(options, compaction=compaction)
         return options
@@ -355,6 +355,7 @@ def stream_options(
         call_ids=chat_request.call_ids,
         summary=settings.reasoning_summary == "always" or (chat_request.summary and settings.reasoning_summary == "mirror"),
         logprobs=chat_request.logprobs,
+        discarded=chat_request.warming,
         reasoning_event=reasoning_event(settings),
         client=client,
         hosted=hosted_options(request, chat_request, settings.hosted_turn_calls),
