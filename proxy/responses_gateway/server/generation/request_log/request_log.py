@@ -16,7 +16,7 @@ from yarl import URL
 from responses_gateway.backend.transport.request_ids import backend_request_id
 from responses_gateway.hosted.interface import HostedLoss, MadeCall
 from responses_gateway.request import Loss
-from responses_gateway.server.generation.request_log.facts import RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.facts import Door, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.sampling import StreamSample
 from responses_gateway.settings import Settings
@@ -261,9 +261,15 @@ class RequestLog:
 
 
 def new_facts(
-    request_id: str, headers: Mapping[str, str], settings: Settings, history: RecentRequests | None, key: str | None, now: float
+    request_id: str,
+    headers: Mapping[str, str],
+    settings: Settings,
+    history: RecentRequests | None,
+    key: str | None,
+    now: float,
+    door: Door = "responses",
 ) -> RequestFacts:
-    """Return what is known of a request with these headers that came `now`."""
+    """Return what is known of a request with these headers that came `now`, through this API."""
     return RequestFacts(
         request_id=request_id,
         id="" if history is None else history.new_id(),
@@ -272,6 +278,7 @@ def new_facts(
         quotes_backends=settings.log_backend_errors,
         began=now,
         started=time.time(),
+        door=door,
         times=StreamTimes(now, gaps=[0] * (len(INTER_TOKEN_BUCKETS) + 1)),
     )
 
@@ -418,6 +425,7 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
     fields: dict[str, Any] = {
         "request_id": facts.request_id,
         "response_id": translator.response_id if translator is not None else None,
+        "door": facts.door,
         "key": facts.key,
         "model": facts.model[:200] or None,  # clients make names up
         "backend": facts.backend,
