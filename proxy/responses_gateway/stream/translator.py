@@ -128,8 +128,8 @@ class Translator:
     def repairs(self) -> dict[str, int]:
         """What had to be repaired on the way, by kind."""
         total = dict(self.lifecycle.repairs)
-        for answer in self.answers:
-            for kind, count in answer.repairs.items():
+        for repairs in (self.writer.repairs, *[answer.repairs for answer in self.answers]):
+            for kind, count in repairs.items():
                 total[kind] = total.get(kind, 0) + count
         return total
 
@@ -465,8 +465,11 @@ class Translator:
         self.needs = Ended()
         usage = self.tokens.complete_usage(usage_of(self.lifecycle.turns), self.lifecycle.writer.characters)
         completed_at = int(self._clock()) if status == "completed" else None
-        stop_string = self.lifecycle.turn.stop_string
-        self.response.end(status, Outcome(usage, completed_at, self.incomplete_reason, self.error, stop_string))
+        turn = self.lifecycle.turn
+        outcome = Outcome(
+            usage, completed_at, self.incomplete_reason, self.error, turn.stop_string, turn.finish_reason == "length", turn.used
+        )
+        self.response.end(status, outcome)
 
     def _replace_answer(self) -> Status:
         """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""

@@ -21,6 +21,7 @@ from responses_gateway.stream.writer.records import (
     summary_part,
 )
 from responses_gateway.wire.chat import TokenLogprob
+from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.json_text import json_text, quote, quoted
 from responses_gateway.wire.tools import ToolTarget
 
@@ -231,7 +232,7 @@ class ResponsesWriter(EventWriter):
         self._write_step(place, events.before[0])
         return place
 
-    def run_hosted(self, place: Place, text: str, *, deltas: int) -> None:
+    def run_hosted(self, place: Place, text: str, *, deltas: int, members: Mapping[str, Any]) -> None:
         """Write the rest of the progress, with the done of the text."""
         events = HOSTED_EVENTS[place.kind]
         for step in events.before[1:]:
@@ -242,7 +243,9 @@ class ResponsesWriter(EventWriter):
         for step in events.after:
             self._write_step(place, step)
 
-    def close_hosted(self, place: Place, members: Mapping[str, Any], *, end: str) -> None:
+    def close_hosted(
+        self, place: Place, members: Mapping[str, Any], *, end: str, sources: Sequence[CitedSource] = (), text: str = ""
+    ) -> None:
         """Write how the progress ended, and the item itself."""
         if end in HOSTED_EVENTS[place.kind].ends:
             self._write_step(place, end)
