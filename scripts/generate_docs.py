@@ -132,10 +132,12 @@ def with_metrics(document: str) -> str:
 
 def with_rules(document: str) -> str:
     """Return `docs/checking.md` with its table of rules up to date. Raises `ValueError` if a marker comment is missing."""
-    lines = ["| rule | level | what it demands | why it has this level |", "|---|---|---|---|"]
-    for rule, demand in sorted(RULES.items(), key=lambda entry: LEVELS.index(entry[1].level)):
-        lines.append(f"| `{rule}` | `{demand.level}` | {demand.text} | {demand.reason} |")
-    return updated(document, "\n".join([RULES_BEGIN, "", *lines, "", RULES_END]))
+    lines = []
+    for level in LEVELS:
+        lines += [f"| `{level}` | demands | because |", "|---|---|---|"]
+        lines += [f"| `{rule}` | {demand.text} | {demand.reason} |" for rule, demand in RULES.items() if demand.level == level]
+        lines.append("")
+    return updated(document, "\n".join([RULES_BEGIN, "", *lines, RULES_END]))
 
 
 def _metrics() -> list[str]:
