@@ -13,7 +13,7 @@ from pathlib import Path
 from api_tables import answers
 from generated_section import updated
 
-from responses_gateway.conformance.levels import LEVELS, RULES
+from responses_gateway.conformance.levels import LEVELS, MESSAGE_RULES, RULES
 from responses_gateway.conformance.rules import SHAPES
 from responses_gateway.extras import install_command
 from responses_gateway.parsers import REASONING, TOOLS
@@ -44,6 +44,8 @@ OBSERVABILITY = ROOT / "docs" / "observability.md"
 METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/responses_gateway/telemetry/metrics.py -->"
 METRICS_END = "<!-- /metrics -->"
 CHECKING = ROOT / "docs" / "checking.md"
+MESSAGE_RULES_BEGIN = "<!-- message rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
+MESSAGE_RULES_END = "<!-- /message rules -->"
 RULES_BEGIN = "<!-- rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
 RULES_END = "<!-- /rules -->"
 TARGET = ROOT / "docs" / "configuration.md"
@@ -137,7 +139,12 @@ def with_rules(document: str) -> str:
         lines += [f"| `{level}` | demands | because |", "|---|---|---|"]
         lines += [f"| `{rule}` | {demand.text} | {demand.reason} |" for rule, demand in RULES.items() if demand.level == level]
         lines.append("")
-    return updated(document, "\n".join([RULES_BEGIN, "", *lines, RULES_END]))
+    document = updated(document, "\n".join([RULES_BEGIN, "", *lines, RULES_END]))
+    lines = []
+    for level in LEVELS:
+        named = [(name, demand) for name, demand in MESSAGE_RULES.items() if demand.level == level]
+        lines += [f"| `{level}` | demands |", "|---|---|", *(f"| `{name}` | {demand.text} |" for name, demand in named), ""]
+    return updated(document, "\n".join([MESSAGE_RULES_BEGIN, "", *lines, MESSAGE_RULES_END]))
 
 
 def _metrics() -> list[str]:
@@ -269,6 +276,8 @@ _WHEN = {
     "response.code_interpreter_call_code.done": "the complete code",
     "response.code_interpreter_call.interpreting": "the code runs",
     "response.code_interpreter_call.completed": "the code has run; the item has the `outputs` if they are included",
+    "response.compaction.compacting": "the model has begun the summary that a `compaction_trigger` asks for; if it fails, the "
+    "item is never done",
     "response.output_item.done": "the item ends, `completed` or `incomplete` (a call that was cut off, or an item at the "
     "token limit), or `failed` (a hosted call)",
     "response.completed": "the answer is complete",

@@ -529,6 +529,14 @@ class Members:
                 return member.catalogue.aliases[model]
         return model
 
+    def context_of(self, model: str) -> int | None:
+        """Return how many tokens the context of a model has at every backend that may get a request for it; None if one of them
+        does not tell."""
+        name = self.own_name(model)
+        lengths = [member.catalogue.contexts.get(name) for member in self.candidates(model)]
+        known = [length for length in lengths if length is not None]
+        return min(known) if known and len(known) == len(lengths) else None
+
     def all_vllm(self, model: str) -> bool:
         """Tell whether every backend that may get a request for this model is vLLM."""
         if self.only is not None:

@@ -1,8 +1,10 @@
-"""The rules of a Responses stream: what each demands, and what follows where it is broken.
+"""The rules of a stream of the Responses API, and of one of the Messages API: what each demands, and what follows where it is
+broken.
 
 A rule has one of three levels. `breaks`: a client in use raises an exception, or its user gets something else than the model
-said. `spec`: no client is known to mind, but the Open Responses specification demands it and OpenAI does it. `stricter`: OpenAI
-does otherwise in streams that were recorded, or neither the specification nor a client asks for it."""
+said. `spec`: no client is known to mind, but the Open Responses specification demands it and OpenAI does it (of the Messages
+API: Anthropic documents it). `stricter`: OpenAI does otherwise in streams that were recorded, or neither the specification nor
+a client asks for it."""
 
 from __future__ import annotations
 
@@ -30,6 +32,14 @@ Rule: TypeAlias = Literal[
     # calls of hosted tools
     "hosted_steps",
 ]  # fmt: skip
+MessageRule: TypeAlias = Literal[
+    # one event, the order of the stream
+    "message_malformed", "message_event_name", "message_start", "message_identity", "message_end", "message_after_end",
+    "message_marker", "message_usage", "stop_reason", "stop_sequence", "message_error",
+    # content blocks
+    "block_index", "block_overlap", "block_not_open", "block_unfinished", "block_start", "block_kind", "block_empty",
+    "block_delta", "signature", "tool_id", "tool_name", "result_id",
+]  # fmt: skip
 
 
 class Demand(NamedTuple):
@@ -40,7 +50,7 @@ class Demand(NamedTuple):
     reason: str
 
 
-# The closed list of rules: metric labels are taken from here.
+# The closed lists of rules: metric labels are taken from here. The rules of the Responses API.
 RULES: dict[Rule, Demand] = {
     "malformed": Demand("breaks", "An event is a JSON object with a type and the fields of that type; a blank line ends it.",
         "OpenAI's Python SDK and the AI SDK raise; without the blank line no client sees it."),
@@ -136,18 +146,69 @@ RULES: dict[Rule, Demand] = {
         "Clients do not wait for them."),
 }  # fmt: skip
 
+# Those of the Messages API. The reasons are what Claude Code 2.1 and Anthropic's SDKs were seen to do.
+MESSAGE_RULES: dict[MessageRule, Demand] = {
+    "message_malformed": Demand("breaks", "An event is a JSON object with a type and its fields; a blank line ends it.",
+        "The SDKs raise."),
+    "message_event_name": Demand("breaks", "The `event:` line is the type of the event.",
+        "The SDKs see no event without it; Claude Code asks again without streaming."),
+    "message_start": Demand("breaks", "`message_start` comes first, once.",
+        "Claude Code asks again without streaming; the npm package raises at a second one."),
+    "message_identity": Demand("breaks", "A message begins with an id, the role, a model, and empty content.",
+        "The SDKs return these; Claude Code merges answers by the id."),
+    "message_end": Demand("breaks", "The stream ends with `message_delta` and `message_stop`, or with one `error`.",
+        "The npm package raises; the Python SDK returns half a message without an error."),
+    "message_after_end": Demand("breaks", "Nothing follows `message_stop` or `error`.",
+        "The SDKs raise, or add to a message that was returned."),
+    "message_marker": Demand("spec", "There is no `data: [DONE]`.",
+        "Anthropic sends none. Clients skip it."),
+    "message_usage": Demand("breaks", "`message_start` and `message_delta` have whole numbers of input and output tokens.",
+        "The SDKs raise where usage is missing; Claude Code compacts the conversation by these numbers."),
+    "stop_reason": Demand("breaks", "`message_delta` has a known reason: `tool_use` where there is a call, and only there.",
+        "Claude Code asks for the missing call; agents run calls by this reason. A message that was cut says so instead."),
+    "stop_sequence": Demand("spec", "The stop sequence is told where it was the reason, and only there.",
+        "Anthropic documents it."),
+    "message_error": Demand("breaks", "An `error` has an error with the texts `type` and `message`.",
+        "By the type the SDKs choose the exception, and Claude Code whether it asks again."),
+    "block_index": Demand("breaks", "Blocks are numbered from 0.",
+        "The Python SDK raises at a gap, the npm package loses the text."),
+    "block_overlap": Demand("breaks", "A block is stopped before another one starts.",
+        "Clients in use give text to the block that started last."),
+    "block_not_open": Demand("breaks", "Only a block that has started, and is not stopped, has events.",
+        "Claude Code takes the answer for malformed, and asks for the rest."),
+    "block_unfinished": Demand("breaks", "Each block is stopped before `message_delta`.",
+        "Claude Code loses a block that is not."),
+    "block_start": Demand("breaks", "A text, a thought and a call start with empty fields; an unknown block has a type.",
+        "Claude Code drops what is in them; the Python SDK raises where they are missing."),
+    "block_kind": Demand("breaks", "Deltas suit their block.",
+        "Claude Code asks again without streaming."),
+    "block_empty": Demand("spec", "A block of text has text.",
+        "Anthropic refuses empty texts in the next request."),
+    "block_delta": Demand("stricter", "A delta of text or of a thought has text.",
+        "Anthropic's have. Clients do not mind."),
+    "signature": Demand("spec", "A thought ends with its signature, once, which is not empty.",
+        "Anthropic's do; clients return it with the thought."),
+    "tool_id": Demand("breaks", "Each call has an id of its own.",
+        "Claude Code loses one of two results."),
+    "tool_name": Demand("breaks", "A call starts with its name.",
+        "No client can run it otherwise."),
+    "result_id": Demand("breaks", "A result of a server's tool names a call before it.",
+        "Anthropic refuses the message in the next request."),
+}  # fmt: skip
+_LEVELS: dict[str, Level] = {rule: demand.level for rule, demand in (*RULES.items(), *MESSAGE_RULES.items())}
+
 
 class Violation(NamedTuple):
-    """A broken rule (one of `RULES`), the index of the event that broke it (from 0), and what was seen."""
+    """A broken rule (of `RULES` or `MESSAGE_RULES`), the index of the event that broke it (from 0), and what was seen."""
 
-    rule: Rule
+    rule: Rule | MessageRule
     event: int
     detail: str
 
     @property
     def level(self) -> Level:
         """How much it matters."""
-        return RULES[self.rule].level
+        return _LEVELS[self.rule]
 
 
 def counts_at(found: Level, level: Level) -> bool:

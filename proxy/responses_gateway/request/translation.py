@@ -131,6 +131,8 @@ def translate(
     body.update(chat_parameters(request, policy, report, hosted.kinds))
     if policy.special_tokens:
         body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
+    if policy.continues_last_message and body["messages"][-1]["role"] == "assistant":
+        body.update(add_generation_prompt=False, continue_final_message=True)
     if request.only_warms:
         body[policy.max_tokens_field] = 1
         body.pop("min_tokens", None)

@@ -25,6 +25,8 @@ from responses_gateway.server.resources.codex_catalog import load_model_table
 from responses_gateway.server.resources.conversations import Conversations
 from responses_gateway.server.resources.health import Health
 from responses_gateway.server.resources.input_tokens import InputTokens
+from responses_gateway.server.resources.messages import Messages, hello
+from responses_gateway.server.resources.messages_models import MessagesModels, by_version
 from responses_gateway.server.resources.models import Models
 from responses_gateway.server.resources.passthrough import Passthrough
 from responses_gateway.server.resources.responses import ResponsesResource
@@ -64,8 +66,15 @@ def create_app(
     _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
     _add(router, "/v1/responses/compact", POST=responses.compact)
     _add(router, "/v1/alpha/search", POST=Search(parts.web, parts.live, parts.metrics).search)
-    router.add_get("/v1/models", models.list_models)
-    router.add_get("/v1/models/{id:.+}", models.retrieve_model)
+    messages = Messages(parts.responses, parts.toolbox.kinds)
+    _add(router, "/v1/messages", POST=messages.create)
+    _add(router, "/v1/messages/count_tokens", POST=messages.count)
+    messages_models = MessagesModels(models)
+    router.add_get("/v1/models", by_version(models.list_models, messages_models.list_models))
+    router.add_get("/v1/models/{id:.+}", by_version(models.retrieve_model, messages_models.retrieve_model))
+    for path in ("/", "/api/hello"):  # what Claude Code asks at its start
+        router.add_head(path, hello)
+        router.add_route("*", path, _nothing)
     _add_stored(router, parts)
     health = _health(parts)
     _add_probes(router, health)
@@ -154,6 +163,10 @@ def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:
         raise web.HTTPMethodNotAllowed(request.method, list(handlers))
 
     router.add_route("*", path, refuse)
+
+
+async def _nothing(request: web.Request) -> web.StreamResponse:
+    raise web.HTTPNotFound
 
 
 def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:

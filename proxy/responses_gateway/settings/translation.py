@@ -121,6 +121,11 @@ class RequestSettings(Section):
         description="`once` asks the backend once to correct a custom tool's input that does not match its grammar; such "
         "inputs are sent when complete. `off` passes them on and counts them.",
     )
+    messages_model: str | None = Field(
+        default=None,
+        description="Model for requests to `/v1/messages` with a name that begins with `claude` or `anthropic` and that no "
+        "backend serves: Claude Code asks for such names beside its main model. Default: the first model that is served.",
+    )
     strict: bool = Field(
         default=False,
         description="Answer 400 instead of ignoring a parameter, an item or a tool that could change the answer.",

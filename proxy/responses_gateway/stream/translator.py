@@ -31,7 +31,7 @@ from responses_gateway.stream.answer.answer import Answer, HeldPart, new_answer
 from responses_gateway.stream.continuation.catch_up import Diverged
 from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.items.calls import without_rest
-from responses_gateway.stream.items.compaction import write_compaction
+from responses_gateway.stream.items.compaction import begin_compaction, write_compaction
 from responses_gateway.stream.items.hosted import (
     ApprovedCall,
     CallOutcome,
@@ -128,8 +128,8 @@ class Translator:
     def repairs(self) -> dict[str, int]:
         """What had to be repaired on the way, by kind."""
         total = dict(self.lifecycle.repairs)
-        for answer in self.answers:
-            for kind, count in answer.repairs.items():
+        for repairs in (self.writer.repairs, *[answer.repairs for answer in self.answers]):
+            for kind, count in repairs.items():
                 total[kind] = total.get(kind, 0) + count
         return total
 
@@ -346,7 +346,10 @@ class Translator:
 
     def _take(self) -> bytes:
         if self.options.hides_answer:
-            self.lifecycle.writer.events.clear()
+            hidden = self.lifecycle.writer
+            hidden.events.clear()
+            if self.options.compaction is not None and not self.ended:
+                begin_compaction(self.writer, self.response_id, hidden)
         events = self.writer.events
         data = b"".join(events)
         events.clear()
@@ -462,8 +465,11 @@ class Translator:
         self.needs = Ended()
         usage = self.tokens.complete_usage(usage_of(self.lifecycle.turns), self.lifecycle.writer.characters)
         completed_at = int(self._clock()) if status == "completed" else None
-        stop_string = self.lifecycle.turn.stop_string
-        self.response.end(status, Outcome(usage, completed_at, self.incomplete_reason, self.error, stop_string))
+        turn = self.lifecycle.turn
+        outcome = Outcome(
+            usage, completed_at, self.incomplete_reason, self.error, turn.stop_string, turn.finish_reason == "length", turn.used
+        )
+        self.response.end(status, outcome)
 
     def _replace_answer(self) -> Status:
         """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""

@@ -47,8 +47,8 @@ class MessagesRequest(BaseModel):
 
 
 def parse_messages(body: bytes, *, counts: bool = False) -> MessagesRequest:
-    """Decode and check a body; `counts`: it is only to be counted, so that `max_tokens` may be absent. Raise `ApiError` 400 that
-    names the field (`param`), whatever the body contains, and 413 for too many values."""
+    """Decode and check a body; `counts`: it is only to be counted, so that `max_tokens` may be absent. Raise `ApiError` 400,
+    which names the field (`param`), whatever the body contains, and 413 for too many values."""
     fields = read_object(body)
     if len(fields) > MAX_FIELDS:
         message = f"Too many parameters: at most {MAX_FIELDS} fields are accepted, but got {len(fields)}."
@@ -111,8 +111,8 @@ def error_body(error: ApiError, request_id: str | None = None) -> dict[str, Any]
 
 
 def full_context(message: str) -> str:
-    """Return the message of a server about a full context in the words that clients of this protocol act on: one has Claude Code
-    compact the conversation, the other has it ask for fewer tokens."""
+    """Return the message of a server about a full context in the words that clients of this protocol act on: at some Claude
+    Code compacts the conversation, at others it asks for fewer tokens."""
     window = _number(_WINDOW, message)
     prompt = _number(_PROMPT, message)
     if window is None or prompt is None:

@@ -12,7 +12,7 @@ from responses_gateway.server.access.api_keys import KEY_NAME, KEYS, InForce, Ne
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.rate_limits import LIMITS, RESERVATION, RateLimits
-from responses_gateway.server.http.errors import REQUEST_ID, error_response
+from responses_gateway.server.http.errors import REQUEST_ID, error_response, speaks_messages
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 from responses_gateway.settings.keys import given_key
@@ -71,7 +71,7 @@ def _keys(in_force: InForce, metrics: Metrics) -> Middleware:
             reason = "wrong_key" if given_key(request.headers) else "missing_key"
             metrics.count(metrics.access_refusals, reason)
             logs.logger().debug("not admitted", extra=logs.fields(request_id=request[REQUEST_ID], reason=reason))
-            response = error_response(error)
+            response = error_response(error, request)
             response.headers["WWW-Authenticate"] = "Bearer"
             return response
         return await handler(request)
@@ -104,4 +104,4 @@ def _limits(in_force: InForce, metrics: Metrics, table: Table | None, fleet: Fle
 async def _add_limit_headers(request: web.Request, response: web.StreamResponse) -> None:
     limits = request.get(LIMITS)
     if limits is not None:
-        response.headers.update(limits.headers())
+        response.headers.update(limits.messages_headers() if speaks_messages(request) else limits.headers())

@@ -8,9 +8,11 @@ replace them while Redis is unreachable."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv6Address, ip_address
 
 from aiohttp import web
@@ -300,17 +302,32 @@ class ClientLimits:
 
     def headers(self) -> dict[str, str]:
         """Return OpenAI's headers `x-ratelimit-…`."""
+        found: dict[str, str] = {}
+        for kind, limit, remaining, seconds in self._counts():
+            found[f"x-ratelimit-limit-{kind}"] = str(limit)
+            found[f"x-ratelimit-remaining-{kind}"] = str(remaining)
+            found[f"x-ratelimit-reset-{kind}"] = duration(seconds)
+        return found
+
+    def messages_headers(self) -> dict[str, str]:
+        """Return Anthropic's headers `anthropic-ratelimit-…`, whose times are RFC 3339."""
+        found: dict[str, str] = {}
+        for kind, limit, remaining, seconds in self._counts():
+            reset = datetime.now(UTC) + timedelta(seconds=math.ceil(seconds))
+            found[f"anthropic-ratelimit-{kind}-limit"] = str(limit)
+            found[f"anthropic-ratelimit-{kind}-remaining"] = str(remaining)
+            found[f"anthropic-ratelimit-{kind}-reset"] = f"{reset:%Y-%m-%dT%H:%M:%SZ}"
+        return found
+
+    def _counts(self) -> Iterator[tuple[str, int, int, float]]:
+        """Yield, for each limit, what it counts, its size, what is left, and the seconds until all of it is there."""
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
         now = self._clock()
-        found: dict[str, str] = {}
         for kind, bucket in (("requests", self._requests), ("tokens", self._tokens)):
             if bucket is not None:
-                found[f"x-ratelimit-limit-{kind}"] = str(bucket.limit)
-                found[f"x-ratelimit-remaining-{kind}"] = str(-(-bucket.remaining(now) // self._gateways))
-                found[f"x-ratelimit-reset-{kind}"] = duration(bucket.seconds_until_full(now))
-        return found
+                yield kind, bucket.limit, -(-bucket.remaining(now) // self._gateways), bucket.seconds_until_full(now)
 
     def _count(self, reason: str) -> None:
         self._metrics.count(self._metrics.access_refusals, reason)

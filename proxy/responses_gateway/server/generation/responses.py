@@ -21,6 +21,7 @@ from responses_gateway.server.generation.parser_choice.choice import ParserChoic
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Summary
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
+from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.journal import ResumedResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
@@ -146,7 +147,7 @@ class Creation:
             trace = responses.tracing.begin(caller.operation, caller.headers, now)
         key = caller.reservation.key if caller.reservation is not None else None
         self.log = RequestLog(
-            new_facts(caller.request_id, caller.headers, settings, responses.history, key, now),
+            new_facts(caller.request_id, caller.headers, settings, responses.history, key, now, caller.door),
             responses.metrics,
             settings,
             reservation=caller.reservation,
@@ -165,15 +166,16 @@ class Creation:
         previous: PreviousResponse | None = None,
         context: Context | None = None,
         resumed: ResumedResponse | None = None,
+        dialect: Dialect | None = None,
     ) -> None:
         """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
-        another gateway. Raise `ApiError`, `StoreUnavailable`."""
+        another gateway. `dialect`: the request was made in another protocol. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self._caller
         if SESSION_HEADER in caller.headers:
             request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
-        scope = RequestScope(caller, self.in_force, self.recording, resumed)
+        scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.losses(prepared.losses)
         tape = prepared.tape

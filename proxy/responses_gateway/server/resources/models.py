@@ -76,7 +76,7 @@ class Models:
     async def list_models(self, request: web.Request) -> web.Response:
         """Answer `GET /v1/models`. The ETag covers what matters to Codex only: vLLM's list contains the time of day."""
         try:
-            listed = await self._listed(request)
+            listed = await self.listed(request)
         except Refused as refused:
             return refused.passed_on()
         catalog = [self._table.catalog_entry(model) for model in listed["data"]]
@@ -90,7 +90,7 @@ class Models:
         """Answer `GET /v1/models/{id}` with one of the list, and its entry for Codex. The id may have slashes."""
         name = request.match_info["id"]
         try:
-            listed = await self._listed(request)
+            listed = await self.listed(request)
         except Refused as refused:
             return refused.passed_on()
         for model in listed["data"]:
@@ -98,7 +98,7 @@ class Models:
                 return web.json_response({**self._table.catalog_entry(model), **model})
         raise ApiError(404, f"The model `{name}` does not exist.", param="model", code="model_not_found")
 
-    async def _listed(self, request: web.Request) -> dict[str, Any]:
+    async def listed(self, request: web.Request) -> dict[str, Any]:
         """Return the list. Codex gets the last one known, or an empty one, where others get the backend's failure."""
         headers = {"Via": self._loop_detection.via(request)}
         authorization = self._authorization(request)

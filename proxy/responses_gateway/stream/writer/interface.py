@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.json_text import quoted, sendable
 from responses_gateway.wire.tools import ToolTarget
 
@@ -47,7 +48,7 @@ class EventWriter(ABC):
     """A stream that is being written. `done` is the answer so far, as items of the Responses API in JSON, whatever the protocol
     of the stream is: later turns, continuation and the store are made of it."""
 
-    __slots__ = ("_clock", "characters", "deltas", "done", "events", "items", "next_index", "next_number", "spans")
+    __slots__ = ("_clock", "characters", "deltas", "done", "events", "items", "next_index", "next_number", "repairs", "spans")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Begin a stream; `clock` times its items."""
@@ -60,6 +61,7 @@ class EventWriter(ABC):
         self.items: dict[str, int] = {}  # items done, by type
         self.deltas: dict[str, int] = {}  # delta events written, by event type
         self.characters: dict[str, int] = {}  # length of the text written, by kind
+        self.repairs: dict[str, int] = {}  # what the protocol had shown in another way, by kind
 
     @abstractmethod
     def blank(self) -> EventWriter:
@@ -118,13 +120,16 @@ class EventWriter(ABC):
         """Begin an item of a hosted tool with these members; `delta` shows its arguments or its code, if its kind has such."""
 
     @abstractmethod
-    def run_hosted(self, place: Place, text: str, *, deltas: int) -> None:
-        """Tell that the call runs; `text` is the whole of its deltas."""
+    def run_hosted(self, place: Place, text: str, *, deltas: int, members: Mapping[str, Any]) -> None:
+        """Tell that the call runs; `text` is the whole of its deltas, `members` are those that its arguments tell."""
 
     @abstractmethod
-    def close_hosted(self, place: Place, members: Mapping[str, Any], *, end: str) -> None:
+    def close_hosted(
+        self, place: Place, members: Mapping[str, Any], *, end: str, sources: Sequence[CitedSource] = (), text: str = ""
+    ) -> None:
         """End it with these members, which include its status where the kind has one. `end`: `completed`, `failed` or, for a
-        call that was interrupted, `incomplete`."""
+        call that was interrupted, `incomplete`. `sources` were found; `text` is what the model read of them, where the request
+        has it shown."""
 
     # ---- items that are whole ------------------------------------------------------------------------------------------
 
@@ -135,6 +140,16 @@ class EventWriter(ABC):
     @abstractmethod
     def write_record(self, kind: str, record: str) -> None:
         """Write an item that was made elsewhere, as JSON."""
+
+    # ---- the summary of a context ------------------------------------------------------------------------------------
+
+    def begin_summary(self, item_id: str) -> None:
+        """Tell that the model has begun to write the summary that this item will hold, where the protocol shows that."""
+        return
+
+    def write_summary(self, item_id: str, sealed: str) -> None:
+        """Write the item with the summary."""
+        self.write_item("compaction", item_id, {"encrypted_content": sealed})
 
     # ---- what all protocols count --------------------------------------------------------------------------------------
 
@@ -159,6 +174,9 @@ class EventWriter(ABC):
         if deltas:
             self.deltas[event] = self.deltas.get(event, 0) + deltas
 
+    def _repair(self, kind: str) -> None:
+        self.repairs[kind] = self.repairs.get(kind, 0) + 1
+
     def count_characters(self, kind: str, text: str) -> None:
         """Add the length of a closed item's text."""
         self.characters[kind] = self.characters.get(kind, 0) + len(text)
@@ -176,13 +194,16 @@ class StreamStart(NamedTuple):
 
 class Outcome(NamedTuple):
     """What the end of a response adds to it: usage, a Unix time in seconds, why it is incomplete (`max_output_tokens`,
-    `content_filter`), the error of one that failed, the stop string that the model wrote."""
+    `content_filter`), the error of one that failed, the stop string that the model wrote, whether its last turn `reached_limit`
+    of tokens, and the usage of that turn alone."""
 
     usage: Usage | None = None
     completed_at: int | None = None
     incomplete_reason: str | None = None
     error: ApiError | None = None
     stop_string: str | None = None
+    reached_limit: bool = False
+    last_turn: Usage | None = None
 
 
 class AnswerStream(ABC):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from responses_gateway.server.generation.request_log.facts import Door
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable, recent
 from responses_gateway.stream.items.hosted import HOSTED_ITEMS
@@ -30,7 +31,8 @@ class Caller(msgspec.Struct, frozen=True):
     """Who asks for a response, without HTTP.
 
     `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
-    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message."""
+    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message.
+    `door` is the API that the request came through."""
 
     tenant: str
     request_id: str
@@ -38,6 +40,7 @@ class Caller(msgspec.Struct, frozen=True):
     operation: str | None = None
     reservation: LimitReservation | None = None
     over_websocket: bool = False
+    door: Door = "responses"
 
 
 @dataclass(frozen=True, slots=True)

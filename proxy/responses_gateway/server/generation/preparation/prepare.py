@@ -29,7 +29,9 @@ from responses_gateway.server.generation.preparation.context import (
     find_context,
     new_record,
 )
+from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
+from responses_gateway.server.generation.preparation.input_transformations import removed_reasoning
 from responses_gateway.server.generation.preparation.journal import Journal, ResponseStart, ResumedResponse, digest
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
@@ -50,12 +52,13 @@ _KEPT_HEADERS = ("originator", "User-Agent")
 
 class RequestScope(NamedTuple):
     """What holds for one request: who asks, the settings in force, and its recording. `resumed`: the response has begun in
-    another gateway."""
+    another gateway. `dialect`: the request was made in another protocol."""
 
     caller: Caller
     in_force: InForce
     recording: Recording
     resumed: ResumedResponse | None = None
+    dialect: Dialect | None = None
 
 
 class Continuable(NamedTuple):
@@ -160,6 +163,10 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         )
         results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
+        if any(loss.name == "reasoning" and loss.outcome == "ignored" for loss in chat_request.losses):
+            items = [*context.history, *(given if isinstance(given, list) else ())]
+            if removed := removed_reasoning(items, encryption, self.tenant, request.model):
+                chat_request.echo["input_transformations"] = removed
         if self.token_ids:
             chat_request.body["return_token_ids"] = True
         return chat_request
@@ -186,10 +193,12 @@ class Preparation:
         """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
         same connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
         `StoreUnavailable`."""
-        caller, in_force, recording, resumed = scope
+        caller, in_force, recording, resumed, dialect = scope
         settings = in_force.settings
         parsers = in_force.parsers
         policy = parsers.policy(request.model)
+        if dialect is not None:
+            policy = dialect.policy(policy)
         if previous is not None and previous.response_id == request.previous_response_id:
             policy = replace(policy, stores_responses=True)  # what is continued is here
             if self.store is None:
@@ -207,14 +216,18 @@ class Preparation:
         stored = self.store is not None and request.store is not False
         # The next turn of a response with hosted tools has the same beginning, and so has the answer behind a summary.
         followed = stored or caller.over_websocket or chat_request.compacting or opened is not None
-        route = self._route(request, context, followed=followed)
+        route = self._route(request, context, dialect, followed=followed)
+        losses: Sequence[Loss] = chat_request.losses
+        if dialect is not None:
+            losses = [*dialect.losses, *dialect.words(losses), *await dialect.fit(chat_request.body)]
         headers = backend_headers(settings, caller.headers, caller.request_id)
         call = ChatCall(chat_request.body, msgspec.json.encode(chat_request.body), headers, route)
         tape = None
         if recording.note is not None or continuable.journal is not None or resumed is not None:
             tape = Tape(time.time, resumed.beginning.created if resumed is not None else None)
         options = self._options(context, chat_request, scope, start, continuable, tape)
-        losses = chat_request.losses
+        if dialect is not None:
+            options = dialect.options(options)
         if opened is not None:
             losses = [*losses, *opened.reported_losses(strict=policy.strict)]
         hosted = None
@@ -232,11 +245,15 @@ class Preparation:
             continuable = continuable._replace(journal=None)
         return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable, tape)
 
-    async def translate(self, request: ResponsesRequest, tenant: str, in_force: InForce) -> ChatRequest:
+    async def translate(
+        self, request: ResponsesRequest, tenant: str, in_force: InForce, dialect: Dialect | None = None
+    ) -> ChatRequest:
         """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
         context = await find_context(self.store, tenant, request, in_force.settings.hosted_history_bytes)
         opened = await self._open_tools(request, context, tenant)
         policy = in_force.parsers.policy(request.model)
+        if dialect is not None:
+            policy = dialect.policy(policy)
         return self._translation(request.model, policy, in_force, tenant, opened).translate(request, context)
 
     async def _open_tools(self, request: ResponsesRequest, context: Context, tenant: str) -> OpenedTools | None:
@@ -294,7 +311,7 @@ class Preparation:
         tape: Tape | None,
     ) -> StreamOptions:
         """Return the options of the translator of the answer; its tape has the texts that it seals."""
-        caller, in_force, _, resumed = scope
+        caller, in_force, _, resumed, _ = scope
         request = context.request
         encrypt = self.encryption.encrypt
         sealing: Callable[[SealText], SealText] = (lambda seal: seal) if tape is None else tape.sealing
@@ -318,9 +335,11 @@ class Preparation:
             options = msgspec.structs.replace(options, compaction=compaction)
         return options
 
-    def _route(self, request: ResponsesRequest, context: Context, *, followed: bool) -> Route:
+    def _route(self, request: ResponsesRequest, context: Context, dialect: Dialect | None, *, followed: bool) -> Route:
         if not self.pool.chooses:  # then nothing needs to be looked at
             return Route(request.model)
+        if dialect is not None:  # its client sends the whole conversation each time
+            return Route(request.model, dialect.affinity or affinity_key(request, context, continuable=True))
         return Route(request.model, affinity_key(request, context, continuable=followed))
 
 

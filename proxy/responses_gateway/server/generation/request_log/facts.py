@@ -13,6 +13,8 @@ from responses_gateway.hosted.interface import MadeCall
 from responses_gateway.request import Loss
 from responses_gateway.wire.errors import ApiError
 
+# The API through which a request came.
+Door = Literal["responses", "messages"]
 Phase = Literal["request", "backend", "stream", "tools"]
 
 
@@ -36,7 +38,8 @@ class StreamTimes(msgspec.Struct, eq=False):
 
 class RequestFacts(msgspec.Struct, eq=False):
     """One request. `id` is unique among the requests of all workers, which the client's `request_id` may not be; it is empty
-    where no requests are remembered. `client` is the client's name of itself, `key` that of its key.
+    where no requests are remembered. `client` is the client's name of itself, `key` that of its key. `door`: the API that
+    it came through.
 
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
     continues in another gateway. `error` is the HTTP error that was the answer. `quotes_backends`: the log may repeat what a
@@ -50,6 +53,7 @@ class RequestFacts(msgspec.Struct, eq=False):
     began: float
     started: float  # a Unix time
     times: StreamTimes
+    door: Door = "responses"
     phase: Phase = "request"
     model: str = ""
     streamed: bool = False

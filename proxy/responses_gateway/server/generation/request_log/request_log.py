@@ -16,7 +16,7 @@ from yarl import URL
 from responses_gateway.backend.transport.request_ids import backend_request_id
 from responses_gateway.hosted.interface import HostedLoss, MadeCall
 from responses_gateway.request import Loss
-from responses_gateway.server.generation.request_log.facts import RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.facts import Door, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.sampling import StreamSample
 from responses_gateway.settings import Settings
@@ -78,7 +78,7 @@ class RequestLog:
         for_compaction: bool,
     ) -> None:
         """`reservation` and `trace` end with the log. `history` gets a summary at the end. `for_compaction`: the response is
-        needed to make another one, which reports the losses; it is never checked against the rules of a Responses stream."""
+        needed to make another one, which reports the losses; it is never checked against the rules of a stream."""
         self.facts = facts
         self.times = facts.times
         self._metrics = metrics
@@ -232,7 +232,7 @@ class RequestLog:
         if translator is not None and translator.defect is not None:
             self._report_defect(translator.defect)
         if self._sample is not None and translator is not None and translator.ended:
-            self._sample.check(translator.terminal(), self._metrics, facts.request_id)
+            self._sample.check(translator, self._metrics, facts.request_id)
         if not (self._logs_line or self._trace is not None or self._history is not None):
             return
         line = _line(facts, translator, error, now)
@@ -261,9 +261,15 @@ class RequestLog:
 
 
 def new_facts(
-    request_id: str, headers: Mapping[str, str], settings: Settings, history: RecentRequests | None, key: str | None, now: float
+    request_id: str,
+    headers: Mapping[str, str],
+    settings: Settings,
+    history: RecentRequests | None,
+    key: str | None,
+    now: float,
+    door: Door = "responses",
 ) -> RequestFacts:
-    """Return what is known of a request with these headers that came `now`."""
+    """Return what is known of a request with these headers that came `now`, through this API."""
     return RequestFacts(
         request_id=request_id,
         id="" if history is None else history.new_id(),
@@ -272,6 +278,7 @@ def new_facts(
         quotes_backends=settings.log_backend_errors,
         began=now,
         started=time.time(),
+        door=door,
         times=StreamTimes(now, gaps=[0] * (len(INTER_TOKEN_BUCKETS) + 1)),
     )
 
@@ -418,6 +425,7 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
     fields: dict[str, Any] = {
         "request_id": facts.request_id,
         "response_id": translator.response_id if translator is not None else None,
+        "door": facts.door,
         "key": facts.key,
         "model": facts.model[:200] or None,  # clients make names up
         "backend": facts.backend,

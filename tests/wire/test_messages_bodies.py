@@ -78,8 +78,8 @@ def test_an_error_has_the_type_that_sdks_know(status: int, told: int, kind: str)
     ("message", "told"),
     [
         (
-            "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 32768 tokens and "
-            "your request has 1200 input tokens (32000 > 32768 - 1200).",
+            "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 32768 tokens "
+            "and your request has 1200 input tokens (32000 > 32768 - 1200).",
             "1200 + 32000 > 32768",
         ),
         (
@@ -88,8 +88,8 @@ def test_an_error_has_the_type_that_sdks_know(status: int, told: int, kind: str)
             "1201 + 8000 > 8192",
         ),
         (
-            "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (1000 in the messages, 8000 "
-            "in the completion).",
+            "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (1000 in the messages, "
+            "8000 in the completion).",
             "1000 + 8000 > 8192",
         ),
         (
