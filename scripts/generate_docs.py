@@ -13,7 +13,7 @@ from pathlib import Path
 from api_tables import answers
 from generated_section import updated
 
-from responses_gateway.conformance.levels import LEVELS, RULES
+from responses_gateway.conformance.levels import LEVELS, MESSAGE_RULES, RULES
 from responses_gateway.conformance.rules import SHAPES
 from responses_gateway.extras import install_command
 from responses_gateway.parsers import REASONING, TOOLS
@@ -44,6 +44,8 @@ OBSERVABILITY = ROOT / "docs" / "observability.md"
 METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/responses_gateway/telemetry/metrics.py -->"
 METRICS_END = "<!-- /metrics -->"
 CHECKING = ROOT / "docs" / "checking.md"
+MESSAGE_RULES_BEGIN = "<!-- message rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
+MESSAGE_RULES_END = "<!-- /message rules -->"
 RULES_BEGIN = "<!-- rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
 RULES_END = "<!-- /rules -->"
 TARGET = ROOT / "docs" / "configuration.md"
@@ -135,7 +137,11 @@ def with_rules(document: str) -> str:
     lines = ["| rule | level | what it demands | why it has this level |", "|---|---|---|---|"]
     for rule, demand in sorted(RULES.items(), key=lambda entry: LEVELS.index(entry[1].level)):
         lines.append(f"| `{rule}` | `{demand.level}` | {demand.text} | {demand.reason} |")
-    return updated(document, "\n".join([RULES_BEGIN, "", *lines, "", RULES_END]))
+    document = updated(document, "\n".join([RULES_BEGIN, "", *lines, "", RULES_END]))
+    lines = ["| rule | level | what it demands |", "|---|---|---|"]
+    for name, demand in sorted(MESSAGE_RULES.items(), key=lambda entry: LEVELS.index(entry[1].level)):
+        lines.append(f"| `{name}` | `{demand.level}` | {demand.text} |")
+    return updated(document, "\n".join([MESSAGE_RULES_BEGIN, "", *lines, "", MESSAGE_RULES_END]))
 
 
 def _metrics() -> list[str]:

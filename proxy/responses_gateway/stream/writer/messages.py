@@ -194,7 +194,7 @@ class MessagesWriter(EventWriter):
     def close_call(self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False) -> None:
         """Stop the block."""
         self._count_deltas("input_json_delta", deltas)
-        if place.kind == "custom_tool_call":
+        if place.kind == "custom_tool_call" and status == "completed":
             self._write_block_delta("input_json_delta", "partial_json", quote(json_text({"input": text})))
         self._end_block(status)
         member = "arguments" if place.kind == "function_call" else "input"
@@ -297,7 +297,7 @@ def _input_of(item: Mapping[str, Any]) -> object:
     """Return the input of a call. Arguments that are no JSON object are shown as Claude Code keeps them in its history: the
     client refuses them, and tells the model."""
     if item["type"] == "custom_tool_call":
-        return {"input": item["input"]}
+        return {"input": item["input"]} if item["status"] == "completed" else {}
     text = item["arguments"]
-    found = read_object(text)
+    found = read_object(text or "{}")
     return {"__unparsedToolInput": {"raw": text, "len": len(text)}} if found is None else found

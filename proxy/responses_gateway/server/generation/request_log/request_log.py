@@ -78,7 +78,7 @@ class RequestLog:
         for_compaction: bool,
     ) -> None:
         """`reservation` and `trace` end with the log. `history` gets a summary at the end. `for_compaction`: the response is
-        needed to make another one, which reports the losses; it is never checked against the rules of a Responses stream."""
+        needed to make another one, which reports the losses; it is never checked against the rules of a stream."""
         self.facts = facts
         self.times = facts.times
         self._metrics = metrics
@@ -232,7 +232,7 @@ class RequestLog:
         if translator is not None and translator.defect is not None:
             self._report_defect(translator.defect)
         if self._sample is not None and translator is not None and translator.ended:
-            self._sample.check(translator.terminal(), self._metrics, facts.request_id)
+            self._sample.check(translator, self._metrics, facts.request_id)
         if not (self._logs_line or self._trace is not None or self._history is not None):
             return
         line = _line(facts, translator, error, now)
