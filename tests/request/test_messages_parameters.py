@@ -117,7 +117,6 @@ def test_tools_are_functions_without_the_name_of_their_schema() -> None:
 def test_which_tools_may_be_called(choice: Fields, sent: Fields) -> None:
     found = chat_of(tools=[TOOL], tool_choice=choice)
     assert {name: found[name] for name in ("tool_choice", "parallel_tool_calls") if name in found} == sent
-    assert "tool_choice" not in chat_of(tool_choice=choice) if choice["type"] != "tool" else True
 
 
 def test_a_choice_without_tools_is_dropped() -> None:
