@@ -16,6 +16,12 @@ from responses_gateway.wire.sse import DONE
 
 # Values of the echo that are at least this long, as JSON, are worth storing once.
 _LONG = 1024
+# What hosted tools have used, as members of the response; images are never generated here.
+_NOTHING = '"image_tokens":0,"text_tokens":0'
+_TOOL_USAGE = (
+    f'"tool_usage":{{"image_gen":{{"input_tokens":0,"input_tokens_details":{{{_NOTHING}}},"output_tokens":0,'
+    f'"output_tokens_details":{{{_NOTHING}}},"total_tokens":0}},"web_search":{{"num_requests":%d}}}}'
+)
 # The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
 _STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
 
@@ -26,7 +32,7 @@ class _Ending(NamedTuple):
     completed_at: str = "null"
     error: str = "null"
     incomplete: str = "null"
-    usage: str = "null"
+    usage: str = "null"  # and, behind the end, `tool_usage`
 
 
 _NO_ENDING = _Ending()
@@ -92,7 +98,7 @@ class ResponseStream(AnswerStream):
     def end(self, status: Status, outcome: Outcome) -> None:
         """Take the end, and the next sequence number for the terminal event."""
         self.status = status
-        self._ending = _ending(outcome)
+        self._ending = _ending(outcome, self._writer.items.get("web_search_call", 0))
         self._terminal_number = self._writer.next_number
         self._writer.next_number += 1
 
@@ -135,11 +141,12 @@ class ResponseStream(AnswerStream):
         return self.object.around(status or self.status, ending, stored=stored)
 
 
-def _ending(outcome: Outcome) -> _Ending:
+def _ending(outcome: Outcome, searches: int) -> _Ending:
+    """Return the end of a response that has so many calls of web search."""
     completed = "null" if outcome.completed_at is None else str(outcome.completed_at)
     incomplete = "null" if outcome.incomplete_reason is None else f'{{"reason":"{outcome.incomplete_reason}"}}'
     failure = "null" if outcome.error is None else _error_json(outcome.error)
-    return _Ending(completed, failure, incomplete, usage_json(outcome.usage))
+    return _Ending(completed, failure, incomplete, f"{usage_json(outcome.usage)},{_TOOL_USAGE % searches}")
 
 
 def _error_json(error: ApiError) -> str:

@@ -31,6 +31,7 @@ from responses_gateway.server.generation.preparation.context import (
 )
 from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
+from responses_gateway.server.generation.preparation.input_transformations import removed_reasoning
 from responses_gateway.server.generation.preparation.journal import Journal, ResponseStart, ResumedResponse, digest
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
@@ -162,6 +163,10 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         )
         results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
+        if any(loss.name == "reasoning" and loss.outcome == "ignored" for loss in chat_request.losses):
+            items = [*context.history, *(given if isinstance(given, list) else ())]
+            if removed := removed_reasoning(items, encryption, self.tenant, request.model):
+                chat_request.echo["input_transformations"] = removed
         if self.token_ids:
             chat_request.body["return_token_ids"] = True
         return chat_request
