@@ -80,6 +80,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "requests {integer} NOT NULL, input_tokens {integer} NOT NULL, cached_tokens {integer} NOT NULL, "
         "output_tokens {integer} NOT NULL, reasoning_tokens {integer} NOT NULL, PRIMARY KEY (day, key, model))",
     ),
+    (
+        # The hashes of prompts (see `prompt_hashes.py`).
+        "CREATE TABLE prompt_hashes (response TEXT PRIMARY KEY, tenant TEXT NOT NULL, data {blob} NOT NULL, "
+        "expires_at {real} NOT NULL)",
+        "CREATE INDEX prompt_hashes_expiry ON prompt_hashes (expires_at)",
+    ),
 )
 
 
