@@ -247,8 +247,7 @@ class Preparation:
             compaction = AutomaticCompaction(context, caller, self.encryption, summarise, translation.translate)
             continuable = continuable._replace(journal=None)
         if request.prompt_cache_options is not None:
-            chat = None if compaction is not None else chat_request.body
-            options = await self._with_diagnostics(options, request, caller.tenant, chat)
+            options = await self._with_diagnostics(options, request, caller.tenant, None if compaction else chat_request.body)
         return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable, tape)
 
     async def translate(

@@ -40,9 +40,9 @@ _BEFORE_MESSAGES: dict[Reason, tuple[str, ...]] = {
 
 
 class PromptPrint(msgspec.Struct, array_like=True):
-    """The hashes of one prompt. `parts` are those of what precedes the messages, by reason; `messages` has one for each, `sizes`
-    their lengths in bytes. `key` names the cache; empty where requests are not routed by it. `compacted`: what is sent was not
-    known yet, because a summary had to be made first."""
+    """The hashes of one prompt. `parts` are those of what precedes the messages, by reason; `messages` has one for each,
+    `sizes` their lengths in bytes. `key` names the cache; empty where requests are not routed by it. `compacted`: what is sent
+    was not known yet, because a summary had to be made first."""
 
     parts: dict[str, bytes]
     messages: list[bytes]
@@ -103,8 +103,8 @@ async def diagnostics(
     routed: bool,
 ) -> AtEnd | None:
     """Keep the hashes of a prompt, and compare it with that of the response that the request names. Return what the end of the
-    response tells; None if the request names none. `body` is None where a summary has to be made first. `routed`: requests go to backends by their keys. Never raises: what cannot
-    be compared is `unavailable`."""
+    response tells; None if the request names none. `body` is None where a summary has to be made first. `routed`: requests go
+    to backends by their keys. Never raises: what cannot be compared is `unavailable`."""
     options = request.prompt_cache_options or {}
     other_id = options.get("comparison_response_id")
     later = print_of(body, request.prompt_cache_key if routed else None)
