@@ -51,6 +51,7 @@ from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
 from responses_gateway.server.setup.store import fleet_counters, open_store, quota_counters
 from responses_gateway.settings import Settings
 from responses_gateway.state import FleetCounters, Store
+from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.tracing import Tracing
@@ -133,7 +134,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
         responses = Responses(
-            Preparation(pool, store, encryption, tokenizer, toolbox),
+            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store)),
             live,
             metrics,
             tracing,
@@ -283,3 +284,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+def _prompt_hashes(store: Store | None) -> PromptHashes:
+    return PromptHashMemory() if store is None else PromptHashTable(store.database)

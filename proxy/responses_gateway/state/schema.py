@@ -81,6 +81,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "output_tokens {integer} NOT NULL, reasoning_tokens {integer} NOT NULL, PRIMARY KEY (day, key, model))",
     ),
     (
+        # The hashes of prompts (see `prompt_hashes.py`).
+        "CREATE TABLE prompt_hashes (response TEXT PRIMARY KEY, tenant TEXT NOT NULL, data {blob} NOT NULL, "
+        "expires_at {real} NOT NULL)",
+        "CREATE INDEX prompt_hashes_expiry ON prompt_hashes (expires_at)",
+    ),
+    (
         # The team to which a key belonged when it was used last on that day.
         "ALTER TABLE token_usage ADD COLUMN team TEXT NOT NULL DEFAULT ''",
         # What was charged to quotas (see `quotas.py`).
