@@ -20,6 +20,8 @@ from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, Hosted
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
+from responses_gateway.server.generation.preparation.backend_headers import filled
+from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER
 from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
 from responses_gateway.server.generation.preparation.context import (
     Caller,
@@ -216,6 +218,8 @@ class Preparation:
         if dialect is not None:
             losses = [*dialect.losses, *dialect.words(losses), *await dialect.fit(chat_request.body)]
         headers = backend_headers(settings, caller.headers, caller.request_id)
+        if settings.backend_headers:
+            headers.update(_headers_of_the_settings(settings.backend_headers, request, context, caller))
         call = ChatCall(chat_request.body, msgspec.json.encode(chat_request.body), headers, route)
         tape = None
         if recording.note is not None or continuable.journal is not None or resumed is not None:
@@ -417,6 +421,21 @@ def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: 
     if authorization is not None and forwards_client_key(settings):
         sent["Authorization"] = authorization
     return sent
+
+
+def _headers_of_the_settings(
+    templates: Mapping[str, str], request: ResponsesRequest, context: Context, caller: Caller
+) -> dict[str, str]:
+    """Return the headers of `backend_headers` whose placeholders have values."""
+    key = affinity_key(request, context, continuable=True)
+    session = caller.headers.get(SESSION_HEADER) or key.partition(":")[2]
+    values = {
+        "conversation": context.conversation or session,
+        "key": caller.tenant,
+        "model": request.model,
+        "service_tier": request.service_tier or "",
+    }
+    return filled(templates, values)
 
 
 def affinity_key(request: ResponsesRequest, context: Context, *, continuable: bool) -> str:
