@@ -103,6 +103,13 @@ _SOURCES: dict[str, tuple[str, ...]] = {
 }
 
 
+# The name of a port, or its number.
+PortName = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value, json_schema_input_type=str | int),
+]
+
+
 class BackendPool(BackendOptions):
     """Backends that come and go: where they are found, and what holds for each of them."""
 
@@ -115,18 +122,13 @@ class BackendPool(BackendOptions):
     # seconds between two looks
     interval: Seconds = Field(default=5, ge=0.1, le=3600)
     # name or number of the service's port
-    port: str = ""
+    port: PortName = ""
     # URL of the API server, if the gateway does not run in the cluster
     api: str | None = None
     # folder with `token`, `ca.crt` and `namespace`
     credentials: Path | None = None
     scheme: Literal["http", "https"] = "http"
     path: str = "/v1"
-
-    @field_validator("port", mode="before")
-    @classmethod
-    def _read_port(cls, value: object) -> object:
-        return str(value) if type(value) is int else value
 
     @field_validator("dns")
     @classmethod

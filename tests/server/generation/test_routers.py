@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler
 
 from responses_gateway.backend.policies import routers
 from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from responses_gateway.simulator.state import FAULT_COUNTS
 from tests.backend.controlled_backends import text_of
@@ -160,6 +161,19 @@ def test_headers_have_what_is_known_and_the_token_of_the_conversation_comes_back
             assert two_["x-session-token"] == token(first)
             assert "x-session-token" not in three
             assert lines("response")[0]["pod"] == f"models/vllm-{first}"
+
+    run(test())
+
+
+def test_a_team_and_a_key_are_told_by_name_and_no_key_itself(tmp_path: Path) -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": hash_of("rp_alice-0123456789"), "team": "research"}}
+        headers = {"x-llm-d-inference-fairness-id": "{team}/{key}"}
+        async with routed(tmp_path, backend_headers=headers, api_keys=keys, teams={"research": {}}) as (served, two):
+            await post(served, headers={"Authorization": "Bearer rp_alice-0123456789"})
+            ((_, _, sent),) = two.asked
+            assert sent["x-llm-d-inference-fairness-id"] == "research/alice"
+            assert "rp_alice" not in str(sent)
 
     run(test())
 

@@ -227,9 +227,7 @@ class Preparation:
         losses: Sequence[Loss] = chat_request.losses
         if dialect is not None:
             losses = [*dialect.losses, *dialect.words(losses), *await dialect.fit(chat_request.body)]
-        headers = backend_headers(settings, caller.headers, caller.request_id)
-        if settings.backend_headers:
-            headers.update(_headers_of_the_settings(settings.backend_headers, request, context, caller))
+        headers = _headers(settings, request, context, caller)
         call = ChatCall(chat_request.body, msgspec.json.encode(chat_request.body), headers, route)
         tape = None
         if recording.note is not None or continuable.journal is not None or resumed is not None:
@@ -446,19 +444,22 @@ def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: 
     return sent
 
 
-def _headers_of_the_settings(
-    templates: Mapping[str, str], request: ResponsesRequest, context: Context, caller: Caller
-) -> dict[str, str]:
-    """Return the headers of `backend_headers` whose placeholders have values."""
-    key = affinity_key(request, context, continuable=True)
-    session = caller.headers.get(SESSION_HEADER) or key.partition(":")[2]
-    values = {
-        "conversation": context.conversation or session,
-        "key": caller.tenant,
-        "model": request.model,
-        "service_tier": request.service_tier or "",
-    }
-    return filled(templates, values)
+def _headers(settings: Settings, request: ResponsesRequest, context: Context, caller: Caller) -> dict[str, str]:
+    """Return the headers for the backend, and those of the settings whose placeholders have values."""
+    headers = backend_headers(settings, caller.headers, caller.request_id)
+    if settings.backend_headers:
+        beginning = affinity_key(request, context, continuable=True)
+        session = caller.headers.get(SESSION_HEADER) or beginning.partition(":")[2]
+        reservation = caller.reservation
+        values = {
+            "conversation": context.conversation or session,
+            "key": reservation.key if reservation is not None else None,
+            "team": reservation.team if reservation is not None else None,
+            "model": request.model,
+            "service_tier": request.service_tier,
+        }
+        headers.update(filled(settings.backend_headers, {name: value for name, value in values.items() if value}))
+    return headers
 
 
 def affinity_key(request: ResponsesRequest, context: Context, *, continuable: bool) -> str:
