@@ -388,7 +388,9 @@ def test_the_door_is_in_the_log_and_in_the_metrics() -> None:
                 await send(served)
                 await until(lambda: len(written("response")) == 1, "a line")
                 assert written("response")[0]["door"] == "messages"
-                assert served.metric("http_requests_total", method="POST", route=PATH, status="200") == 1
+                counted = {"model": "simulator", "outcome": "completed", "stream": "false"}
+                assert served.metric("requests_total", **counted, door="messages") == 1
+                assert served.metric("requests_total", **counted, door="responses") == 0
 
     run(test())
 
