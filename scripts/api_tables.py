@@ -4,7 +4,6 @@ from __future__ import annotations
 
 # Events that the API has and the gateway never sends, with the reason.
 UNSENT_EVENTS = {
-    "a summary is one item, whole": ("response.compaction.compacting",),
     "no audio is answered": (
         "response.audio.delta",
         "response.audio.done",
@@ -46,13 +45,18 @@ _ANSWERS = """
 | `id`, `object`, `created_at`, `completed_at`, `status`, `model`, `output` | always |
 | `error` | its `code` is `server_error`, `rate_limit_exceeded`, `invalid_prompt`, or one of a backend that clients act on |
 | `incomplete_details` | `reason`: `max_output_tokens`, `content_filter` |
-| `usage` | as the backend counts, else null |
+| `usage`, `tool_usage` | as the backend counts, else null; the calls of web search, in a response that has ended |
+| `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another key \
+or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch`, `turn_boundary` |
+| `prompt_cache_diagnostics` | at the end, if the request names a `comparison_response_id`: the first difference that changed \
+what the backend got (instructions count as input); `unavailable` too where the prompts are alike and the backend has reused \
+nothing |
 | `moderation` | an `error` for `input` and `output` alike, if it was requested |
 | `instructions`, `metadata`, `parallel_tool_calls`, `temperature`, `tool_choice`, `tools`, `top_p`, `background`, \
 `conversation`, `max_output_tokens`, `max_tool_calls`, `previous_response_id`, `prompt_cache_key`, `reasoning`, \
 `safety_identifier`, `service_tier`, `text`, `top_logprobs`, `truncation`, `user` | the values in effect |
-| `access_programs`, `agent`, `image`, `input_transformations`, `prompt`, `prompt_cache_diagnostics`, `prompt_cache_options`, \
-`prompt_cache_retention`, `tool_usage` | never sent |
+| `access_programs`, `agent`, `image`, `prompt`, `prompt_cache_options`, \
+`prompt_cache_retention` | never sent |
 
 Of the reasons and codes of the API, these are never sent: `max_messages`, `steered`; `data_residency_mismatch`, `bio_policy`, \
 `misalignment_policy_violation`, `vector_store_timeout`, and those of images (`invalid_image`, `invalid_image_format`, \

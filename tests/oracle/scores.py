@@ -1,4 +1,4 @@
-"""How often both parsers agree, family by family, as the table of `docs/parsers.md`."""
+"""How often both parsers agree, family by family, as the table of `tests/oracle/README.md`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tests.oracle.both_parsers import compare
 from tests.oracle.cases import ROOT, Case
 
-PAGE = ROOT / "docs" / "parsers.md"
+PAGE = ROOT / "tests" / "oracle" / "README.md"
 _HEAD = """\
 | family | same items / as vLLM's whole answer only / documented difference |
 |---|---|

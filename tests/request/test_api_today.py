@@ -51,7 +51,7 @@ def types_of(union: Any) -> set[str]:
 
 def row_names(parameter: str) -> set[str]:
     """Return what the rows of a parameter, and of its fields, name."""
-    rows = [row for row in PAGE.splitlines() if re.match(rf"\| `{parameter}[`.]", row)]
+    rows = [row for row in PAGE.splitlines() if re.match(rf"\|[^|]*`{parameter}[`.]", row)]
     return {part for name in re.findall(r"`([^`\s]+)`", "\n".join(rows)) for part in name.split(".")}
 
 

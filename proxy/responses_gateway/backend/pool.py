@@ -168,8 +168,9 @@ class Pool:
         that began an answer may do so, too. `begun`: an answer has begun, so one of those that are alike is enough."""
         if self.members.only is not None and not alone:
             return NOBODY
-        partners = self.members.partners(model, least=1 if begun else 2)
-        return partners if len(partners.members) > 1 or alone else NOBODY
+        one_will_do = begun or bool(self.members.pools)  # another one may come meanwhile
+        partners = self.members.partners(model, least=1 if one_will_do else 2)
+        return partners if len(partners.members) > 1 or alone or self.members.pools else NOBODY
 
     def continuation_route(self, route: Route, failed: str, reason: Reason, checkpoint: str = "") -> Route | NoRoute:
         """Return the route of a request that continues an answer of the backend that failed, or why there is none. Answers

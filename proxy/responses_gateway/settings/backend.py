@@ -160,17 +160,17 @@ class BackendSettings(Section):
     )
     pools: dict[str, BackendPool] = Field(
         default={},
-        description="Backends that come and go by themselves, by the name of their pool. Each has one source: `dns` "
-        "(`name:port`), `file` (paths or patterns of files in Prometheus' `file_sd` form) or `kubernetes` "
-        "(`namespace/service`); with it "
-        "`interval`, `port`, `api`, `credentials`, and for all members `scheme`, `path` and the details of `backends`. See "
+        description="Backends that come and go, by the name of their pool. Each has one source: `dns` (`name:port`), "
+        "`file` (paths or patterns of files in Prometheus' `file_sd` form) or `kubernetes` "
+        "(`namespace/service`); with it `interval`, `port`, `api`, `credentials`, and for all members "
+        "`scheme`, `path` and the details of `backends`. See "
         "[docs/backends.md](backends.md#backends-that-come-and-go).",
     )
     max_concurrency: int | None = Field(
         default=None,
         ge=1,
-        description="Maximum simultaneous requests to a backend; further ones wait in the gateway. Unlimited by default. "
-        "Divided among the workers, at least 1 for each.",
+        description="Maximum simultaneous requests to a backend; further ones wait. Unlimited by default. Divided among "
+        "the workers, at least 1 each.",
     )
     queue_size: int = Field(
         default=100,
@@ -189,10 +189,10 @@ class BackendSettings(Section):
     )
     continue_answers: Continuations = Field(
         default="auto",
-        description="How many times an answer that breaks off in the middle is continued at another backend, without the "
-        "client noticing; background responses also outlive a restart of the gateway. "
-        "Needs vLLM. `auto`: once, if all servers of a model list the same checkpoint (`root`) and context; with a number you "
-        "vouch for it. See [docs/resilience.md](resilience.md#answers-that-go-on-elsewhere).",
+        description="How many times an answer that breaks off is continued at another vLLM backend; background responses "
+        "also outlive a restart of the gateway. `auto`: once, if all servers of a model list the same "
+        "checkpoint (`root`) and context; with a number you vouch for it. See "
+        "[docs/resilience.md](resilience.md#answers-that-go-on-elsewhere).",
     )
     health_interval: Seconds = Field(
         default=10, gt=0, description="Interval of the checks of health and models, if there are several backends."
@@ -205,36 +205,34 @@ class BackendSettings(Section):
     )
     backend_api_key: SecretStr | None = Field(
         default=None,
-        description="Key sent to the backend. Without it the client's own `Authorization` is forwarded, unless it is one of "
-        "`api_keys`. Prefer the environment to the flag, which other processes can read.",
+        description="Key sent to the backend. Without it the client's own `Authorization` is forwarded, unless it is one "
+        "of `api_keys`. Prefer the environment to the flag.",
     )
     adapt: bool = Field(
         default=True,
-        description="Examine the backend once it answers, with five small requests (usually under 200 generated tokens), and "
-        "choose suitable values for settings that are not given (names of fields, parsers). The choice is logged; earlier "
-        "requests are served with the defaults. See [docs/doctor.md](doctor.md).",
+        description="Examine the backend once it answers, with five small requests, and choose values for settings that "
+        "are not given (names of fields, parsers), which are logged. See [docs/doctor.md](doctor.md).",
     )
     forward_authorization: bool = Field(
         default=True,
-        description="Forward the client's `Authorization` header to the backend if neither `backend_api_key` nor `api_keys` is "
-        "set (a key for the gateway must not reach the backend).",
+        description="Forward the client's `Authorization` to the backend if neither `backend_api_key` nor `api_keys` is set.",
     )
     tokenizer: str | None = Field(
         default=None,
-        description="The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` and "
-        "the chat template, the file itself, or the name of a model in the local Hugging Face cache. Nothing is downloaded. "
-        f"Requires `{install_command('tokenizer')}`; with the extra `transformers` the files of "
-        "sentencepiece, tiktoken and tekken are also accepted.",
+        description="The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` "
+        "and the chat template, the file itself, or a model in the local Hugging Face cache. Nothing is "
+        f"downloaded. Requires `{install_command('tokenizer')}`; with the extra `transformers` also sentencepiece,"
+        " tiktoken and tekken files.",
     )
     trust_remote_code: bool = Field(
         default=False,
-        description="Run the Python code in the folder of `tokenizer`, for models whose tokenizer is code (Kimi). It can do "
-        "whatever the gateway can: read it first.",
+        description="Run the Python code in the folder of `tokenizer` (Kimi). It can do whatever the gateway can: read it"
+        " first.",
     )
     model_table: Path | None = Field(
         default=None,
-        description="YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more (see "
-        "docs/codex.md). It takes precedence over the built-in table.",
+        description="YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more "
+        "(see docs/codex.md).",
     )
 
     @field_validator("pools")

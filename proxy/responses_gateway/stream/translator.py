@@ -31,7 +31,7 @@ from responses_gateway.stream.answer.answer import Answer, HeldPart, new_answer
 from responses_gateway.stream.continuation.catch_up import Diverged
 from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.items.calls import without_rest
-from responses_gateway.stream.items.compaction import write_compaction
+from responses_gateway.stream.items.compaction import begin_compaction, write_compaction
 from responses_gateway.stream.items.hosted import (
     ApprovedCall,
     CallOutcome,
@@ -346,7 +346,10 @@ class Translator:
 
     def _take(self) -> bytes:
         if self.options.hides_answer:
-            self.lifecycle.writer.events.clear()
+            hidden = self.lifecycle.writer
+            hidden.events.clear()
+            if self.options.compaction is not None and not self.ended:
+                begin_compaction(self.writer, self.response_id, hidden)
         events = self.writer.events
         data = b"".join(events)
         events.clear()

@@ -33,12 +33,12 @@ _VANISHED = 15.0
 _CONNECT_TIMEOUT = 5.0
 _LIST_TIMEOUT = 30.0
 # Seconds that a watch may last beyond what was asked for.
-_GRACE = 10.0
+GRACE = 10.0
 # Seconds before another attempt: doubled after each failure, up to the longest, with up to half of it taken off.
-_FIRST_WAIT = 1.0
-_LONGEST_WAIT = 15.0
+FIRST_WAIT = 1.0
+LONGEST_WAIT = 15.0
 # A watch that ends sooner, in seconds, without any event counts as a failure: otherwise it would be opened again at once.
-_BRIEF = 1.0
+BRIEF = 1.0
 # In bytes: of a line of the watch, and of the list.
 _LARGEST = 64 * 1024 * 1024
 _GONE = 410
@@ -100,8 +100,8 @@ class KubernetesSource:
                 report(None, f"the API server cannot be reached, or its answer broke off: {_told(error)}")
                 retry_after = None
             failures = 1 if known.news else failures + 1
-            wait = min(_FIRST_WAIT * 2 ** min(failures - 1, 10), _LONGEST_WAIT) * random.uniform(0.5, 1)
-            await asyncio.sleep(wait if retry_after is None else min(retry_after, 2 * _LONGEST_WAIT))
+            wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT) * random.uniform(0.5, 1)
+            await asyncio.sleep(wait if retry_after is None else min(retry_after, 2 * LONGEST_WAIT))
 
     async def _follow(self, session: aiohttp.ClientSession, known: _Known, report: Report) -> None:
         """List if need be, then watch until something fails. Raises what `watch` handles."""
@@ -114,7 +114,7 @@ class KubernetesSource:
         while True:
             began = clock()
             events = await self._watch_once(session, known, report)
-            if not events and clock() - began < _BRIEF:
+            if not events and clock() - began < BRIEF:
                 raise _Failed("a watch ended at once")
             known.news = True
 
@@ -136,8 +136,8 @@ class KubernetesSource:
             "timeoutSeconds": str(seconds),
         }
         events = 0
-        async with asyncio.timeout(seconds + _GRACE), self._get(session, asked) as answer:
-            report(None)
+        async with asyncio.timeout(seconds + GRACE), self._get(session, asked) as answer:
+            self._tell(known, report)  # it can be read again
             async for line in _lines(answer.content):
                 self._apply(line, known, report)
                 events += 1

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.server.access.counter_table import Table, create
-from responses_gateway.server.process.announcement import announce
+from responses_gateway.server.process.announcement import announce, show_waiting
 from responses_gateway.server.process.backend_state import SharedState
 from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
 from responses_gateway.server.process.sockets import Listeners, open_listeners, tls_context
@@ -44,6 +44,8 @@ _START = 300.0
 _STOP_TIMEOUT = 15.0
 # Most processes for each configured worker: workers that retire may take long to end.
 _COLUMNS = 4
+# Seconds in which workers tell what they wait for when they stop.
+_LEFT = 2.0
 # Seconds between two checks of all workers.
 _CHECK_INTERVAL = 1.0
 
@@ -135,6 +137,7 @@ class Parent:
             self._spawn(self._begin(on_ready))
             await self._stop_signals.stop.wait()
             self._send_order_to_all("stop")
+            self._spawn(self._show_waiting())
             self._spawn(self._pass_on_stop_now())
             await self._end()
         finally:
@@ -291,6 +294,13 @@ class Parent:
             self._pools.replace(result.settings)
         logs.logger().setLevel(result.settings.log_level.upper())
         return result
+
+    async def _show_waiting(self) -> None:
+        """Say what all workers together wait for, once each has told its number, or has ended."""
+        numbers = [worker.left for worker in self._all]
+        told, _ = await asyncio.wait(numbers, timeout=_LEFT) if numbers else (set[asyncio.Future[int]](), None)
+        if not self._stop_signals.stop_now.is_set():
+            show_waiting(sum(number.result() for number in told), self._in_force.drain_timeout)
 
     async def _pass_on_stop_now(self) -> None:
         await self._stop_signals.stop_now.wait()

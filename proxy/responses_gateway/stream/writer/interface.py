@@ -141,6 +141,16 @@ class EventWriter(ABC):
     def write_record(self, kind: str, record: str) -> None:
         """Write an item that was made elsewhere, as JSON."""
 
+    # ---- the summary of a context ------------------------------------------------------------------------------------
+
+    def begin_summary(self, item_id: str) -> None:
+        """Tell that the model has begun to write the summary that this item will hold, where the protocol shows that."""
+        return
+
+    def write_summary(self, item_id: str, sealed: str) -> None:
+        """Write the item with the summary."""
+        self.write_item("compaction", item_id, {"encrypted_content": sealed})
+
     # ---- what all protocols count --------------------------------------------------------------------------------------
 
     def _begin(self) -> int:

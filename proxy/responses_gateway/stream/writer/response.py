@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,8 +16,18 @@ from responses_gateway.wire.sse import DONE
 
 # Values of the echo that are at least this long, as JSON, are worth storing once.
 _LONG = 1024
+# What hosted tools have used, as members of the response; images are never generated here.
+_NOTHING = '"image_tokens":0,"text_tokens":0'
+_TOOL_USAGE = (
+    f'"tool_usage":{{"image_gen":{{"input_tokens":0,"input_tokens_details":{{{_NOTHING}}},"output_tokens":0,'
+    f'"output_tokens_details":{{{_NOTHING}}},"total_tokens":0}},"web_search":{{"num_requests":%d}}}}'
+)
 # The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
 _STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
+
+
+# Returns what the end adds to a response besides: its members, given what the backends have counted.
+AtEnd: TypeAlias = Callable[[Usage | None], Mapping[str, Any]]
 
 
 class _Ending(NamedTuple):
@@ -26,7 +36,7 @@ class _Ending(NamedTuple):
     completed_at: str = "null"
     error: str = "null"
     incomplete: str = "null"
-    usage: str = "null"
+    usage: str = "null"  # and, behind the end, `tool_usage`, and what `AtEnd` adds
 
 
 _NO_ENDING = _Ending()
@@ -35,7 +45,7 @@ _NO_ENDING = _Ending()
 class ResponsesProtocol(ClientProtocol):
     """The Responses API. `echo` has the fields that repeat the request; for the others see `ResponsesWriter`."""
 
-    __slots__ = ("_echo", "_mirrors_reasoning", "_reasoning_event", "_stream_id")
+    __slots__ = ("_at_end", "_echo", "_mirrors_reasoning", "_reasoning_event", "_stream_id")
 
     def __init__(
         self,
@@ -44,7 +54,9 @@ class ResponsesProtocol(ClientProtocol):
         stream_id: str | None = None,
         reasoning_event: str = "response.reasoning_text",
         mirrors_reasoning: bool = False,
+        at_end: AtEnd | None = None,
     ) -> None:
+        self._at_end = at_end
         self._echo = echo
         self._stream_id = stream_id
         self._reasoning_event = reasoning_event
@@ -56,18 +68,19 @@ class ResponsesProtocol(ClientProtocol):
             self._stream_id, start.clock, reasoning_event=self._reasoning_event, mirrors_reasoning=self._mirrors_reasoning
         )
         response = ResponseObject(start.response_id, int(start.created), start.model, self._echo)
-        return ResponseStream(response, writer)
+        return ResponseStream(response, writer, self._at_end)
 
 
 class ResponseStream(AnswerStream):
     """The response of one stream: `queue`, `start`, `keep_alive` and `end` write the events that show it whole (Open Responses:
     `response.created`, `queued`, `in_progress`), `terminal` makes the last one."""
 
-    __slots__ = ("_ending", "_first_status", "_terminal_number", "_writer", "object")
+    __slots__ = ("_at_end", "_ending", "_first_status", "_terminal_number", "_writer", "object")
 
-    def __init__(self, response: ResponseObject, writer: ResponsesWriter) -> None:
+    def __init__(self, response: ResponseObject, writer: ResponsesWriter, at_end: AtEnd | None = None) -> None:
         """The items of the response are those that are done in `writer`."""
         super().__init__(writer)
+        self._at_end = at_end
         self.object = response
         self._writer = writer
         self._first_status: Status = "in_progress"
@@ -92,7 +105,10 @@ class ResponseStream(AnswerStream):
     def end(self, status: Status, outcome: Outcome) -> None:
         """Take the end, and the next sequence number for the terminal event."""
         self.status = status
-        self._ending = _ending(outcome)
+        self._ending = _ending(outcome, self._writer.items.get("web_search_call", 0))
+        if self._at_end is not None:
+            added = json_text(self._at_end(outcome.usage))[1:-1]
+            self._ending = self._ending._replace(usage=f"{self._ending.usage},{added}")
         self._terminal_number = self._writer.next_number
         self._writer.next_number += 1
 
@@ -135,11 +151,12 @@ class ResponseStream(AnswerStream):
         return self.object.around(status or self.status, ending, stored=stored)
 
 
-def _ending(outcome: Outcome) -> _Ending:
+def _ending(outcome: Outcome, searches: int) -> _Ending:
+    """Return the end of a response that has so many calls of web search."""
     completed = "null" if outcome.completed_at is None else str(outcome.completed_at)
     incomplete = "null" if outcome.incomplete_reason is None else f'{{"reason":"{outcome.incomplete_reason}"}}'
     failure = "null" if outcome.error is None else _error_json(outcome.error)
-    return _Ending(completed, failure, incomplete, usage_json(outcome.usage))
+    return _Ending(completed, failure, incomplete, f"{usage_json(outcome.usage)},{_TOOL_USAGE % searches}")
 
 
 def _error_json(error: ApiError) -> str:
