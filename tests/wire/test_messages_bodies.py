@@ -68,9 +68,14 @@ def test_fields_that_are_not_known_are_kept() -> None:
     ],
 )
 def test_an_error_has_the_type_that_sdks_know(status: int, told: int, kind: str) -> None:
-    error = ApiError(status, "no", code="x", param="y")
+    error = ApiError(status, "no", code="x")
     assert error_of(error) == (told, kind, "no")
     assert error_body(error, "req_1") == {"type": "error", "error": {"type": kind, "message": "no"}, "request_id": "req_1"}
+
+
+def test_the_message_names_the_field_since_there_is_no_other_place_for_it() -> None:
+    assert error_of(ApiError(400, "Must be 1.", param="top_k"))[2] == "top_k: Must be 1."
+    assert error_of(ApiError(400, "'top_k' must be 1.", param="top_k"))[2] == "'top_k' must be 1."
 
 
 # The words of vLLM, older ones of vLLM, and those of SGLang, llama.cpp and OpenAI.

@@ -264,17 +264,27 @@ class Members:
 
     async def first_checks(self) -> None:
         """Wait until each of several backends was checked once, or `connect_timeout` is over."""
-        if self.by_name and (self.only is None or self.only.vouched_for):
-            waits = [asyncio.create_task(member.checked.wait()) for member in self.by_name.values()]
-            _, late = await asyncio.wait(waits, timeout=self._options.connect_timeout)
-            for wait in late:
-                wait.cancel()
+        if self.only is None or self.only.vouched_for:
+            await self._all_checked()
+
+    async def _all_checked(self) -> None:
+        waits = [asyncio.create_task(member.checked.wait()) for member in self.by_name.values() if not member.checked.is_set()]
+        if not waits:
+            return
+        _, late = await asyncio.wait(waits, timeout=self._options.connect_timeout)
+        for wait in late:
+            wait.cancel()
 
     def identify(self) -> None:
         """Ask a single backend what it serves, if that has not been done."""
         if not self._identify:
             self._identify = True
             self._settle()
+
+    async def identified(self) -> None:
+        """Return once each backend was asked what it serves, even a single one, or `connect_timeout` is over."""
+        self.identify()
+        await self._all_checked()
 
     async def close(self) -> None:
         """Close all connections."""

@@ -100,7 +100,10 @@ _ASKED = re.compile(
 def error_of(error: ApiError) -> tuple[int, str, str]:
     """Return the status, the type and the message of an error in this protocol."""
     status, kind = _TYPES.get(error.status, (error.status, "invalid_request_error" if error.status < 500 else "api_error"))
-    return status, kind, full_context(error.message) if error.code == "context_length_exceeded" else error.message
+    if error.code == "context_length_exceeded":
+        return status, kind, full_context(error.message)
+    named = error.param is None or error.status != 400 or error.param in error.message
+    return status, kind, error.message if named else f"{error.param}: {error.message}"
 
 
 def error_body(error: ApiError, request_id: str | None = None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from responses_gateway.request.fields import (
 )
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.search_results import carried_text
 
 _NO_PDF = (
     "[{} cannot be shown here: the server of this model reads no PDF. Its text can be read with a program, if one is at hand.]"
@@ -154,12 +155,21 @@ def _unknown_source(kind: str, place: str) -> Exception:
     return invalid_request(f"{place}.type: {what}.", f"{place}.type", "unsupported_value")
 
 
-def result_text(content: Any) -> str:
-    """Return what a model can read of the result of a server tool, whose shape depends on the tool."""
+def server_result(content: Any) -> str:
+    """Return the result of a server tool as the model has read it, or what can be read of it. Its shape depends on the tool."""
+    if isinstance(content, list) and (carried := carried_text(content)):
+        return carried
+    page = content.get("content") if isinstance(content, dict) and content.get("type") == "web_fetch_result" else None
+    source = page.get("source") if isinstance(page, dict) else None
+    data = source.get("data") if isinstance(source, dict) and source.get("type") == "text" else None
+    return data if isinstance(data, str) else _readable(content)
+
+
+def _readable(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "\n\n".join(filter(None, map(result_text, content)))
+        return "\n\n".join(filter(None, map(_readable, content)))
     if not isinstance(content, dict):
         return ""
     if isinstance(content.get("error_code"), str):
@@ -167,7 +177,7 @@ def result_text(content: Any) -> str:
     known = [
         content[name] for name in ("title", "url", "text", "data", "stdout", "stderr") if isinstance(content.get(name), str)
     ]
-    inner = [result_text(content[name]) for name in ("source", "content") if isinstance(content.get(name), dict | list | str)]
+    inner = [_readable(content[name]) for name in ("source", "content") if isinstance(content.get(name), dict | list | str)]
     return "\n".join(filter(None, [*known, *inner]))
 
 

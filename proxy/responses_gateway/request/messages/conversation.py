@@ -18,7 +18,7 @@ from responses_gateway.request.fields import (
     text,
 )
 from responses_gateway.request.loss_report import LossReport
-from responses_gateway.request.messages.content import Block, ContentReader, blocks, json_of, result_text, texts
+from responses_gateway.request.messages.content import Block, ContentReader, blocks, json_of, server_result, texts
 from responses_gateway.request.messages.places import Place, Places
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
@@ -213,6 +213,9 @@ class Conversation:
             self._open.add(fields["id"])
         elif kind in ("server_tool_use", "mcp_tool_use"):
             name = filled_text(fields, "name", path)
+            asked = required_object(fields, "input", path)
+            if name == "web_search" and isinstance(asked.get("query"), str):
+                fields = {**fields, "input": {"queries": [asked["query"]]}}
             self._call(fields, _SERVER_TOOLS.get(name, name), path)
         elif kind.endswith("_tool_result"):
             self._server_result(fields, path)
@@ -233,7 +236,7 @@ class Conversation:
             error = f"{path}.tool_use_id: there is no `server_tool_use` block with the id {quote(call_id)} before this result."
             raise invalid_request(error, f"{path}.tool_use_id", "tool_call_not_found")
         self._report.adapted("content", "server_tool_use", "shown as a function call with its result")
-        told = result_text(fields.get("content"))
+        told = server_result(fields.get("content"))
         self._add({"type": "function_call_output", "call_id": call_id, "output": [{"type": "input_text", "text": told}]}, path)
 
     def _add(self, item: Object, path: str, parts: list[str] | None = None) -> None:

@@ -155,7 +155,7 @@ class Creation:
             history=responses.history,
             for_compaction=for_compaction,
         )
-        self.recording = recording or responses.recorder.begin(caller.headers, settings)
+        self.recording = recording or responses.recorder.begin(caller.headers, settings, door=caller.door)
         responses.in_flight.activities.add(self)
 
     # ---- making it ready ---------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class Messages:
         asked = await bodies.in_thread(parse_messages, body) if large else parse_messages(body)
         creation.recording.parsed()
         in_force = creation.in_force
-        model = self._served(asked.model, in_force)
+        model = await self._served(asked.model, in_force)
         policy = in_force.parsers.policy(model)
         reading = await bodies.in_thread(self._read, asked, model, policy) if large else self._read(asked, model, policy)
         try:
@@ -93,7 +93,7 @@ class Messages:
         in_force = responses.live.current
         body = await read_json_body(request)
         asked = await request.app[BODIES].in_thread(lambda: parse_messages(body, counts=True))
-        model = self._served(asked.model, in_force)
+        model = await self._served(asked.model, in_force)
         reading = await request.app[BODIES].in_thread(self._read, asked, model, in_force.parsers.policy(model))
         headers = _with_authorization(request.headers, in_force)
         caller = Caller(tenant_of(request), request[REQUEST_ID], headers)
@@ -109,8 +109,9 @@ class Messages:
             {"input_tokens": estimated_tokens(chat) if tokens is None else tokens}, headers=loss_header(losses)
         )
 
-    def _served(self, asked: str, in_force: InForce) -> str:
+    async def _served(self, asked: str, in_force: InForce) -> str:
         """Return the model that is asked: another one for a name of Anthropic's that nobody serves."""
+        await self._responses.pool.members.identified()
         return served_model(self._responses.pool, asked, in_force.settings.messages_model)
 
     def _read(self, asked: MessagesRequest, model: str, policy: Policy) -> MessagesReading:

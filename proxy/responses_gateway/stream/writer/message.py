@@ -26,14 +26,14 @@ class MessageOptions(NamedTuple):
 class MessagesProtocol(ClientProtocol):
     """The Messages API."""
 
-    __slots__ = ("_options",)
+    __slots__ = ("options",)
 
     def __init__(self, options: MessageOptions) -> None:
-        self._options = options
+        self.options = options
 
     def stream(self, start: StreamStart) -> MessageStream:
         """Return the stream of one message."""
-        return MessageStream(start, self._options)
+        return MessageStream(start, self.options)
 
 
 class MessageStream(AnswerStream):
