@@ -46,13 +46,16 @@ _ANSWERS = """
 | `error` | its `code` is `server_error`, `rate_limit_exceeded`, `invalid_prompt`, or one of a backend that clients act on |
 | `incomplete_details` | `reason`: `max_output_tokens`, `content_filter` |
 | `usage`, `tool_usage` | as the backend counts, else null; the calls of web search, in a response that has ended |
-| `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another key or \
-gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch`, `turn_boundary` |
+| `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another key \
+or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch`, `turn_boundary` |
+| `prompt_cache_diagnostics` | at the end, if the request names a `comparison_response_id`: the first difference that changed \
+what the backend got (instructions count as input); `unavailable` too where the prompts are alike and the backend has reused \
+nothing |
 | `moderation` | an `error` for `input` and `output` alike, if it was requested |
 | `instructions`, `metadata`, `parallel_tool_calls`, `temperature`, `tool_choice`, `tools`, `top_p`, `background`, \
 `conversation`, `max_output_tokens`, `max_tool_calls`, `previous_response_id`, `prompt_cache_key`, `reasoning`, \
 `safety_identifier`, `service_tier`, `text`, `top_logprobs`, `truncation`, `user` | the values in effect |
-| `access_programs`, `agent`, `image`, `prompt`, `prompt_cache_diagnostics`, `prompt_cache_options`, \
+| `access_programs`, `agent`, `image`, `prompt`, `prompt_cache_options`, \
 `prompt_cache_retention` | never sent |
 
 Of the reasons and codes of the API, these are never sent: `max_messages`, `steered`; `data_residency_mismatch`, `bio_policy`, \

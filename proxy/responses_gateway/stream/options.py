@@ -13,7 +13,7 @@ from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetec
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.tokens.meter import Encode
 from responses_gateway.stream.writer.interface import ClientProtocol
-from responses_gateway.stream.writer.response import ResponsesProtocol
+from responses_gateway.stream.writer.response import AtEnd, ResponsesProtocol
 from responses_gateway.wire.tools import Grammar, ToolTable
 
 
@@ -64,6 +64,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     summary: bool = False  # mirror reasoning into a summary
     seal: SealText | None = None  # makes the encrypted content of reasoning
     compaction: SealText | None = None  # the answer becomes one sealed `compaction` item, see `compaction.py`
+    at_end: AtEnd | None = None  # adds to the response when it ends
     discarded: bool = False  # nothing of the answer is sent, the response is completed without items
     hosted: HostedOptions | None = None  # of a request that declares hosted tools which can be run
     logprobs: bool = False
@@ -87,7 +88,11 @@ class StreamOptions(msgspec.Struct, frozen=True):
     def client_protocol(self) -> ClientProtocol:
         """How the stream is written."""
         return self.protocol or ResponsesProtocol(
-            self.echo, stream_id=self.stream_id, reasoning_event=self.reasoning_event, mirrors_reasoning=self.summary
+            self.echo,
+            stream_id=self.stream_id,
+            reasoning_event=self.reasoning_event,
+            mirrors_reasoning=self.summary,
+            at_end=self.at_end,
         )
 
     def grammar_of(self, name: str, namespace: str | None) -> Grammar | None:

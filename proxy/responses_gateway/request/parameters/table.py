@@ -55,9 +55,8 @@ IGNORED = (
     Parameter(
         "prompt_cache_options",
         "ignored",
-        "the backend decides what it caches: no `mode` and no `ttl` is echoed, since nobody keeps them; `prewarm` does what "
-        "`generate: false` does; `comparison_response_id` is not looked up",
-        neutral=({}, {"prewarm": True}, {"prewarm": False}),
+        "the backend decides what it caches: no `mode` and no `ttl` is echoed, since nobody keeps them",
+        neutral=({},),
     ),
     Parameter("safety_identifier", "ignored", "echoed; not sent to the backend"),
     Parameter("client_metadata", "ignored", "the client's own notes"),
@@ -89,6 +88,9 @@ REFUSED = (
     Parameter("moderation.policy", "rejected", "`block`, for `input` or `output`; `mode` may only be `score`"),
     Parameter("multi_agent", "rejected", "if it is `enabled`; `max_concurrent_subagents` alone is without effect"),
 )
+
+# Fields of those that the gateway honours, forwarded or not.
+HONOURED = {"prompt_cache_options": ("prewarm", "comparison_response_id")}
 
 # Handled by the store, if there is one.
 STATEFUL = ("background", "previous_response_id", "conversation")
@@ -162,7 +164,11 @@ RESERVED = frozenset({
 
 _FORWARDED = "if the settings forward it"
 _PRIORITY = Parameter("service_tier", "adapted", "sent as the priority configured for this tier, if there is one")
-_CARRIED = {"context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}"}
+_CARRIED = {
+    "context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}",
+    "prompt_cache_options": "`prewarm` does what `generate: false` does; `comparison_response_id` names a response of the last "
+    f"hour whose request had these options, too: `prompt_cache_diagnostics` compares the prompts; sent {_FORWARDED}",
+}
 
 _STORED = {"conversation": "if the gateway stores responses: the `id`, or an object with it"}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -26,13 +26,17 @@ _TOOL_USAGE = (
 _STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
 
 
+# Returns what the end adds to a response besides: its members, given what the backends have counted.
+AtEnd: TypeAlias = Callable[[Usage | None], Mapping[str, Any]]
+
+
 class _Ending(NamedTuple):
     """What the end adds to the response, as JSON."""
 
     completed_at: str = "null"
     error: str = "null"
     incomplete: str = "null"
-    usage: str = "null"  # and, behind the end, `tool_usage`
+    usage: str = "null"  # and, behind the end, `tool_usage`, and what `AtEnd` adds
 
 
 _NO_ENDING = _Ending()
@@ -41,7 +45,7 @@ _NO_ENDING = _Ending()
 class ResponsesProtocol(ClientProtocol):
     """The Responses API. `echo` has the fields that repeat the request; for the others see `ResponsesWriter`."""
 
-    __slots__ = ("_echo", "_mirrors_reasoning", "_reasoning_event", "_stream_id")
+    __slots__ = ("_at_end", "_echo", "_mirrors_reasoning", "_reasoning_event", "_stream_id")
 
     def __init__(
         self,
@@ -50,7 +54,9 @@ class ResponsesProtocol(ClientProtocol):
         stream_id: str | None = None,
         reasoning_event: str = "response.reasoning_text",
         mirrors_reasoning: bool = False,
+        at_end: AtEnd | None = None,
     ) -> None:
+        self._at_end = at_end
         self._echo = echo
         self._stream_id = stream_id
         self._reasoning_event = reasoning_event
@@ -62,18 +68,19 @@ class ResponsesProtocol(ClientProtocol):
             self._stream_id, start.clock, reasoning_event=self._reasoning_event, mirrors_reasoning=self._mirrors_reasoning
         )
         response = ResponseObject(start.response_id, int(start.created), start.model, self._echo)
-        return ResponseStream(response, writer)
+        return ResponseStream(response, writer, self._at_end)
 
 
 class ResponseStream(AnswerStream):
     """The response of one stream: `queue`, `start`, `keep_alive` and `end` write the events that show it whole (Open Responses:
     `response.created`, `queued`, `in_progress`), `terminal` makes the last one."""
 
-    __slots__ = ("_ending", "_first_status", "_terminal_number", "_writer", "object")
+    __slots__ = ("_at_end", "_ending", "_first_status", "_terminal_number", "_writer", "object")
 
-    def __init__(self, response: ResponseObject, writer: ResponsesWriter) -> None:
+    def __init__(self, response: ResponseObject, writer: ResponsesWriter, at_end: AtEnd | None = None) -> None:
         """The items of the response are those that are done in `writer`."""
         super().__init__(writer)
+        self._at_end = at_end
         self.object = response
         self._writer = writer
         self._first_status: Status = "in_progress"
@@ -99,6 +106,9 @@ class ResponseStream(AnswerStream):
         """Take the end, and the next sequence number for the terminal event."""
         self.status = status
         self._ending = _ending(outcome, self._writer.items.get("web_search_call", 0))
+        if self._at_end is not None:
+            added = json_text(self._at_end(outcome.usage))[1:-1]
+            self._ending = self._ending._replace(usage=f"{self._ending.usage},{added}")
         self._terminal_number = self._writer.next_number
         self._writer.next_number += 1
 

@@ -32,13 +32,15 @@ from responses_gateway.server.generation.preparation.context import (
 from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.input_transformations import removed_reasoning
-from responses_gateway.server.generation.preparation.journal import Journal, ResponseStart, ResumedResponse, digest
+from responses_gateway.server.generation.preparation.journal import Charged, Journal, ResponseStart, ResumedResponse, digest
 from responses_gateway.server.generation.preparation.live_settings import InForce
+from responses_gateway.server.generation.preparation.prompt_cache import diagnostics
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation_request import Obstacle, longest_stop, why_not_continuable
 from responses_gateway.server.recording.recording import NO_RECORDING, Recording
 from responses_gateway.settings import Settings
 from responses_gateway.state import ResponseRecord, Store
+from responses_gateway.state.prompt_hashes import PromptHashes
 from responses_gateway.stream.items.hosted import HostedOptions
 from responses_gateway.stream.options import Client, SealText, StreamOptions, recognise
 from responses_gateway.stream.tape import Tape
@@ -115,7 +117,9 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
             return None
         chat = digest(self.call.data)
         checkpoint = self.continuable.checkpoint
-        start = ResponseStart(request, caller.request_id, headers, created, self.start, chat, checkpoint)
+        held = caller.reservation
+        charged = Charged(held.key, held.team, held.owners) if held is not None and held.key is not None else None
+        start = ResponseStart(request, caller.request_id, headers, created, self.start, chat, checkpoint, charged=charged)
         return msgspec.msgpack.encode(start)
 
     def begins_like(self, beginning: ResponseStart) -> bool:
@@ -181,6 +185,7 @@ class Preparation:
     encryption: Encryption
     tokenizer: ModelTokenizer | None
     toolbox: Toolbox | None = None
+    prompt_hashes: PromptHashes | None = None
 
     async def prepare(
         self,
@@ -243,6 +248,8 @@ class Preparation:
             translation = msgspec.structs.replace(translation, token_ids=translation.token_ids or continuable.now)
             compaction = AutomaticCompaction(context, caller, self.encryption, summarise, translation.translate)
             continuable = continuable._replace(journal=None)
+        if request.prompt_cache_options is not None:
+            options = await self._with_diagnostics(options, request, caller.tenant, None if compaction else chat_request.body)
         return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable, tape)
 
     async def translate(
@@ -334,6 +341,17 @@ class Preparation:
             compaction = sealing(partial(encrypt, "compaction", caller.tenant, request.model))
             options = msgspec.structs.replace(options, compaction=compaction)
         return options
+
+    async def _with_diagnostics(
+        self, options: StreamOptions, request: ResponsesRequest, tenant: str, chat: Mapping[str, Any] | None
+    ) -> StreamOptions:
+        """Return the options of a response that tells how its prompt compares with an earlier one. `chat` is the body of the
+        chat request; None if a summary has to be made first."""
+        if self.prompt_hashes is None:
+            return options
+        routed = self.pool.chooses
+        at_end = await diagnostics(self.prompt_hashes, request, tenant, options.response_id, chat, routed=routed)
+        return msgspec.structs.replace(options, at_end=at_end)
 
     def _route(self, request: ResponsesRequest, context: Context, dialect: Dialect | None, *, followed: bool) -> Route:
         if not self.pool.chooses:  # then nothing needs to be looked at
