@@ -331,6 +331,16 @@ BACKENDS = Dashboard(
             ],
         ),
         Row(
+            "Quotas",
+            [
+                Panel("Quotas used", "The part of each quota that was used by its last request. The ten highest.", SHARE,
+                      {f"topk(10, max by (owner, period) ({PREFIX}quota_used_ratio{{{GATEWAYS}}}))": "{{owner}}, {{period}}"},
+                      width=12),
+                Panel("Beyond soft limits", "Requests whose key or team has used more than its soft limit.", PER_SECOND,
+                      {rate("quota_warnings_total", "owner", "period"): "{{owner}}, {{period}}"}, width=12),
+            ],
+        ),
+        Row(
             "Latency of keys",
             [
                 Panel("First token by key, p95", "95 % of a key's requests get their first token within this time.", SECONDS,

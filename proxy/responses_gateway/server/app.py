@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
 from responses_gateway.server.access.access_log import access_log
 from responses_gateway.server.access.api_keys import KEYS, Keys
+from responses_gateway.server.access.clients import CLIENTS, Clients
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
+from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODIES, Bodies
 from responses_gateway.server.http.errors import complete_head, errors_as_json
 from responses_gateway.server.http.host_check import HostCheck
@@ -32,12 +36,15 @@ from responses_gateway.server.resources.passthrough import Passthrough
 from responses_gateway.server.resources.responses import ResponsesResource
 from responses_gateway.server.resources.search import Search
 from responses_gateway.server.resources.stored_responses import StoredResponses
+from responses_gateway.server.resources.usage_export import UsageExport
 from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.server.window.permissions import WindowAccess
 from responses_gateway.server.window.refusals import note_refusals
 from responses_gateway.server.window.resource import Window
+from responses_gateway.server.window.usage_report import usage_sums
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
+from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -110,14 +117,21 @@ def _fleet(parts: Parts, table: Table | None) -> Fleet | None:
 def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fleet | None = None) -> web.Application:
     settings = parts.settings
     metrics = parts.metrics
-    access = access_middlewares(lambda: parts.live.current.settings, metrics, table, fleet)
+
+    def in_force() -> Settings:
+        return parts.live.current.settings
+
+    clients = Clients(in_force, RateLimits(in_force, time.monotonic, metrics, table, fleet), parts.ledger, metrics)
+    access = access_middlewares(in_force, metrics, clients)
     observed = access_log(metrics, logs_lines=settings.access_log)
     note_refusal = note_refusals(parts.responses.history)
     errors = errors_as_json(_host_check(parts), _origin_check(parts), metrics.defects.inc, note_refusal)
     app = web.Application(middlewares=[observed, errors, *access])
     app[BODIES] = bodies
+    if access:
+        app[CLIENTS] = clients
     if settings.api_keys:
-        app[KEYS] = Keys(lambda: parts.live.current.settings)
+        app[KEYS] = Keys(in_force)
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app
@@ -200,9 +214,11 @@ def _add_operations(
     """Add what operators alone need."""
     router = app.router
     router.add_get("/metrics", health.metrics)
-    _add_window(app, parts, folder)
+    workers = _add_window(app, parts, folder)
     if parts.settings.admin_key is None:
         return
+    sums_of = partial(usage_sums, workers) if workers is not None else parts.usage.sums
+    router.add_get("/admin/usage", UsageExport(parts.settings, sums_of).export)
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
     router.add_get("/admin/backends", admin.list_backends)
     router.add_post("/admin/backends", admin.add)
@@ -212,11 +228,13 @@ def _add_operations(
     router.add_post("/admin/backends/{name}/resume", admin.resume)
 
 
-def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> None:
-    """Add the page that shows every stream, unless the settings say that there is none."""
+def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Workers | None:
+    """Add the page that shows every stream, unless the settings say that there is none; return what asks all workers."""
     recent = parts.responses.history
     if recent is None:
-        return
+        return None
     view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.usage)
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
-    Window(Workers(view, folder), access, parts.in_flight).add_to(app)
+    workers = Workers(view, folder)
+    Window(workers, access, parts.in_flight).add_to(app)
+    return workers

@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -29,11 +30,15 @@ from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
+from responses_gateway.server.generation.preparation.journal import Charged
 from responses_gateway.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
 from responses_gateway.server.generation.preparation.prepare import Preparation
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
+from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.quotas.ledger import Ledger
+from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.server.recording.recorder import FileRecorder
 from responses_gateway.server.recording.recording import Recorder
 from responses_gateway.server.recording.timed import TimedRecorder
@@ -43,7 +48,7 @@ from responses_gateway.server.setup.code_sandbox import open_sandbox
 from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.server.setup.hosted_tools import hosted_limits, open_web
 from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
-from responses_gateway.server.setup.store import fleet_counters, open_store
+from responses_gateway.server.setup.store import fleet_counters, open_store, quota_counters
 from responses_gateway.settings import Settings
 from responses_gateway.state import FleetCounters, Store
 from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
@@ -65,6 +70,7 @@ class Parts:
     pool: Pool
     store: Store | None
     counters: FleetCounters | None
+    ledger: Ledger | None
     background: Background | None
     encryption: Encryption
     tokenizer: ModelTokenizer | None
@@ -107,9 +113,8 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         store = await _open_store(settings, stack)
         usage = TokenUsage(metrics, store)
         stack.push_async_callback(usage.close)
-        counters = fleet_counters(settings)
-        if counters is not None:
-            stack.push_async_callback(counters.close)
+        counters = _open_counters(settings, stack)
+        ledger = _open_ledger(settings, store, stack)
         encryption = Encryption(await _encryption_key(settings, store))
         options = pool_options(settings, identify=InForce(settings, choice).identifies_backends, share=share)
         pool = Pool(specs_of(settings), options, PoolMetrics(metrics))
@@ -137,6 +142,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             in_flight,
             repair,
             history,
+            partial(_charge_again, ledger) if ledger is not None else None,
         )
         background = Background(store, responses, autoconfiguration) if store is not None else None
         if background is not None:
@@ -147,6 +153,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             pool=pool,
             store=store,
             counters=counters,
+            ledger=ledger,
             background=background,
             encryption=encryption,
             tokenizer=tokenizer,
@@ -160,6 +167,27 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             usage=usage,
             pools=pools,
         )
+
+
+def _open_counters(settings: Settings, stack: AsyncExitStack) -> FleetCounters | None:
+    counters = fleet_counters(settings)
+    if counters is not None:
+        stack.push_async_callback(counters.close)
+    return counters
+
+
+def _open_ledger(settings: Settings, store: Store | None, stack: AsyncExitStack) -> Ledger | None:
+    """Return what quotas are charged with; None where nobody can have one."""
+    counters = quota_counters(settings, store) if settings.api_keys else None
+    if counters is None:
+        return None
+    ledger = Ledger(counters, time.time)
+    stack.push_async_callback(ledger.close)
+    return ledger
+
+
+def _charge_again(ledger: Ledger, charged: Charged) -> LimitReservation:
+    return QuotaReservation(ledger, charged.owners, charged.key, charged.team)
 
 
 async def _start_pool(

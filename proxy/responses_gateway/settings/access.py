@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from responses_gateway.settings.keys import ApiKeys
+from responses_gateway.settings.keys import ApiKeys, Teams
 from responses_gateway.settings.section import Seconds, Section, TextList
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
@@ -26,6 +26,19 @@ class AccessSettings(Section):
         "and optionally its own limits. The variable also accepts `alice=KEY,bob=KEY`. Without keys, "
         "everybody may use the gateway. See [docs/security.md](security.md).",
     )
+    teams: Teams = Field(
+        default={},
+        description="Teams by name, to which keys belong (`team` of a key), with the limits, quotas and models of all members "
+        "together: the same fields as those of a key. The stricter of key and team counts.",
+    )
+    tokens_per_day: int = Field(
+        default=0,
+        ge=0,
+        description="Maximum tokens per day (UTC), input and output together, for each key that has no `tokens_per_day` of its "
+        "own: a quota. The response that exceeds it completes, the next request gets 429 `insufficient_quota`. Counted in "
+        "Redis (`events`) or else in the store, by all replicas together. 0 for no quota.",
+    )
+    tokens_per_month: int = Field(default=0, ge=0, description="The same for each month (UTC).")
     metrics_need_key: bool = Field(
         default=False, description="Require a key for `/metrics` as well. `/health` and `/ready` stay open."
     )
@@ -98,10 +111,21 @@ class AccessSettings(Section):
         return value
 
 
-# The settings of limits, which each key can have of its own.
+# The settings of limits, which each key and team can have of its own.
 LIMIT_SETTINGS = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+# Those of quotas: the hard one of each period, with the soft one that only warns.
+QUOTA_SETTINGS = {"tokens_per_day": "soft_tokens_per_day", "tokens_per_month": "soft_tokens_per_month"}
 
 
 def has_limits(settings: AccessSettings) -> bool:
     """Tell whether any client has a limit."""
-    return any(getattr(entry, name) for entry in (settings, *settings.api_keys.values()) for name in LIMIT_SETTINGS)
+    entries = (settings, *settings.api_keys.values(), *settings.teams.values())
+    return any(getattr(entry, name) for entry in entries for name in LIMIT_SETTINGS)
+
+
+def has_quotas(settings: AccessSettings) -> bool:
+    """Tell whether any client has a quota, hard or soft."""
+    entries = (*settings.api_keys.values(), *settings.teams.values())
+    names = (*QUOTA_SETTINGS, *QUOTA_SETTINGS.values())
+    of_all = settings.tokens_per_day or settings.tokens_per_month
+    return bool(of_all) or any(getattr(entry, name) for entry in entries for name in names)

@@ -86,6 +86,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "expires_at {real} NOT NULL)",
         "CREATE INDEX prompt_hashes_expiry ON prompt_hashes (expires_at)",
     ),
+    (
+        # The team to which a key belonged when it was used last on that day.
+        "ALTER TABLE token_usage ADD COLUMN team TEXT NOT NULL DEFAULT ''",
+        # What was charged to quotas (see `quotas.py`).
+        "CREATE TABLE quota_counters (name TEXT PRIMARY KEY, tokens {integer} NOT NULL, expires_at {real} NOT NULL)",
+        "CREATE TABLE quota_charges (id TEXT PRIMARY KEY, tokens {integer} NOT NULL, expires_at {real} NOT NULL)",
+        "CREATE INDEX quota_charges_expiry ON quota_charges (expires_at)",
+    ),
 )
 
 

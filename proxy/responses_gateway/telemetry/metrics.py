@@ -65,8 +65,8 @@ class Metrics(Registry):
 
     def __init__(self) -> None:
         super().__init__()
-        # Amounts by day, key and model, until they are stored; see `server/generation/request_log/usage.py`.
-        self.usage: dict[tuple[int, str, str], list[int]] = {}
+        # Amounts by day, key, team and model, until they are stored; see `server/generation/request_log/usage.py`.
+        self.usage: dict[tuple[int, str, str, str], list[int]] = {}
         counter = self.counter
         gauge = self.gauge
         histogram = self.histogram
@@ -148,7 +148,7 @@ class Metrics(Registry):
         self._declare_those_of_the_store()
         self.access_refusals = counter(
             "access_refusals_total",
-            "Requests refused because of a missing or wrong key, a limit, the name of a host, or a foreign page.",
+            "Requests refused because of a missing or wrong key, a limit, a used quota, the name of a host, or a foreign page.",
             "reason",
         )
         self.body_bytes = gauge("request_body_bytes", "Size of the bodies of all requests under way.")
@@ -229,6 +229,17 @@ class Metrics(Registry):
             "key_time_to_first_token_seconds", "To the model's first token, by API key.", LATENCY_BUCKETS, "key"
         )
         self.key_tokens = self.counter("key_tokens_total", "Input and output tokens, by API key.", "key")
+
+        self.quota_used = self.gauge(
+            "quota_used_ratio",
+            "Used part of a quota (of the soft limit, if that is all there is), as of the last request, by its owner.",
+            "owner",
+            "period",
+            together="livemax",
+        )
+        self.quota_warnings = self.counter(
+            "quota_warnings_total", "Requests beyond a soft limit of a quota, by its owner.", "owner", "period"
+        )
 
     def _declare_those_of_http(self) -> None:
         self.http_requests = self.counter(

@@ -20,6 +20,7 @@ _EXPOSED = ", ".join(
         "Retry-After",
         "X-Request-Id",
         "X-Responses-Gateway-Losses",
+        "X-Responses-Gateway-Quota-Warning",
         *(f"X-Ratelimit-{what}-{kind}" for kind in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
     ]
 )

@@ -121,6 +121,8 @@ def error_response(error: ApiError, request: web.BaseRequest) -> web.Response:
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
+    if error.final:
+        headers["X-Should-Retry"] = "false"
     status = error.status
     body = error.body()
     if speaks_messages(request):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from responses_gateway.backend.prompt_tokens import PromptTokens
-from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
+from responses_gateway.server.access.allowed_models import check_model
+from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
 from responses_gateway.server.generation.preparation.prepare import backend_headers
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.bodies import BODIES, read_json_body
@@ -27,6 +28,7 @@ class InputTokens:
         responses = self._responses
         in_force = responses.live.current
         asked = await request.app[BODIES].in_thread(parse_request, await read_json_body(request))
+        check_model(request.get(ALLOWS), asked.model)
         chat_request = await responses.preparation.translate(asked, tenant_of(request), in_force)
         headers = backend_headers(in_force.settings, request.headers, request[REQUEST_ID])
         tokens = await self._tokens.count(chat_request.body, headers, in_force.settings.idle_timeout)

@@ -14,8 +14,9 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from responses_gateway.backend.prompt_tokens import PromptTokens, estimated_tokens
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.messages import MessagesReading, in_messages_words, read_messages
-from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
-from responses_gateway.server.access.rate_limits import RESERVATION
+from responses_gateway.server.access.allowed_models import check_model
+from responses_gateway.server.access.api_keys import ALLOWS, Allows, Needs, needs, tenant_of
+from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, Context
@@ -55,7 +56,9 @@ class Messages:
             raise shutting_down()
         headers = _with_authorization(request.headers, responses.live.current)
         reservation = request.get(RESERVATION)
-        caller = Caller(tenant_of(request), request[REQUEST_ID], headers, _OPERATION, reservation, door="messages")
+        allows = request.get(ALLOWS)
+        tenant = tenant_of(request)
+        caller = Caller(tenant, request[REQUEST_ID], headers, _OPERATION, reservation, door="messages", allows=allows)
         request[HAS_LOG] = True
         creation = responses.open(caller, lambda: abort(request))
         try:
@@ -73,7 +76,7 @@ class Messages:
         asked = await bodies.in_thread(parse_messages, body) if large else parse_messages(body)
         creation.recording.parsed()
         in_force = creation.in_force
-        model = await self._served(asked.model, in_force)
+        model = await self._served(asked.model, in_force, caller.allows)
         policy = in_force.parsers.policy(model)
         reading = await bodies.in_thread(self._read, asked, model, policy) if large else self._read(asked, model, policy)
         try:
@@ -93,7 +96,9 @@ class Messages:
         in_force = responses.live.current
         body = await read_json_body(request)
         asked = await request.app[BODIES].in_thread(lambda: parse_messages(body, counts=True))
-        model = await self._served(asked.model, in_force)
+        allows = request.get(ALLOWS)
+        model = await self._served(asked.model, in_force, allows)
+        check_model(allows, model)
         reading = await request.app[BODIES].in_thread(self._read, asked, model, in_force.parsers.policy(model))
         headers = _with_authorization(request.headers, in_force)
         caller = Caller(tenant_of(request), request[REQUEST_ID], headers)
@@ -109,10 +114,10 @@ class Messages:
             {"input_tokens": estimated_tokens(chat) if tokens is None else tokens}, headers=loss_header(losses)
         )
 
-    async def _served(self, asked: str, in_force: InForce) -> str:
+    async def _served(self, asked: str, in_force: InForce, allows: Allows | None) -> str:
         """Return the model that is asked: another one for a name of Anthropic's that nobody serves."""
         await self._responses.pool.members.identified()
-        return served_model(self._responses.pool, asked, in_force.settings.messages_model)
+        return served_model(self._responses.pool, asked, in_force.settings.messages_model, allows)
 
     def _read(self, asked: MessagesRequest, model: str, policy: Policy) -> MessagesReading:
         reading = read_messages(asked.model_copy(update={"model": model}), policy, self._hosted)

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from responses_gateway.backend.pool import Pool
+from responses_gateway.server.access.api_keys import Allows
 from responses_gateway.server.http.errors import Handler
 from responses_gateway.server.resources.models import Models, Refused
 from responses_gateway.wire.errors import ApiError, invalid_request, read_error
@@ -22,9 +23,9 @@ _MOST = 1000
 _DEFAULT = 20
 
 
-def served_model(pool: Pool, asked: str, default: str | None) -> str:
+def served_model(pool: Pool, asked: str, default: str | None, allows: Allows | None = None) -> str:
     """Return the model that a request asks for: for a name of Anthropic's that no backend is known to serve, the default, or
-    else the first one that is served."""
+    else the first one that is served and allowed."""
     if not asked.lower().startswith(_NAMES):
         return asked
     catalogues = [member.catalogue for member in pool.members.by_name.values()]
@@ -32,7 +33,8 @@ def served_model(pool: Pool, asked: str, default: str | None) -> str:
         return asked
     if default is not None:
         return default
-    return next((name for catalogue in catalogues for name in catalogue.names()), asked)
+    names = (name for catalogue in catalogues for name in catalogue.names())
+    return next((name for name in names if allows is None or allows(name)), asked)
 
 
 def by_version(others: Handler, messages: Handler) -> Handler:

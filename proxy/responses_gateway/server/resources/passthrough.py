@@ -15,8 +15,9 @@ from multidict import CIMultiDict
 
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
-from responses_gateway.server.access.api_keys import Needs, needs
-from responses_gateway.server.access.rate_limits import RESERVATION
+from responses_gateway.server.access.allowed_models import check_model
+from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs
+from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.generation.preparation.prepare import forwards_client_key
 from responses_gateway.server.http.bodies import read_body, too_large
@@ -80,8 +81,11 @@ class Passthrough:
         reservation = request.get(RESERVATION)
         if reservation is not None:
             headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
-        body = await self._body(request, headers)
-        route = _route_of(body) if isinstance(body, bytes) and self._pool.needs_model else ANY
+        allows = request.get(ALLOWS)
+        body = await self._body(request, headers, read=allows is not None)
+        route = _route_of(body) if isinstance(body, bytes) and (self._pool.needs_model or allows is not None) else ANY
+        if body is not None:  # a backend may use any model for a body that names none
+            check_model(allows, route.model)
         sending = self._pool.request(
             request.method,
             path,
@@ -107,6 +111,8 @@ class Passthrough:
                     if reservation is not None:
                         meter.feed(data)
                     await response.write(data)
+                if reservation is not None:
+                    await reservation.settle(meter.tokens)
             except aiohttp.ClientError:
                 # The head is out: the only way to tell that the body is broken is to break it.
                 if request.transport is not None:
@@ -118,8 +124,11 @@ class Passthrough:
             await response.write_eof()
         return response
 
-    async def _body(self, request: web.Request, headers: CIMultiDict[str]) -> bytes | aiohttp.StreamReader | None:
-        """Return the body: as a stream where its size is known and its model does not matter, else read, and so measured."""
+    async def _body(
+        self, request: web.Request, headers: CIMultiDict[str], *, read: bool
+    ) -> bytes | aiohttp.StreamReader | None:
+        """Return the body: as a stream where its size is known and its model does not matter, else read, and so measured. It is
+        read in any case if `read`."""
         if not request.can_read_body:
             return None
         size = request.content_length
@@ -129,7 +138,7 @@ class Passthrough:
             return await read_body(request)
         if size > limit:
             raise too_large(limit)
-        if request.content_type == "application/json" and self._pool.needs_model:
+        if read or (request.content_type == "application/json" and self._pool.needs_model):
             return await read_body(request)
         headers["Content-Length"] = str(size)
         return request.content

@@ -9,8 +9,8 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.request import Loss, header_value
-from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
-from responses_gateway.server.access.rate_limits import RESERVATION
+from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
+from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.background.runner import Background, new_response
 from responses_gateway.server.generation.client_timer import NullSink
 from responses_gateway.server.generation.generation import Generation, shutting_down
@@ -49,7 +49,7 @@ class ResponsesResource:
         """Answer `POST` with a response, streamed or whole."""
         if self._responses.in_flight.state >= State.DRAINING:
             raise shutting_down()
-        caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, _OPERATION, request.get(RESERVATION))
+        caller = self._caller(request, _OPERATION)
         request[HAS_LOG] = True
         creation = self._responses.open(caller, lambda: abort(request))
         try:
@@ -63,6 +63,11 @@ class ResponsesResource:
             if error.status == 400 and error.code not in _KNOWN_CODES and client.reads_invalid_prompt:
                 error.code = "invalid_prompt"
             raise
+
+    def _caller(self, request: web.Request, operation: str) -> Caller:
+        allows = request.get(ALLOWS)
+        reservation = request.get(RESERVATION)
+        return Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, reservation, allows=allows)
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def upgrade(self, request: web.Request) -> web.StreamResponse:
@@ -81,8 +86,7 @@ class ResponsesResource:
         body = await read_json_body(request)
         # In a thread, so that no other stream waits for a long history.
         asked = await request.app[BODIES].in_thread(lambda: parse_request({**read_object(body), "store": False}))
-        operation = f"{_OPERATION}/compact"
-        caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, request.get(RESERVATION))
+        caller = self._caller(request, f"{_OPERATION}/compact")
         request[HAS_LOG] = True
         summary = await self._responses.summarise(with_trigger(asked), caller)
         response = msgspec.json.decode(summary.translator.response.json())

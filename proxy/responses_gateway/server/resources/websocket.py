@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from responses_gateway.server.access.allowed_models import allowed_models
 from responses_gateway.server.access.api_keys import KEYS, require_key, tenant_of
+from responses_gateway.server.access.clients import CLIENTS
 from responses_gateway.server.access.cors import check_socket
-from responses_gateway.server.access.rate_limits import LIMITS
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, PreviousResponse
@@ -109,7 +110,8 @@ class _Session:
         self._headers = request.headers
         self._request_id: str = request[REQUEST_ID]
         self._tenant = tenant_of(request)
-        self._limits = request.get(LIMITS)  # absent without limits
+        self._request = request
+        self._clients = request.app.get(CLIENTS)  # absent without limits and keys
         self._keys = request.app.get(KEYS)  # absent without keys
         self._socket = socket
         self._transport = request.transport
@@ -239,12 +241,16 @@ class _Session:
                 raise shutting_down()
             if self._keys is not None:  # it may have been revoked since the connection was opened
                 require_key(self._keys, self._headers)
-            reservation = await self._limits.reserve_in_fleet() if self._limits is not None else None
+            limits = self._clients.of(self._request) if self._clients is not None else None
+            reservation = await limits.reserve_in_fleet() if limits is not None else None
         except ApiError as error:
             recording.failed(error)
             recording.end("rejected")
             raise
-        caller = Caller(self._tenant, self._request_id, self._headers, _OPERATION, reservation, over_websocket=True)
+        allows = allowed_models(self._request, settings) if self._keys is not None else None
+        caller = Caller(
+            self._tenant, self._request_id, self._headers, _OPERATION, reservation, over_websocket=True, allows=allows
+        )
         previous = self._previous
         self._previous = None  # a response that is continued without success is forgotten
         creation = await self._responses.create(request, caller, previous, recording=recording, drop_client=self._drop)

@@ -12,6 +12,7 @@ from typing import Protocol
 from responses_gateway.server.generation.background.event_log import RETRY, EventLog
 from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.preparation.context import final_record, started_record, stored_stream
+from responses_gateway.server.generation.request_log.request_log import settle
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.state import EventRow, NewEvents, ResponseRecord, Running, Store, StoreUnavailable
 from responses_gateway.telemetry import logs
@@ -206,6 +207,7 @@ class BackgroundResponse:
         try:
             try:
                 await generation.run()
+                await settle(self._creation.prepared.caller.reservation, self._creation.translator)
             except asyncio.CancelledError:
                 if not self._stopped:
                     raise

@@ -4,7 +4,7 @@ its response."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -32,7 +32,8 @@ class Caller(msgspec.Struct, frozen=True):
 
     `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
     `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message.
-    `door` is the API that the request came through."""
+    `door` is the API that the request came through. `allows` tells the models that the client may use; None if it may use
+    all."""
 
     tenant: str
     request_id: str
@@ -41,6 +42,7 @@ class Caller(msgspec.Struct, frozen=True):
     reservation: LimitReservation | None = None
     over_websocket: bool = False
     door: Door = "responses"
+    allows: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

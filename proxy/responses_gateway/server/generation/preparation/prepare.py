@@ -32,7 +32,7 @@ from responses_gateway.server.generation.preparation.context import (
 from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.input_transformations import removed_reasoning
-from responses_gateway.server.generation.preparation.journal import Journal, ResponseStart, ResumedResponse, digest
+from responses_gateway.server.generation.preparation.journal import Charged, Journal, ResponseStart, ResumedResponse, digest
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.preparation.prompt_cache import diagnostics
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
@@ -117,7 +117,9 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
             return None
         chat = digest(self.call.data)
         checkpoint = self.continuable.checkpoint
-        start = ResponseStart(request, caller.request_id, headers, created, self.start, chat, checkpoint)
+        held = caller.reservation
+        charged = Charged(held.key, held.team, held.owners) if held is not None and held.key is not None else None
+        start = ResponseStart(request, caller.request_id, headers, created, self.start, chat, checkpoint, charged=charged)
         return msgspec.msgpack.encode(start)
 
     def begins_like(self, beginning: ResponseStart) -> bool:

@@ -5,7 +5,7 @@ Times are the loop's, in seconds, unless they are said to be Unix times."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -36,9 +36,16 @@ class StreamTimes(msgspec.Struct, eq=False):
     reads: list[float] = msgspec.field(default_factory=list)
 
 
+class Account(NamedTuple):
+    """The name of the client's key and of its team, as far as it has any."""
+
+    key: str | None = None
+    team: str | None = None
+
+
 class RequestFacts(msgspec.Struct, eq=False):
     """One request. `id` is unique among the requests of all workers, which the client's `request_id` may not be; it is empty
-    where no requests are remembered. `client` is the client's name of itself, `key` that of its key. `door`: the API that
+    where no requests are remembered. `client` is the client's name of itself, `account` says who it is. `door`: the API that
     it came through.
 
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
@@ -48,7 +55,7 @@ class RequestFacts(msgspec.Struct, eq=False):
     request_id: str
     id: str
     client: str
-    key: str | None
+    account: Account
     quotes_backends: bool
     began: float
     started: float  # a Unix time
