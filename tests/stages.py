@@ -43,6 +43,7 @@ STAGES: dict[str, Stage] = {
     "bridges": "outside",
     "chaos": "outside",
     "clients": "outside",
+    "claude": "outside",
     "codex": "outside",
     "commands/test_codex.py": "outside",
     "deploy": "outside",

@@ -361,7 +361,7 @@ def _count_request(
     # Clients make names up: one that no backend answered for gets no time series of its own.
     answered = translator is not None and translator.chunks > 0
     model = metrics.model(facts.model) if answered else "unknown"
-    metrics.count(metrics.requests, model, outcome, "true" if facts.streamed else "false")
+    metrics.count(metrics.requests, model, outcome, "true" if facts.streamed else "false", facts.door)
     metrics.observe(metrics.duration, now - facts.began, model)
     if facts.account.key is not None:
         metrics.observe(metrics.key_duration, now - facts.began, facts.account.key)
