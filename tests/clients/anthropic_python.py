@@ -21,13 +21,9 @@ def asked(text: str, **fields: Any) -> dict[str, Any]:
 
 
 def whole() -> dict[str, Any]:
-    message = client.messages.create(**asked("scenario: plain"))
-    return {
-        "text": message.content[0].text,
-        "reason": message.stop_reason,
-        "request_id": message._request_id,
-        **_tokens(message),
-    }
+    answer = client.messages.with_raw_response.create(**asked("scenario: plain"))
+    message = answer.parse()
+    return {"text": message.content[0].text, "reason": message.stop_reason, "request_id": answer.headers["request-id"]}
 
 
 def stream() -> dict[str, Any]:
