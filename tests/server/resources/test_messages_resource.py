@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.server.generation.replay import replay
+from responses_gateway.server.window.timeline import answer
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
@@ -405,6 +406,9 @@ def test_a_recorded_exchange_is_run_again(tmp_path: Path) -> None:
     run(test())
     records = sorted(tmp_path.glob("exchange-*.jsonl"))
     assert [replay(path).differences for path in records] == [[], [], []]
+    shown = answer(records[0].read_text(encoding="utf-8"))["items"]
+    assert [item["type"] for item in shown] == ["reasoning", "message"]
+    assert all(item["so_far"] for item in shown)
 
 
 def test_a_message_that_fails_once_tools_have_run_is_an_error_that_is_not_repeated() -> None:
