@@ -443,6 +443,7 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
         "team": facts.account.team,
         "model": facts.model[:200] or None,  # clients make names up
         "backend": facts.backend,
+        "pod": facts.pod,
         "backend_request_id": backend_request_id(facts.request_id) if facts.backend is not None else None,
         "stream": facts.streamed,
         "outcome": _execution(facts, translator, error),
