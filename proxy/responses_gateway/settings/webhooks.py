@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
 
-
 # In bytes.
 _SHORTEST_KEY = 16
 

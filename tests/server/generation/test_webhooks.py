@@ -68,8 +68,8 @@ async def background(served: Served, text: str = "scenario: plain", **fields: An
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sender, "_INTERVAL", 0.02)
-    monkeypatch.setattr(sender, "_DELAYS", (0.0,))
+    monkeypatch.setattr(sender, "INTERVAL", 0.02)
+    monkeypatch.setattr(sender, "DELAYS", (0.0,))
 
 
 def test_each_end_is_told_once_and_signed() -> None:

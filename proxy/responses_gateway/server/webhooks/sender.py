@@ -19,14 +19,14 @@ from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 from responses_gateway.wire.hosts.public_urls import not_public
 
 # Seconds between two looks for what is due, and for which a taken event is left alone by others: longer than an attempt.
-_INTERVAL = 1.0
+INTERVAL = 1.0
 _LEASE = 60.0
 # How long an endpoint may take to answer, in seconds.
 _TIMEOUT = 15.0
 # Events that are sent to one endpoint at a time.
 _AT_ONCE = 4
 # Seconds before the next attempt, by how many there were.
-_DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
+DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
 # After so many attempts an event is given up: about three days.
 _MOST_ATTEMPTS = 72
 
@@ -58,7 +58,7 @@ class Webhooks:
         ) as session:
             while True:
                 if await self._send_due(session, name, endpoint) < _AT_ONCE:
-                    await asyncio.sleep(_INTERVAL)
+                    await asyncio.sleep(INTERVAL)
 
     async def _send_due(self, session: aiohttp.ClientSession, name: str, endpoint: WebhookEndpoint) -> int:
         """Send what is due, as far as the store can be reached. Return how many were tried."""
@@ -85,7 +85,7 @@ class Webhooks:
             await self._table.delivered(notice)
         else:
             logs.logger().warning("webhook failed", extra=logs.fields(**known, attempts=attempts, reason=failure))
-            await self._table.retry(notice, _DELAYS[min(notice.attempts, len(_DELAYS) - 1)])
+            await self._table.retry(notice, DELAYS[min(notice.attempts, len(DELAYS) - 1)])
 
     async def _attempt(self, session: aiohttp.ClientSession, endpoint: WebhookEndpoint, notice: Notice) -> str | None:
         """Send a notice once. Return None if the endpoint has taken it, else why not."""
