@@ -52,6 +52,7 @@ STAGES: dict[str, Stage] = {
     "hosted/test_real_searxng.py": "outside",
     "oracle": "outside",
     "real_servers": "outside",
+    "server/generation/test_routers.py": "outside",
     "server/process": "outside",
     "server/window/test_window_page.py": "outside",
     "server/window/test_foreign_pages.py": "outside",

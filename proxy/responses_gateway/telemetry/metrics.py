@@ -70,7 +70,7 @@ class Metrics(Registry):
         counter = self.counter
         gauge = self.gauge
         histogram = self.histogram
-        self.requests = counter("requests_total", "Requests for a response, by outcome.", "model", "outcome", "stream")
+        self.requests = counter("requests_total", "Requests for a response, by outcome.", "model", "outcome", "stream", "door")
         self._declare_those_of_http()
         self.in_flight = gauge("requests_in_flight", "Requests under way.")
         self.workers = gauge("workers", "Worker processes that serve requests.")

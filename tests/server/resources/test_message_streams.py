@@ -110,7 +110,7 @@ def test_a_sample_of_the_streams_is_checked_against_the_rules_of_messages(monkey
 
     run(test())
     monkeypatch.setattr(messages, "SIGNATURE", "")
-    with pytest.raises(AssertionError, match="invariant violated.*signature"):  # the gateway reports its own mistakes
+    with pytest.raises(AssertionError, match=r"invariant violated.*signature"):  # the gateway reports its own mistakes
         run(test())
 
 

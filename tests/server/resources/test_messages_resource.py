@@ -16,7 +16,7 @@ from tests.log_lines import log_lines
 from tests.server.fleet_of_simulators import fleet
 from tests.server.hosted.model import model
 from tests.server.running_gateway import Answer, Event, Served, ask, events_of, gateway, run, simulated
-from tests.server.scripted_backend import backend, refusing, text_stream
+from tests.server.scripted_backend import backend, chunk, refusing, text_stream
 from tests.waiting import until
 
 PATH = "/v1/messages"
@@ -388,7 +388,9 @@ def test_the_door_is_in_the_log_and_in_the_metrics() -> None:
                 await send(served)
                 await until(lambda: len(written("response")) == 1, "a line")
                 assert written("response")[0]["door"] == "messages"
-                assert served.metric("http_requests_total", method="POST", route=PATH, status="200") == 1
+                counted = {"model": "simulator", "outcome": "completed", "stream": "false"}
+                assert served.metric("requests_total", **counted, door="messages") == 1
+                assert served.metric("requests_total", **counted, door="responses") == 0
 
     run(test())
 
@@ -403,3 +405,18 @@ def test_a_recorded_exchange_is_run_again(tmp_path: Path) -> None:
     run(test())
     records = sorted(tmp_path.glob("exchange-*.jsonl"))
     assert [replay(path).differences for path in records] == [[], [], []]
+
+
+def test_a_message_that_fails_once_tools_have_run_is_an_error_that_is_not_repeated() -> None:
+    async def test() -> None:
+        asked = chunk(
+            {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "web_search", "arguments": '{"queries":["x"]}'}}]}
+        )
+        turn = [asked, chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+        engine = SearchEngine()
+        async with open_site(engine), model(turn, 500, web_search_url=engine.url, retries=0) as (served, _):
+            answer = await send(served, {"tools": [{"type": "web_search_20250305", "name": "web_search"}]})
+            assert "this went wrong" in error_in(answer, 502, "api_error")
+            assert answer.headers["x-should-retry"] == "false"
+
+    run(test())

@@ -25,7 +25,7 @@ from responses_gateway.server.generation.preparation.live_settings import InForc
 from responses_gateway.server.generation.preparation.prepare import backend_headers, forwards_client_key
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.bodies import BODIES, read_json_body
-from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID
+from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID, error_response
 from responses_gateway.server.resources.messages_models import served_model
 from responses_gateway.server.resources.responses import abort, loss_header, observe_release, stream_answer, whole_answer
 from responses_gateway.stream.writer.message import MessageOptions, MessagesProtocol
@@ -85,9 +85,20 @@ class Messages:
             )
             if asked.stream:
                 return await stream_answer(request, creation, loss_header(creation.prepared.losses))
-            return await whole_answer(creation)
+            return await self._whole(request, creation, reading)
         except ApiError as error:
             raise _told(error, reading) from None
+
+    async def _whole(self, request: web.Request, creation: Creation, reading: MessagesReading) -> web.StreamResponse:
+        """Answer with the whole message, or with an error, never with half a message. Once tools have run, clients are told not
+        to repeat the request."""
+        answer = await whole_answer(creation)
+        failure = creation.translator.error
+        if failure is None:
+            return answer
+        refusal = error_response(_told(failure, reading), request)
+        refusal.headers["x-should-retry"] = "false"
+        return refusal
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def count(self, request: web.Request) -> web.Response:
