@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.server.generation.replay import replay
+from responses_gateway.server.window.timeline import answer
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
@@ -220,8 +221,8 @@ def refusal(message: str) -> bytes:
 @pytest.mark.parametrize(
     ("status", "message", "told", "kind", "words"),
     [
-        (401, "bad key", 502, "api_error", "own key"),
-        (403, "no", 502, "api_error", "own key"),
+        (401, "bad key", 502, "api_error", "refused the key"),
+        (403, "no", 502, "api_error", "refused the key"),
         (404, "The model `m` does not exist.", 404, "not_found_error", "does not exist"),
         (400, "max_tokens must be at least 1", 400, "invalid_request_error", "max_tokens"),
         (400, "This model's maximum context length is 9 tokens. However, your messages resulted in 10 tokens.", 400,
@@ -405,6 +406,9 @@ def test_a_recorded_exchange_is_run_again(tmp_path: Path) -> None:
     run(test())
     records = sorted(tmp_path.glob("exchange-*.jsonl"))
     assert [replay(path).differences for path in records] == [[], [], []]
+    shown = answer(records[0].read_text(encoding="utf-8"))["items"]
+    assert [item["type"] for item in shown] == ["reasoning", "message"]
+    assert all(item["so_far"] for item in shown)
 
 
 def test_a_message_that_fails_once_tools_have_run_is_an_error_that_is_not_repeated() -> None:

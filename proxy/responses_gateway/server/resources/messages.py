@@ -29,8 +29,8 @@ from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID, error_resp
 from responses_gateway.server.resources.messages_models import served_model
 from responses_gateway.server.resources.responses import abort, loss_header, observe_release, stream_answer, whole_answer
 from responses_gateway.stream.writer.message import MessageOptions, MessagesProtocol
-from responses_gateway.wire.errors import ApiError, gateway_key_refused, invalid_request
-from responses_gateway.wire.messages import MessagesRequest, parse_messages
+from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.messages import MessagesRequest, key_refused, parse_messages
 
 # Larger bodies are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE_BODY = 256 * 1024
@@ -193,7 +193,7 @@ async def hello(request: web.Request) -> web.Response:
 def _told(error: ApiError, reading: MessagesReading) -> ApiError:
     """Return an error in the words of this protocol. A key that a backend refuses is not the client's."""
     if error.status in (401, 403) and error.quoted:
-        return gateway_key_refused(error.status)
+        return key_refused(error.status)
     return reading.places.error(error)
 
 
