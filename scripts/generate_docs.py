@@ -100,15 +100,16 @@ def render() -> str:
     """Return `docs/configuration.md`, with a table for each section of the settings."""
     parts = [INTRODUCTION]
     for title, settings in groupby(reference(), key=lambda setting: setting.section):
-        parts.append(f"\n## {title}\n\n| setting | values | default | meaning |\n|---|---|---|---|\n")
+        parts.append(f"\n## {title}\n\n")
         parts.extend(_row(setting) for setting in settings)
     return "".join(parts)
 
 
 def _row(setting: SettingInfo) -> str:
     values = setting.kind if setting.kind.isupper() else " ".join(f"`{value}`" for value in setting.kind.split("|"))
-    default = setting.default if setting.default == "none" else f"`{setting.default}`"
-    return f"| `{setting.name}` | {values} | {default} | {setting.description} |\n"
+    told = [] if setting.kind == "true|false" else [values]
+    told += [] if setting.default == "none" else [f"default `{setting.default}`"]
+    return f"- `{setting.name}` ({'; '.join(told)}): {setting.description}\n"
 
 
 def with_new_settings(released: str) -> str:
@@ -136,24 +137,24 @@ def with_rules(document: str) -> str:
     """Return `docs/checking.md` with its table of rules up to date. Raises `ValueError` if a marker comment is missing."""
     lines = []
     for level in LEVELS:
-        lines += [f"| `{level}` | demands | because |", "|---|---|---|"]
-        lines += [f"| `{rule}` | {demand.text} | {demand.reason} |" for rule, demand in RULES.items() if demand.level == level]
+        lines += [f"Level `{level}`, and why:", ""]
+        lines += [f"- `{rule}`: {demand.text} ({demand.reason})" for rule, demand in RULES.items() if demand.level == level]
         lines.append("")
     document = updated(document, "\n".join([RULES_BEGIN, "", *lines, RULES_END]))
     lines = []
     for level in LEVELS:
         named = [(name, demand) for name, demand in MESSAGE_RULES.items() if demand.level == level]
-        lines += [f"| `{level}` | demands |", "|---|---|", *(f"| `{name}` | {demand.text} |" for name, demand in named), ""]
+        lines += [f"Level `{level}`:", "", *(f"- `{name}`: {demand.text}" for name, demand in named), ""]
     return updated(document, "\n".join([MESSAGE_RULES_BEGIN, "", *lines, MESSAGE_RULES_END]))
 
 
 def _metrics() -> list[str]:
-    lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    lines = []
     for metric, names in Metrics().labels.items():
         (family,) = metric.describe()
         name = family.name + ("_total" if family.type == "counter" else "")
-        labels = ", ".join(f"`{label}`" for label in names)
-        lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
+        labels = f"; {', '.join(f'`{label}`' for label in names)}" if names else ""
+        lines.append(f"- `{name}` ({family.type}{labels}): {family.documentation}")
     return lines
 
 
@@ -221,8 +222,6 @@ In the order of a stream, with the fields of each besides `type` and `sequence_n
 `output_index`, and all of these but `output_item.added` and `.done` an `item_id`. One item is open at a time. The stream ends
 with exactly one of `response.completed`, `response.incomplete` and `response.failed`, and `data: [DONE]`.
 
-| event | when | fields |
-|---|---|---|
 """
 
 _FORWARDED = "preserved: if the settings forward it"
@@ -292,13 +291,13 @@ def translation() -> str:
     parts = [TRANSLATED]
     for kind, title in _HEADINGS.items():
         losses = [loss for loss in support() if loss.kind == kind and loss.name not in SAMPLING]
-        parts.append(f"\n## {title}\n\n| {kind} | outcome |\n|---|---|\n")
-        parts.extend(f"| {', '.join(names)} | {told} |\n" for told, names in _by_outcomes(losses).items())
+        parts.append(f"\n## {title}\n\n")
+        parts.extend(f"- {', '.join(names)}: {told}\n" for told, names in _by_outcomes(losses).items())
         if kind == "parameter":
             names = ", ".join(f"`{name}`" for name in SAMPLING)
             parts.append(f"\nParameters of chat servers that the Responses API does not have are preserved: {names}.\n")
     parts.append(EVENTS)
-    parts.extend(f"| `{name}` | {when} | {_fields(name)} |\n" for name, when in _WHEN.items())
+    parts.extend(f"- `{name}`{_fields(name)}: {when}\n" for name, when in _WHEN.items())
     parts.append(answers())
     return "".join(parts)
 
@@ -314,7 +313,8 @@ def _by_outcomes(losses: list[Loss]) -> dict[str, list[str]]:
 
 
 def _fields(event: str) -> str:
-    return ", ".join(f"`{field}`" for field in SHAPES[event] if field not in _IN_ITEMS)
+    fields = ", ".join(f"`{field}`" for field in SHAPES[event] if field not in _IN_ITEMS)
+    return f" ({fields})" if fields else ""
 
 
 if __name__ == "__main__":

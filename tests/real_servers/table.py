@@ -10,6 +10,8 @@ from tests.real_servers.settings import SETTINGS, Setting
 
 BEGIN = "<!-- real servers: written by `make servers` -->"
 END = "<!-- /real servers -->"
+# What the doctor says of most of them: not repeated in each row.
+USUAL = "works with the settings below"
 HEAD = ["server", "flags", "does not pass", "`doctor` says"]
 
 
@@ -63,7 +65,9 @@ def _not_passed(cells: Mapping[str, Cell], notes: _Footnotes) -> str:
 
 
 def _diagnosis(found: Found, notes: _Footnotes) -> str:
-    return f"{found.verdict} ✗{notes.refer('; '.join(found.disagreements))}" if found.disagreements else found.verdict
+    if found.disagreements:
+        return f"{found.verdict} ✗{notes.refer('; '.join(found.disagreements))}"
+    return "" if found.verdict == USUAL else found.verdict
 
 
 def _names(setting: Setting) -> list[str]:

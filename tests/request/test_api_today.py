@@ -50,8 +50,8 @@ def types_of(union: Any) -> set[str]:
 
 
 def row_names(parameter: str) -> set[str]:
-    """Return what the rows of a parameter, and of its fields, name."""
-    rows = [row for row in PAGE.splitlines() if re.match(rf"\|[^|]*`{parameter}[`.]", row)]
+    """Return what the lines of a parameter, and of its fields, name. Parameters of the same outcomes share one."""
+    rows = [row for row in PAGE.splitlines() if re.match(rf"- (?:`[^`]+`, )*`{parameter}[`.]", row)]
     return {part for name in re.findall(r"`([^`\s]+)`", "\n".join(rows)) for part in name.split(".")}
 
 

@@ -208,6 +208,8 @@ def test_what_cannot_be_done_is_refused_by_the_name_of_the_field(fields: Fields,
 
 def test_limits_of_the_translation_name_fields_of_this_api() -> None:
     assert refusal_of(user("a"), user("b"), policy=Policy(max_input_items=1)).param == "messages"
+    called = [assistant(call("a"), call("b")), user(result("a"), result("b"))]
+    assert refusal_of(*called, policy=Policy(max_input_items=3)).param == "messages"
     assert refusal_of(tools=[TOOL, tool("b")], policy=Policy(max_tools=1)).param == "tools"
     many = Policy(strict=True, reasoning_effort="drop")
     assert (

@@ -85,23 +85,26 @@ def judged_message(data: bytes, playing: Translator) -> Message:
 def read_message(data: bytes, playing: Translator) -> Message:
     """Put the deltas together as the SDKs do."""
     events = [json.loads(frame.data) for frame in frames(data)]
-    blocks: list[Block] = []
     ending: Event = {}
-    is_open = False
     for event in events:
-        match event["type"]:
-            case "content_block_start":
-                blocks.append(dict(event["content_block"]))
-                is_open = True
-            case "content_block_delta":
-                _add(blocks[event["index"]], event["delta"])
-            case "content_block_stop":
-                is_open = False
-            case "message_delta":
-                ending = {**event["delta"], "usage": event["usage"]}
-            case "error":
-                ending = event
-    return Message(data, events, events[0].get("message", {}), blocks, is_open, ending, playing)
+        if event["type"] == "message_delta":
+            ending = {**event["delta"], "usage": event["usage"]}
+        elif event["type"] == "error":
+            ending = event
+    marks = [event["type"] for event in events if event["type"] in ("content_block_start", "content_block_stop")]
+    is_open = marks[-1:] == ["content_block_start"]
+    return Message(data, events, events[0].get("message", {}), read_blocks(events), is_open, ending, playing)
+
+
+def read_blocks(events: list[Event]) -> list[Block]:
+    """Return the blocks that events tell of; the deltas of an input are in `json`."""
+    blocks: list[Block] = []
+    for event in events:
+        if event["type"] == "content_block_start":
+            blocks.append(dict(event["content_block"]))
+        elif event["type"] == "content_block_delta":
+            _add(blocks[event["index"]], event["delta"])
+    return blocks
 
 
 def _add(block: Block, delta: Event) -> None:

@@ -15,6 +15,7 @@ from responses_gateway.backend.policies.alike import AlikeLog, difference
 from responses_gateway.backend.policies.breaker import Breaker, State
 from responses_gateway.backend.policies.health import FAILURES, HealthReport, check_health
 from responses_gateway.backend.policies.retry import Reason, Repeated
+from responses_gateway.backend.policies.routers import PAUSES
 from responses_gateway.backend.served_models import BackendSpec, Discovered, ModelCatalogue, PoolSpec, no_such_model
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.wire.errors import ApiError
@@ -161,8 +162,8 @@ class Member:
 
     @property
     def vouched_for(self) -> bool:
-        """Whether the settings say that its answers may be continued."""
-        return bool(self.spec.continue_answers)
+        """Whether the settings say that its answers may be continued: the servers behind a router are alike."""
+        return bool(self.spec.continue_answers) or (self.spec.router and self.spec.continue_answers is None)
 
     @property
     def is_vllm(self) -> bool:
@@ -223,7 +224,7 @@ class Partners(NamedTuple):
     @property
     def attempts(self) -> int:
         """How often an answer may be continued."""
-        return max((member.spec.continue_answers or 1 for member in self.members), default=0)
+        return max((_attempts(member.spec) for member in self.members), default=0)
 
 
 NOBODY = Partners([])
@@ -566,6 +567,11 @@ class Members:
 def _same_server(one: BackendSpec, other: BackendSpec) -> bool:
     """Tell whether two specs are equal in all that connections depend on."""
     return (one.url, one.api_key, one.forward_authorization) == (other.url, other.api_key, other.forward_authorization)
+
+
+def _attempts(spec: BackendSpec) -> int:
+    """Return how often the settings let an answer be continued."""
+    return spec.continue_answers or (len(PAUSES) if spec.router else 1)
 
 
 def _origin(spec: BackendSpec) -> dict[str, str | None]:

@@ -19,11 +19,18 @@ class Route:
     """Where a request may go.
 
     `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same
-    beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already."""
+    beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already.
+    `again`: how often a server behind a router failed, whose URL is asked again."""
 
     model: str = ""
     affinity: str = ""
     avoid: frozenset[str] = frozenset()
+    again: int = 0
+
+    @property
+    def tries(self) -> int:
+        """How many attempts have failed."""
+        return len(self.avoid) + self.again
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,8 @@ class BackendSpec:
     `models`: patterns of the names that it serves; empty: the models that it lists. `aliases`: the client's name → the
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
     the others. `continue_answers`: how often another backend may continue an answer; None:
-    once, if all that serve the model are alike. `source`: `settings`, `admin`, or the kind of the source that names it as a
+    once, if all that serve the model are alike.
+    `router`: there are many servers behind the URL. `source`: `settings`, `admin`, or the kind of the source that names it as a
     member of a `pool`, with the name of its `pod`, if it has one; `draining`: it is shutting down there."""
 
     name: str
@@ -45,6 +53,7 @@ class BackendSpec:
     weight: float = 1.0
     continue_answers: int | None = None
     forward_authorization: bool = True
+    router: bool = False
     source: str = "settings"
     pool: str = ""
     pod: str = ""

@@ -22,7 +22,7 @@ from responses_gateway.hosted.search.web import Web
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
-from responses_gateway.server.generation.background.runner import Background
+from responses_gateway.server.generation.background.runner import Announce, Background
 from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
 from responses_gateway.server.generation.hosted_tools.approvals import UsedApprovals
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
@@ -50,6 +50,7 @@ from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.server.setup.hosted_tools import hosted_limits, open_web
 from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
 from responses_gateway.server.setup.store import fleet_counters, open_store, quota_counters
+from responses_gateway.server.webhooks.sender import Webhooks
 from responses_gateway.settings import Settings
 from responses_gateway.state import FleetCounters, Store
 from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
@@ -146,8 +147,9 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             history,
             partial(_charge_again, ledger) if ledger is not None else None,
         )
-        background = Background(store, responses, autoconfiguration) if store is not None else None
-        if background is not None:
+        background = None
+        if store is not None:
+            background = Background(store, responses, autoconfiguration, _open_webhooks(settings, store, stack))
             stack.push_async_callback(background.close)
         yield Parts(
             settings=settings,
@@ -212,6 +214,14 @@ async def _start_pool(
     metrics.samplers.append(partial(sample_pools, pool.members, metrics))
     await pool.start()
     return pools
+
+
+def _open_webhooks(settings: Settings, store: Store, stack: AsyncExitStack) -> Announce | None:
+    if not settings.webhooks:
+        return None
+    webhooks = Webhooks(settings.webhooks, store)
+    stack.push_async_callback(webhooks.close)
+    return webhooks.announce
 
 
 async def _open_store(settings: Settings, stack: AsyncExitStack) -> Store | None:

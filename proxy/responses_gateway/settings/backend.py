@@ -24,6 +24,17 @@ from responses_gateway.settings.section import Seconds, Section, TextList, backe
 
 # It appears in metrics and in paths.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\[\]-]{0,127}")
+# Routers refuse requests with an underscore in a header's name.
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
+_OWN_HEADERS = frozenset(
+    {
+        "accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type",
+        "expect", "host", "te", "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade", "x-request-id",
+        "x-session-token",
+    }
+)  # fmt: skip
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+PLACEHOLDERS = ("conversation", "key", "model", "service_tier", "team")
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,252}):[0-9]{1,5}")
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _SERVICE = re.compile(rf"({_LABEL}/)?{_LABEL}")
@@ -35,6 +46,17 @@ Continuations = Annotated[
     Literal["auto", 0, 1, 2],
     BeforeValidator(lambda value: int(value) if isinstance(value, str) and value.isdecimal() else value),
 ]
+
+
+def check_header(name: str, template: str) -> None:
+    """Raise ValueError for a header that cannot be sent, or a placeholder that there is not."""
+    if not _HEADER.fullmatch(name) or name.lower() in _OWN_HEADERS:
+        raise ValueError("a header's name has letters, digits and -, no underscore, and is none that the gateway sets itself")
+    unknown = [found for found in _PLACEHOLDER.findall(template) if found not in PLACEHOLDERS]
+    if unknown:
+        raise ValueError(f"there is no placeholder {{{unknown[0][:30]}}}: only {', '.join(PLACEHOLDERS)}")
+    if not template.isascii() or not template.isprintable():
+        raise ValueError("a header's value consists of printable ASCII characters")
 
 
 def check_backend_name(name: object) -> str:
@@ -63,6 +85,8 @@ class BackendOptions(BaseModel):
     continue_answers: Continuations | None = None
     # False: a client's `Authorization` is never sent to it
     forward_authorization: bool = True
+    # many servers behind one URL (llm-d, production-stack)
+    router: bool = False
 
 
 class BackendDetails(BackendOptions):
@@ -79,6 +103,13 @@ _SOURCES: dict[str, tuple[str, ...]] = {
 }
 
 
+# The name of a port, or its number.
+PortName = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value, json_schema_input_type=str | int),
+]
+
+
 class BackendPool(BackendOptions):
     """Backends that come and go: where they are found, and what holds for each of them."""
 
@@ -91,18 +122,13 @@ class BackendPool(BackendOptions):
     # seconds between two looks
     interval: Seconds = Field(default=5, ge=0.1, le=3600)
     # name or number of the service's port
-    port: str = ""
+    port: PortName = ""
     # URL of the API server, if the gateway does not run in the cluster
     api: str | None = None
     # folder with `token`, `ca.crt` and `namespace`
     credentials: Path | None = None
     scheme: Literal["http", "https"] = "http"
     path: str = "/v1"
-
-    @field_validator("port", mode="before")
-    @classmethod
-    def _read_port(cls, value: object) -> object:
-        return str(value) if type(value) is int else value
 
     @field_validator("dns")
     @classmethod
@@ -156,7 +182,13 @@ class BackendSettings(Section):
         default={},
         description="Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` "
         "(client's model name to backend's), `max_concurrency`, `weight`, `continue_answers`, "
-        "`forward_authorization`.",
+        "`forward_authorization`, `router` (many servers behind one URL).",
+    )
+    backend_headers: dict[str, str] = Field(
+        default={},
+        description="Headers of requests for an answer, by name, with placeholders: `{conversation}`, `{key}`, `{team}`, "
+        "`{service_tier}`, `{model}`. A header whose placeholder has no value is left out. See "
+        "[docs/backends.md](backends.md#routers).",
     )
     pools: dict[str, BackendPool] = Field(
         default={},
@@ -234,6 +266,13 @@ class BackendSettings(Section):
         description="YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more "
         "(see docs/codex.md).",
     )
+
+    @field_validator("backend_headers")
+    @classmethod
+    def _check_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, template in value.items():
+            check_header(name, template)
+        return value
 
     @field_validator("pools")
     @classmethod

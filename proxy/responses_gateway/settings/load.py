@@ -28,6 +28,7 @@ from responses_gateway.settings import (
 )
 from responses_gateway.settings.contradictions import contradictions
 from responses_gateway.settings.keys import Team
+from responses_gateway.settings.webhooks import WebhookEndpoint
 from responses_gateway.wire.validation import problem
 
 # Kubernetes sets these in every pod of a namespace with a Service called "responses-gateway"; they are not settings.
@@ -42,6 +43,7 @@ _ENTRIES: dict[str, type[BaseModel]] = {
     "backends": BackendDetails,
     "pools": BackendPool,
     "mcp_servers": McpServerDetails,
+    "webhooks": WebhookEndpoint,
 }
 
 

@@ -8,7 +8,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.settings.access import LIMIT_SETTINGS, QUOTA_SETTINGS, has_limits
 from responses_gateway.settings.translation import RequestSettings, ResponseSettings
 
-_BACKENDS = ("backend", "backends", "pools", "backend_api_key", "max_concurrency", "continue_answers")
+_BACKENDS = ("backend", "backends", "pools", "backend_headers", "backend_api_key", "max_concurrency", "continue_answers")
 # What takes effect at once; the rest is used where the parts of a process are opened.
 _AT_ONCE = frozenset(
     {

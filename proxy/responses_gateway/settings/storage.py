@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ByteSize, Field, SecretStr, field_validator
 
 from responses_gateway.settings.section import Section
+from responses_gateway.settings.webhooks import WebhookEndpoint
 
 # Schemes of the URL of the event log of running responses.
 EVENT_SCHEMES = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
@@ -43,6 +44,11 @@ class StorageSettings(Section):
         description="What happens to a streamed response when its client disconnects: `abort` frees the backend, "
         "`continue` lets stored responses run on; for an hour, `GET "
         "/v1/responses/{id}?stream=true&starting_after=N` resumes the stream.",
+    )
+    webhooks: dict[str, WebhookEndpoint] = Field(
+        default={},
+        description="Endpoints that are told when a background response has ended, by name, each with `url`, `secret` and "
+        "optionally `private`. See [docs/state.md](state.md).",
     )
     seal_key: SecretStr | None = Field(
         default=None,

@@ -76,7 +76,7 @@ class Metrics(Registry):
         counter = self.counter
         gauge = self.gauge
         histogram = self.histogram
-        self.requests = counter("requests_total", "Requests for a response, by outcome.", "model", "outcome", "stream")
+        self.requests = counter("requests_total", "Requests for a response, by outcome.", "model", "outcome", "stream", "door")
         self._declare_those_of_http()
         self.in_flight = gauge("requests_in_flight", "Requests under way.")
         self.workers = gauge("workers", "Worker processes that serve requests.")
@@ -128,9 +128,9 @@ class Metrics(Registry):
         self.repairs = counter("repairs_total", "Repairs of what backends sent, by kind.", "kind")
         self.keep_alives = counter("keep_alives_total", "Keep-alives sent, by kind.", "kind")
         self.violations = counter(
-            "invariant_violations_total", "Violations of the rules of a Responses stream, found in sampled responses.", "rule"
+            "invariant_violations_total", "Violations of the rules of its protocol, found in sampled responses.", "rule"
         )
-        self.sampled = counter("sampled_streams_total", "Streams checked against the rules of a Responses stream.")
+        self.sampled = counter("sampled_streams_total", "Streams checked against the rules of their protocol.")
         self.losses = counter(
             "losses_total", "Parts of requests that could not be translated unchanged.", "kind", "name", "outcome"
         )

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.errors import ApiError, invalid_request, server_error
 from responses_gateway.wire.requests import MAX_FIELDS, Open, PositiveInt, Probability, Temperature, read_object, refusal
 
 # The most stop sequences of a request: each costs time at every token.
@@ -104,6 +104,13 @@ def error_of(error: ApiError) -> tuple[int, str, str]:
         return status, kind, full_context(error.message)
     named = error.param is None or error.status != 400 or error.param in error.message
     return status, kind, error.message if named else f"{error.param}: {error.message}"
+
+
+def key_refused(status: int) -> ApiError:
+    """Return the error (502) for a backend that answers 401 or 403. As a 401 it would question the client's key for the
+    gateway, and Claude Code would ask for another one."""
+    words = f"The backend refused the key that it was given (HTTP {status}): the gateway's, or one that the gateway passes on."
+    return server_error(words)
 
 
 def error_body(error: ApiError, request_id: str | None = None) -> dict[str, Any]:

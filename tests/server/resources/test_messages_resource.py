@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.server.generation.replay import replay
+from responses_gateway.server.window.timeline import answer
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
@@ -16,7 +17,7 @@ from tests.log_lines import log_lines
 from tests.server.fleet_of_simulators import fleet
 from tests.server.hosted.model import model
 from tests.server.running_gateway import Answer, Event, Served, ask, events_of, gateway, run, simulated
-from tests.server.scripted_backend import backend, refusing, text_stream
+from tests.server.scripted_backend import backend, chunk, refusing, text_stream
 from tests.waiting import until
 
 PATH = "/v1/messages"
@@ -220,8 +221,8 @@ def refusal(message: str) -> bytes:
 @pytest.mark.parametrize(
     ("status", "message", "told", "kind", "words"),
     [
-        (401, "bad key", 502, "api_error", "own key"),
-        (403, "no", 502, "api_error", "own key"),
+        (401, "bad key", 502, "api_error", "refused the key"),
+        (403, "no", 502, "api_error", "refused the key"),
         (404, "The model `m` does not exist.", 404, "not_found_error", "does not exist"),
         (400, "max_tokens must be at least 1", 400, "invalid_request_error", "max_tokens"),
         (400, "This model's maximum context length is 9 tokens. However, your messages resulted in 10 tokens.", 400,
@@ -388,7 +389,9 @@ def test_the_door_is_in_the_log_and_in_the_metrics() -> None:
                 await send(served)
                 await until(lambda: len(written("response")) == 1, "a line")
                 assert written("response")[0]["door"] == "messages"
-                assert served.metric("http_requests_total", method="POST", route=PATH, status="200") == 1
+                counted = {"model": "simulator", "outcome": "completed", "stream": "false"}
+                assert served.metric("requests_total", **counted, door="messages") == 1
+                assert served.metric("requests_total", **counted, door="responses") == 0
 
     run(test())
 
@@ -403,3 +406,21 @@ def test_a_recorded_exchange_is_run_again(tmp_path: Path) -> None:
     run(test())
     records = sorted(tmp_path.glob("exchange-*.jsonl"))
     assert [replay(path).differences for path in records] == [[], [], []]
+    shown = answer(records[0].read_text(encoding="utf-8"))["items"]
+    assert [item["type"] for item in shown] == ["reasoning", "message"]
+    assert all(item["so_far"] for item in shown)
+
+
+def test_a_message_that_fails_once_tools_have_run_is_an_error_that_is_not_repeated() -> None:
+    async def test() -> None:
+        asked = chunk(
+            {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "web_search", "arguments": '{"queries":["x"]}'}}]}
+        )
+        turn = [asked, chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+        engine = SearchEngine()
+        async with open_site(engine), model(turn, 500, web_search_url=engine.url, retries=0) as (served, _):
+            answer = await send(served, {"tools": [{"type": "web_search_20250305", "name": "web_search"}]})
+            assert "this went wrong" in error_in(answer, 502, "api_error")
+            assert answer.headers["x-should-retry"] == "false"
+
+    run(test())

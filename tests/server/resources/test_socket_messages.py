@@ -109,10 +109,15 @@ def test_a_prompt_is_warmed_over_http(fields: Any) -> None:
     run(test())
 
 
-def test_a_prompt_that_cannot_be_warmed_is_an_error() -> None:
+def test_a_prompt_that_a_backend_refuses_can_be_continued() -> None:
+    """Templates refuse a prompt that has no user message yet; the missing usage tells that nothing was read."""
+
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:
-            assert (await socket.error("fault: status=429", generate=False))["status"] == 429
-            assert (await socket.ask())["status"] == "completed"
+            cold = await socket.ask("fault: status=400", generate=False)
+            assert (cold["status"], cold["output"], cold["usage"]) == ("completed", [], None)
+            assert (await socket.ask(previous_response_id=cold["id"]))["status"] == "completed"
+            prewarm = {"prompt_cache_options": {"prewarm": True}, "input": "fault: status=400"}
+            assert (await post(served, **prewarm)).status == 400
 
     run(test())

@@ -47,6 +47,8 @@ class Conversation:
     _calls: dict[str, int] = field(default_factory=dict)
     _unanswered: dict[str, int] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)
+    # Of the results at the end of the conversation, that of the last call: its tool message ends the prompt.
+    _last_result: Object | None = None
     # Texts of system messages that came between calls and their results.
     _waiting: list[str] = field(default_factory=list)
 
@@ -108,22 +110,12 @@ class Conversation:
     def _fold(self, told: str, path: str) -> None:
         part = {"type": "input_text", "text": told}
         last = self.items[-1]
-        if last["type"] == "function_call_output":
-            last = max(self._last_answers(), key=lambda item: self._calls[item["call_id"]])
-            last["output"].append(part)
+        if self._last_result is not None:
+            self._last_result["output"].append(part)
         elif last["type"] == "message" and last["role"] == "user":
             last["content"].append(part)
         else:
             self._add({"type": "message", "role": "user", "content": [part]}, path)
-
-    def _last_answers(self) -> list[Object]:
-        """Return the results at the end of the conversation: the tool message of the last *call* ends the prompt."""
-        found: list[Object] = []
-        for item in reversed(self.items):
-            if item["type"] != "function_call_output":
-                break
-            found.append(item)
-        return found
 
     def _release(self, path: str) -> None:
         """Take the system messages that have waited for results."""
@@ -240,6 +232,11 @@ class Conversation:
         self._add({"type": "function_call_output", "call_id": call_id, "output": [{"type": "input_text", "text": told}]}, path)
 
     def _add(self, item: Object, path: str, parts: list[str] | None = None) -> None:
+        last = self._last_result
+        if item["type"] != "function_call_output":
+            self._last_result = None
+        elif last is None or self._calls[last["call_id"]] < self._calls[item["call_id"]]:
+            self._last_result = item
         self.items.append(item)
         self.places.items.append(Place(path, parts or []))
 

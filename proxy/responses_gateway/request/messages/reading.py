@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from responses_gateway.request.fields import Object, object_list, objects, optional_object, optional_text, required_object, text
+from responses_gateway.request.input.items import too_long
 from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.messages.content import ContentReader
 from responses_gateway.request.messages.conversation import Conversation
@@ -54,6 +55,8 @@ def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] 
     conversation.system(body.system)
     if not body.messages:
         raise invalid_request("messages: at least one message is required.", "messages", "invalid_value")
+    if len(body.messages) > policy.max_input_items:
+        raise too_long("messages", len(body.messages), policy.max_input_items, "messages")
     for index, message in enumerate(object_list(body.messages, "messages")):
         conversation.message(message, f"messages[{index}]")
     conversation.finish()

@@ -139,7 +139,12 @@ SPECIAL = (
     Parameter("store", "preserved", "if the gateway stores responses"),
     Parameter("store", "ignored", "if it does not", matters=True, neutral=(False,)),
     Parameter("type", "preserved", "marks a WebSocket message"),
-    Parameter("generate", "preserved", "false: the backend reads the prompt, and the one token it writes is dropped"),
+    Parameter(
+        "generate",
+        "preserved",
+        "false: the backend reads the prompt, and the one token it writes is dropped; over a WebSocket one that it "
+        "refuses is completed without `usage`",
+    ),
     Parameter("stream_id", "preserved", "marks a WebSocket message, and the events of its response"),
     Parameter("unknown", "preserved", "any other parameter, if the settings forward it"),
     Parameter("unknown", "ignored", "any other parameter", matters=True),

@@ -25,12 +25,12 @@ from responses_gateway.server.generation.preparation.live_settings import InForc
 from responses_gateway.server.generation.preparation.prepare import backend_headers, forwards_client_key
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.bodies import BODIES, read_json_body
-from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID
+from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID, error_response
 from responses_gateway.server.resources.messages_models import served_model
 from responses_gateway.server.resources.responses import abort, loss_header, observe_release, stream_answer, whole_answer
 from responses_gateway.stream.writer.message import MessageOptions, MessagesProtocol
-from responses_gateway.wire.errors import ApiError, gateway_key_refused, invalid_request
-from responses_gateway.wire.messages import MessagesRequest, parse_messages
+from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.messages import MessagesRequest, key_refused, parse_messages
 
 # Larger bodies are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE_BODY = 256 * 1024
@@ -85,9 +85,20 @@ class Messages:
             )
             if asked.stream:
                 return await stream_answer(request, creation, loss_header(creation.prepared.losses))
-            return await whole_answer(creation)
+            return await self._whole(request, creation, reading)
         except ApiError as error:
             raise _told(error, reading) from None
+
+    async def _whole(self, request: web.Request, creation: Creation, reading: MessagesReading) -> web.StreamResponse:
+        """Answer with the whole message, or with an error, never with half a message. Once tools have run, clients are told not
+        to repeat the request."""
+        answer = await whole_answer(creation)
+        failure = creation.translator.error
+        if failure is None:
+            return answer
+        refusal = error_response(_told(failure, reading), request)
+        refusal.headers["x-should-retry"] = "false"
+        return refusal
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def count(self, request: web.Request) -> web.Response:
@@ -182,7 +193,7 @@ async def hello(request: web.Request) -> web.Response:
 def _told(error: ApiError, reading: MessagesReading) -> ApiError:
     """Return an error in the words of this protocol. A key that a backend refuses is not the client's."""
     if error.status in (401, 403) and error.quoted:
-        return gateway_key_refused(error.status)
+        return key_refused(error.status)
     return reading.places.error(error)
 
 

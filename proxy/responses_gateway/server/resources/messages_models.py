@@ -15,6 +15,7 @@ from responses_gateway.server.access.api_keys import Allows
 from responses_gateway.server.http.errors import Handler
 from responses_gateway.server.resources.models import Models, Refused
 from responses_gateway.wire.errors import ApiError, invalid_request, read_error
+from responses_gateway.wire.messages import key_refused
 
 # By this header a client says which of the two APIs with this path it speaks.
 VERSION_HEADER = "anthropic-version"
@@ -71,6 +72,8 @@ class MessagesModels:
         try:
             listed: Sequence[Mapping[str, Any]] = (await self._models.listed(request))["data"]
         except Refused as refused:
+            if refused.status in (401, 403):
+                raise key_refused(refused.status) from None
             raise read_error(refused.status, refused.body) from None
         return listed
 

@@ -50,6 +50,7 @@ _OWN = frozenset(
         "host",
         "content-length",
         "expect",
+        "x-session-token",
     }
 )
 # A backend's headers that describe the body. Others are dropped: Codex acts on some, and some reveal secrets.

@@ -47,6 +47,8 @@ _LARGE = 256 * 1024
 # Of so many responses a connection knows that they were its own.
 _REMEMBERED = 64
 _OPERATION = "WS /v1/responses"
+# Of a backend that was to read a prompt and did not.
+_EMPTY_ANSWER = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
 
 class WebSockets:
@@ -271,6 +273,7 @@ class _Session:
     async def _open(self, creation: Creation) -> None:
         """Wait for the backend, so that its refusal is an error frame. Raise `ApiError`."""
         generation = creation.start(self._outbox)
+        translator = creation.translator
         if self._cancelled:
             creation.cancel()
         if creation.prepared.compaction is not None:  # then the client gets `response.created` at once
@@ -278,7 +281,10 @@ class _Session:
         try:
             await generation.open()
         except ApiError:
-            if not creation.translator.ended:
+            if translator.options.discarded and translator.status == "queued":
+                # Templates refuse prompts without a user message; the client continues this response with one.
+                self._outbox.write(translator.start() + translator.feed(_EMPTY_ANSWER))
+            elif not translator.ended:
                 raise
 
     def _cancel(self, response_id: object = None) -> None:

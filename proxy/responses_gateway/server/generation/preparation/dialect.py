@@ -37,5 +37,7 @@ class Dialect(msgspec.Struct, frozen=True):
         return replace(policy, continues_last_message=self.prefilled)
 
     def options(self, options: StreamOptions) -> StreamOptions:
-        """Return the options of the translator of the answer."""
-        return msgspec.structs.replace(options, protocol=self.protocol, model=self.model)
+        """Return the options of the translator of the answer. What was searched is shown to the client: nothing is stored, so
+        that it has to come back with the next request."""
+        hosted = None if options.hosted is None else options.hosted._replace(shows_results=True)
+        return msgspec.structs.replace(options, protocol=self.protocol, model=self.model, hosted=hosted)

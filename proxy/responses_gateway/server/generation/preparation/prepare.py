@@ -20,6 +20,8 @@ from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, Hosted
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
+from responses_gateway.server.generation.preparation.backend_headers import filled
+from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER
 from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
 from responses_gateway.server.generation.preparation.context import (
     Caller,
@@ -225,7 +227,7 @@ class Preparation:
         losses: Sequence[Loss] = chat_request.losses
         if dialect is not None:
             losses = [*dialect.losses, *dialect.words(losses), *await dialect.fit(chat_request.body)]
-        headers = backend_headers(settings, caller.headers, caller.request_id)
+        headers = _headers(settings, request, context, caller)
         call = ChatCall(chat_request.body, msgspec.json.encode(chat_request.body), headers, route)
         tape = None
         if recording.note is not None or continuable.journal is not None or resumed is not None:
@@ -440,6 +442,24 @@ def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: 
     if authorization is not None and forwards_client_key(settings):
         sent["Authorization"] = authorization
     return sent
+
+
+def _headers(settings: Settings, request: ResponsesRequest, context: Context, caller: Caller) -> dict[str, str]:
+    """Return the headers for the backend, and those of the settings whose placeholders have values."""
+    headers = backend_headers(settings, caller.headers, caller.request_id)
+    if settings.backend_headers:
+        beginning = affinity_key(request, context, continuable=True)
+        session = caller.headers.get(SESSION_HEADER) or beginning.partition(":")[2]
+        reservation = caller.reservation
+        values = {
+            "conversation": context.conversation or session,
+            "key": reservation.key if reservation is not None else None,
+            "team": reservation.team if reservation is not None else None,
+            "model": request.model,
+            "service_tier": request.service_tier,
+        }
+        headers.update(filled(settings.backend_headers, {name: value for name, value in values.items() if value}))
+    return headers
 
 
 def affinity_key(request: ResponsesRequest, context: Context, *, continuable: bool) -> str:

@@ -49,8 +49,8 @@ class RequestFacts(msgspec.Struct, eq=False):
     it came through.
 
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
-    continues in another gateway. `error` is the HTTP error that was the answer. `quotes_backends`: the log may repeat what a
-    backend says."""
+    continues in another gateway. `pod`: the server behind a router. `error` is the HTTP error that was the answer.
+    `quotes_backends`: the log may repeat what a backend says."""
 
     request_id: str
     id: str
@@ -69,6 +69,7 @@ class RequestFacts(msgspec.Struct, eq=False):
     client_left: bool = False
     error: ApiError | None = None
     backend: str | None = None
+    pod: str | None = None
     backend_called: float | None = None
     continued: int = 0
     not_continued: str | None = None

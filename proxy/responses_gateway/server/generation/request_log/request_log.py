@@ -361,7 +361,7 @@ def _count_request(
     # Clients make names up: one that no backend answered for gets no time series of its own.
     answered = translator is not None and translator.chunks > 0
     model = metrics.model(facts.model) if answered else "unknown"
-    metrics.count(metrics.requests, model, outcome, "true" if facts.streamed else "false")
+    metrics.count(metrics.requests, model, outcome, "true" if facts.streamed else "false", facts.door)
     metrics.observe(metrics.duration, now - facts.began, model)
     if facts.account.key is not None:
         metrics.observe(metrics.key_duration, now - facts.began, key_label(facts.account.key))
@@ -443,6 +443,7 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
         "team": facts.account.team,
         "model": facts.model[:200] or None,  # clients make names up
         "backend": facts.backend,
+        "pod": facts.pod,
         "backend_request_id": backend_request_id(facts.request_id) if facts.backend is not None else None,
         "stream": facts.streamed,
         "outcome": _execution(facts, translator, error),
