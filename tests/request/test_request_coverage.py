@@ -229,6 +229,11 @@ def moderation(**modes: str) -> Item:
         ({"moderation": {"model": "m", "policy": "block"}}, "moderation.policy", "invalid_type"),
         ({"multi_agent": {"enabled": True}}, "multi_agent", "unsupported_value"),
         ({"multi_agent": {"enabled": "yes"}}, "multi_agent.enabled", "invalid_type"),
+        ({"background_options": {"completion_window": "2h"}}, "background_options.completion_window", "invalid_value"),
+        ({"background_options": {"completion_window": "1h"}}, "background_options.completion_window", "invalid_value"),
+        ({"tools": [{"type": "namespace", "name": "n", "tools": [], "async": True}]}, "tools[0].async", "unknown_parameter"),
+        ({"tools": [{"type": "shell", "async": True}]}, "tools[0].async", "unknown_parameter"),
+        ({"tools": [{"type": "web_search", "async": True}]}, "tools[0].async", "unknown_parameter"),
         ({"prompt_cache_options": {"prewarm": 1}}, "prompt_cache_options.prewarm", "invalid_type"),
     ],
 )
@@ -259,3 +264,7 @@ def test_a_prompt_that_is_only_to_be_read_is_sent_whole(asked: Item) -> None:
     assert warming.body["max_completion_tokens"] == 1
     assert warming.warming
     assert not whole.warming
+
+
+def test_an_output_without_a_call_is_refused_in_the_words_of_the_api() -> None:
+    assert refusal(user(), output("call_9")).message == "No tool call found for function call output with call_id call_9."

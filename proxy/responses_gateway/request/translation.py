@@ -28,7 +28,7 @@ from responses_gateway.request.parameters.parameters import (
     wants_summary,
     with_updates,
 )
-from responses_gateway.request.parameters.unsupported import refuse_unsupported
+from responses_gateway.request.parameters.unsupported import CHECKED, refuse_unsupported
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import NO_TOOLS, Catalog
 from responses_gateway.request.tools.declarations import TOOL_LISTS, check_tool_count, read_tools
@@ -101,7 +101,7 @@ def translate(
     Raises `ApiError` 400 naming the field that is wrong, or that cannot be honoured."""
     policy = policy or Policy()
     refuse_unavailable(request, policy)
-    if request.moderation is not None or request.multi_agent is not None or request.prompt_cache_options is not None:
+    if any(getattr(request, name) is not None for name in CHECKED):
         refuse_unsupported(request, policy)
     report = LossReport(policy.strict)
     items = entries(request.input, resolve_item, history, replaced, policy.max_input_items)

@@ -19,9 +19,11 @@ _EXPOSED = ", ".join(
     [
         "Retry-After",
         "X-Request-Id",
+        "Request-Id",
         "X-Responses-Gateway-Losses",
         "X-Responses-Gateway-Quota-Warning",
         *(f"X-Ratelimit-{what}-{kind}" for kind in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
+        *(f"Anthropic-Ratelimit-{kind}-{what}" for kind in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
     ]
 )
 # Seconds for which a browser may keep the answer to a preflight request.

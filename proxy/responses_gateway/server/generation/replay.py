@@ -363,8 +363,9 @@ def _event_lines(data: bytes, usage: bool) -> list[str]:
 
 def _without_usage(data: str) -> str:
     event = json.loads(data)
-    if isinstance(event.get("response"), dict):
-        event["response"].pop("usage", None)
+    for owner in (event.get("response"), event.get("message"), event):  # where the two protocols have it
+        if isinstance(owner, dict):
+            owner.pop("usage", None)
     return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 
 
