@@ -76,7 +76,7 @@ def check_socket(request: web.Request, settings: Settings) -> None:
     if origin is None or is_allowed(request.headers, allowed_origins(settings)):
         return
     # Some libraries send the address of the server as the origin.
-    is_own_name = bool(settings.api_keys) or OwnNames(settings.allowed_hosts).include(request.host)
+    is_own_name = settings.identifies_clients or OwnNames(settings.allowed_hosts).include(request.host)
     if is_own_name and is_same_origin(origin, request.host):
         return
     message = "Web pages of this origin may not open a WebSocket here: add it to the setting `cors_origins`."
