@@ -55,6 +55,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.state import FleetCounters, Store
 from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.gen_ai import GenAiMetrics
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.version import __version__, commit
@@ -94,8 +95,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
     `workers_folder`, if there are several. Raise `ValueError` and the errors of the parts for settings that cannot be used,
     `StoreUnavailable` without a store."""
     async with AsyncExitStack() as stack:
-        metrics = Metrics()
-        metrics.build_info.labels(__version__, commit()).set(1)
+        metrics = _new_metrics(settings)
         stack.callback(logs.flush)
         tracing = None
         if settings.otel_endpoint is not None:
@@ -172,6 +172,14 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             usage=usage,
             pools=pools,
         )
+
+
+def _new_metrics(settings: Settings) -> Metrics:
+    metrics = Metrics()
+    metrics.build_info.labels(__version__, commit()).set(1)
+    if settings.gen_ai_metrics != "off":
+        metrics.gen_ai = GenAiMetrics(metrics.registry, settings.gen_ai_metrics)
+    return metrics
 
 
 def _open_counters(settings: Settings, stack: AsyncExitStack) -> FleetCounters | None:

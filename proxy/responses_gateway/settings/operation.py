@@ -28,6 +28,11 @@ class OperationSettings(Section):
         "It may repeat the prompt.",
     )
     metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
+    gen_ai_metrics: Literal["off", "1.44", "latest"] = Field(
+        default="off",
+        description="Also serve metrics of requests to backends under OpenTelemetry's names (`gen_ai_client_…`): those of "
+        "semantic conventions `1.44`, or the `latest` ones.",
+    )
     admin_key: SecretStr | None = Field(
         default=None,
         min_length=16,

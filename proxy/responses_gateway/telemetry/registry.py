@@ -29,6 +29,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.gen_ai import GenAiMetrics
 
 # The library would add a series `_created` to each counter and histogram, which nothing here reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -60,6 +61,7 @@ class Registry:
         self._observed: list[tuple[Histogram, float]] = []
         self._deferred: list[Callable[[], None]] = []
         self.samplers: list[Callable[[], None]] = []  # called at each flush
+        self.gen_ai: GenAiMetrics | None = None  # where the settings turn it on
         self.defects = self.counter("defects_total", "Failures of the gateway itself.")
 
     def counter(self, name: str, text: str, *labels: str) -> Counter:

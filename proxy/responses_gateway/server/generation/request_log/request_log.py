@@ -163,6 +163,7 @@ class RequestLog:
         if self._trace is not None:
             turn = logs.present({"model": self.facts.model, **_usage_fields(usage)})
             self._trace.end_call(turn, now, times.turn_first, times.visible_at)
+        _observe_call(self._metrics, self.facts, usage, now)
         times.between_turns = True
         times.turn_first = None
 
@@ -242,6 +243,7 @@ class RequestLog:
             facts.unseen_tokens = translator.unseen_tokens
             facts.not_continued = translator.answer.diverged or facts.not_continued
         _count_request(self._metrics, facts, translator, error, outcome, now)
+        _observe_call(self._metrics, facts, translator.lifecycle.turn.used if translator is not None else None, now, error)
         if translator is not None and translator.defect is not None:
             self._report_defect(translator.defect)
         if self._sample is not None and translator is not None and translator.ended:
@@ -371,6 +373,19 @@ def _count_request(
         _count_stream(metrics, facts, translator, model)
         if answered:
             _count_usage(metrics, facts, translator, model)
+
+
+def _observe_call(
+    metrics: Metrics, facts: RequestFacts, usage: Usage | None, now: float, error: ApiError | None = None
+) -> None:
+    """Observe the last request to a backend under the names of OpenTelemetry, if that is turned on."""
+    called = facts.backend_called
+    if metrics.gen_ai is None or called is None:
+        return
+    first = facts.times.turn_first
+    model = metrics.model(facts.model) if first is not None else "unknown"
+    failed = None if error is None else error.code or error.type
+    metrics.gen_ai.called(model, now - called, None if first is None else first - called, usage, failed)
 
 
 def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
