@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
+from api_tables import answers
 from generated_section import updated
 
-from responses_gateway.conformance.levels import LEVELS, RULES
+from responses_gateway.conformance.levels import LEVELS, MESSAGE_RULES, RULES
 from responses_gateway.conformance.rules import SHAPES
 from responses_gateway.extras import install_command
 from responses_gateway.parsers import REASONING, TOOLS
@@ -43,6 +44,8 @@ OBSERVABILITY = ROOT / "docs" / "observability.md"
 METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/responses_gateway/telemetry/metrics.py -->"
 METRICS_END = "<!-- /metrics -->"
 CHECKING = ROOT / "docs" / "checking.md"
+MESSAGE_RULES_BEGIN = "<!-- message rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
+MESSAGE_RULES_END = "<!-- /message rules -->"
 RULES_BEGIN = "<!-- rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
 RULES_END = "<!-- /rules -->"
 TARGET = ROOT / "docs" / "configuration.md"
@@ -97,15 +100,16 @@ def render() -> str:
     """Return `docs/configuration.md`, with a table for each section of the settings."""
     parts = [INTRODUCTION]
     for title, settings in groupby(reference(), key=lambda setting: setting.section):
-        parts.append(f"\n## {title}\n\n| setting | values | default | meaning |\n|---|---|---|---|\n")
+        parts.append(f"\n## {title}\n\n")
         parts.extend(_row(setting) for setting in settings)
     return "".join(parts)
 
 
 def _row(setting: SettingInfo) -> str:
     values = setting.kind if setting.kind.isupper() else " ".join(f"`{value}`" for value in setting.kind.split("|"))
-    default = setting.default if setting.default == "none" else f"`{setting.default}`"
-    return f"| `{setting.name}` | {values} | {default} | {setting.description} |\n"
+    told = [] if setting.kind == "true|false" else [values]
+    told += [] if setting.default == "none" else [f"default `{setting.default}`"]
+    return f"- `{setting.name}` ({'; '.join(told)}): {setting.description}\n"
 
 
 def with_new_settings(released: str) -> str:
@@ -131,19 +135,26 @@ def with_metrics(document: str) -> str:
 
 def with_rules(document: str) -> str:
     """Return `docs/checking.md` with its table of rules up to date. Raises `ValueError` if a marker comment is missing."""
-    lines = ["| rule | level | what it demands | why it has this level |", "|---|---|---|---|"]
-    for rule, demand in sorted(RULES.items(), key=lambda entry: LEVELS.index(entry[1].level)):
-        lines.append(f"| `{rule}` | `{demand.level}` | {demand.text} | {demand.reason} |")
-    return updated(document, "\n".join([RULES_BEGIN, "", *lines, "", RULES_END]))
+    lines = []
+    for level in LEVELS:
+        lines += [f"Level `{level}`, and why:", ""]
+        lines += [f"- `{rule}`: {demand.text} ({demand.reason})" for rule, demand in RULES.items() if demand.level == level]
+        lines.append("")
+    document = updated(document, "\n".join([RULES_BEGIN, "", *lines, RULES_END]))
+    lines = []
+    for level in LEVELS:
+        named = [(name, demand) for name, demand in MESSAGE_RULES.items() if demand.level == level]
+        lines += [f"Level `{level}`:", "", *(f"- `{name}`: {demand.text}" for name, demand in named), ""]
+    return updated(document, "\n".join([MESSAGE_RULES_BEGIN, "", *lines, MESSAGE_RULES_END]))
 
 
 def _metrics() -> list[str]:
-    lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    lines = []
     for metric, names in Metrics().labels.items():
         (family,) = metric.describe()
         name = family.name + ("_total" if family.type == "counter" else "")
-        labels = ", ".join(f"`{label}`" for label in names)
-        lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
+        labels = f"; {', '.join(f'`{label}`' for label in names)}" if names else ""
+        lines.append(f"- `{name}` ({family.type}{labels}): {family.documentation}")
     return lines
 
 
@@ -198,23 +209,24 @@ A Responses request can say more than a chat request. Each of its parts has one 
 | ignored | not carried over |
 | rejected | answered with an error 400 |
 
-The header `x-responses-gateway-losses` of the answer lists what was adapted or ignored
-(`ignored="tool:web_search", adapted="parameter:reasoning.effort"`), and the metric `responses_gateway_losses_total` counts it.
-With the setting `strict`, a request is rejected if anything would be ignored that could change the answer. The settings
-`forward` and `forward_unknown` send parameters that would otherwise be ignored, for servers that support them.
+The header `x-responses-gateway-losses` lists what was adapted or ignored
+(`ignored="tool:web_search", adapted="parameter:reasoning.effort"`), `responses_gateway_losses_total` counts it. With `strict`,
+a request is rejected if anything would be ignored that could change the answer. `forward` and `forward_unknown` send parameters
+that would otherwise be ignored.
 """
 
 EVENTS = """
 ## Events
 
-In the order of a stream, with the fields of each besides `type` and `sequence_number`. One item is open at a time:
-`output_item.added`, its parts and deltas, `output_item.done`, and then the next. The stream ends with exactly one of
-`response.completed`, `response.incomplete` and `response.failed`, and `data: [DONE]`.
+In the order of a stream, with the fields of each besides `type` and `sequence_number`; events of items also have
+`output_index`, and all of these but `output_item.added` and `.done` an `item_id`. One item is open at a time. The stream ends
+with exactly one of `response.completed`, `response.incomplete` and `response.failed`, and `data: [DONE]`.
 
-| event | when | fields |
-|---|---|---|
 """
 
+_FORWARDED = "preserved: if the settings forward it"
+# Fields of all events of items, and of all but those that begin and end one.
+_IN_ITEMS = ("output_index", "item_id")
 _HEADINGS = {
     "parameter": "Parameters",
     "item": "Items of the input",
@@ -263,6 +275,8 @@ _WHEN = {
     "response.code_interpreter_call_code.done": "the complete code",
     "response.code_interpreter_call.interpreting": "the code runs",
     "response.code_interpreter_call.completed": "the code has run; the item has the `outputs` if they are included",
+    "response.compaction.compacting": "the model has begun the summary that a `compaction_trigger` asks for; if it fails, the "
+    "item is never done",
     "response.output_item.done": "the item ends, `completed` or `incomplete` (a call that was cut off, or an item at the "
     "token limit), or `failed` (a hosted call)",
     "response.completed": "the answer is complete",
@@ -277,23 +291,30 @@ def translation() -> str:
     parts = [TRANSLATED]
     for kind, title in _HEADINGS.items():
         losses = [loss for loss in support() if loss.kind == kind and loss.name not in SAMPLING]
-        parts.append(f"\n## {title}\n\n| {kind} | outcome | |\n|---|---|---|\n")
-        parts.extend(_loss(loss) for loss in sorted(losses, key=lambda loss: loss.name))
+        parts.append(f"\n## {title}\n\n")
+        parts.extend(f"- {', '.join(names)}: {told}\n" for told, names in _by_outcomes(losses).items())
         if kind == "parameter":
             names = ", ".join(f"`{name}`" for name in SAMPLING)
             parts.append(f"\nParameters of chat servers that the Responses API does not have are preserved: {names}.\n")
     parts.append(EVENTS)
-    parts.extend(f"| `{name}` | {when} | {_fields(name)} |\n" for name, when in _WHEN.items())
+    parts.extend(f"- `{name}`{_fields(name)}: {when}\n" for name, when in _WHEN.items())
+    parts.append(answers())
     return "".join(parts)
 
 
-def _loss(loss: Loss) -> str:
-    name = "any other" if loss.name == "unknown" else f"`{loss.name}`"
-    return f"| {name} | {loss.outcome} | {loss.reason} |\n"
+def _by_outcomes(losses: list[Loss]) -> dict[str, list[str]]:
+    """Return the names that share their outcomes, as text, by these outcomes."""
+    found: dict[str, list[str]] = {}
+    for name, outcomes in groupby(sorted(losses, key=lambda loss: loss.name), key=lambda loss: loss.name):
+        told = "; ".join(f"{loss.outcome}: {loss.reason}" if loss.reason else loss.outcome for loss in outcomes)
+        shown = "any other" if name == "unknown" else f"`{name}`"
+        found.setdefault(told.replace(_FORWARDED, "preserved by `forward`"), []).append(shown)
+    return found
 
 
 def _fields(event: str) -> str:
-    return ", ".join(f"`{field}`" for field in SHAPES[event])
+    fields = ", ".join(f"`{field}`" for field in SHAPES[event] if field not in _IN_ITEMS)
+    return f" ({fields})" if fields else ""
 
 
 if __name__ == "__main__":

@@ -106,10 +106,10 @@ def test_the_house_has_at_most_seven_floors() -> None:
 
 # The rooms of `proxy/responses_gateway/server/`, by floor from the lowest: each may import those named besides itself.
 SERVER: list[dict[str, set[str]]] = [
-    {"http": set(), "recording": set(), "custom_tools": set(), "setup": set()},
-    {"generation": {"recording", "custom_tools", "setup"}, "access": {"http"}},
+    {"http": set(), "recording": set(), "custom_tools": set(), "setup": set(), "quotas": set(), "identity": set()},
+    {"generation": {"recording", "custom_tools", "setup"}, "access": {"http", "quotas", "identity"}, "webhooks": set()},
     {
-        "lifespan": {"generation", "recording", "custom_tools", "setup"},
+        "lifespan": {"generation", "recording", "custom_tools", "setup", "quotas", "identity", "webhooks"},
         "resources": {"generation", "access", "http", "setup"},
         "window": {"generation", "access", "http", "recording"},
     },
@@ -177,6 +177,13 @@ def test_making_a_response_knows_no_http_server() -> None:
     assert [name_of(path) for path in generation if any(name.startswith("aiohttp") for name in imports_of(path))] == []
 
 
+# Names of events, and of the blocks and deltas in them: of the Responses API, and of the Messages API.
+EVENT_NAME = re.compile(
+    r"response\.|message_(start|delta|stop)$|content_block|(text|thinking|signature|citations|input_json)_delta$"
+    r"|(server_)?tool_use$|\w+_tool_result$|ping$"
+)
+
+
 def test_items_and_lifecycle_know_no_event_of_a_protocol() -> None:
     """Keep the names of events in the writer of each protocol: items and state machine serve all protocols."""
     rooms = [PACKAGE / "stream" / room for room in ("items", "lifecycle", "answer")]
@@ -185,7 +192,7 @@ def test_items_and_lifecycle_know_no_event_of_a_protocol() -> None:
         for path in MODULES
         if any(path.is_relative_to(room) for room in rooms)
         for node in nodes_of(path)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("response.")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and EVENT_NAME.match(node.value)
     ]
     assert named == []
 

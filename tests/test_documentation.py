@@ -26,10 +26,12 @@ from responses_gateway.settings import ENV_PREFIX, Settings
 from responses_gateway.settings.load import load
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md", "tests/attacks.md")]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+# In all pages of docs/ together: who reads one has to find what they look for.
+MOST_WORDS = 40_000
 # Variables of the gateway that are no settings.
 _OTHER_VARIABLES = {f"{ENV_PREFIX}CONFIG", f"{ENV_PREFIX}KEY"}
 _BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -194,6 +196,12 @@ def test_no_heading_stands_twice(page: Path) -> None:
     """A link to the second of two would lead to the first."""
     headings = re.findall(r"^#+ (.+)$", _BLOCK.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     assert sorted({heading for heading in headings if headings.count(heading) > 1}) == []
+
+
+def test_the_pages_are_short_enough_to_be_read() -> None:
+    """A word is what `wc -w` counts, without the lines and bars of tables."""
+    words = {page.name: len(re.findall(r"\S*\w\S*", page.read_text(encoding="utf-8"))) for page in (ROOT / "docs").glob("*.md")}
+    assert sum(words.values()) <= MOST_WORDS, f"say it shorter, or drop what another page says: {words}"
 
 
 def test_no_change_is_listed_twice() -> None:

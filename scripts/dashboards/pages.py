@@ -303,6 +303,10 @@ BACKENDS = Dashboard(
                       {f"sum by (backend) ({PREFIX}backend_requests_in_flight{{{GATEWAYS}}})": "{{backend}}"}, stacked=True),
                 Panel("Health", "1 while all gateways consider the backend healthy.", NUMBER,
                       {f"min by (backend) ({PREFIX}backend_up{{{GATEWAYS}}} > bool 0)": "{{backend}}"}),
+                Panel("Pools", "Members of pools that are found by themselves, by state.", NUMBER,
+                      {f"max by (pool, state) ({PREFIX}pool_members{{{GATEWAYS}}})": "{{pool}}: {{state}}"}),
+                Panel("Sources", "For how long the source of a pool could not be read; its last members stay.", SECONDS,
+                      {f"max by (pool) ({PREFIX}pool_source_stale_seconds{{{GATEWAYS}}})": "{{pool}}"}),
                 Panel("Failovers", "Requests that were moved from one backend to another, by reason.", PER_SECOND,
                       {rate("backend_retries_total", "backend", "reason"): "{{backend}}: {{reason}}"}),
                 Panel("Continuations", "Answers that broke off: continued by another backend, or not, by reason.", PER_SECOND,
@@ -324,6 +328,16 @@ BACKENDS = Dashboard(
                       {f"topk(10, {rate('key_tokens_total', 'key')})": "{{key}}"}, stacked=True),
                 Panel("Refused", "Requests without a valid key, or beyond a limit, by reason.", PER_SECOND,
                       {rate("access_refusals_total", "reason"): "{{reason}}"}),
+            ],
+        ),
+        Row(
+            "Quotas",
+            [
+                Panel("Quotas used", "The part of each quota that was used by its last request. The ten highest.", SHARE,
+                      {f"topk(10, max by (owner, period) ({PREFIX}quota_used_ratio{{{GATEWAYS}}}))": "{{owner}}, {{period}}"},
+                      width=12),
+                Panel("Beyond soft limits", "Requests whose key or team has used more than its soft limit.", PER_SECOND,
+                      {rate("quota_warnings_total", "owner", "period"): "{{owner}}, {{period}}"}, width=12),
             ],
         ),
         Row(

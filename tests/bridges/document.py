@@ -25,8 +25,8 @@ def section(found: Mapping[str, Found], scenarios: Sequence[Scenario]) -> str:
     heads = [f"{name} {one.version}" for name, one in found.items()]
     columns = "|---|" + "---|" * len(found)
     lines = [BEGIN, "", row(["", *heads]), columns, *_sums(found, len(scenarios)), ""]
-    lines += ["**What the client gets, stream by stream**", "", row(["stream", *heads]), columns]
-    lines += [row([_title(scenario), *(_cell(one, scenario) for one in found.values())]) for scenario in scenarios]
+    lines += ["**What the client gets, stream by stream**", "", row(["streams", *found]), columns]
+    lines += _outcomes(found, scenarios)
     lines += ["", "**Rules broken, and in how many streams**", "", row(["bridge", *map(code, LEVELS)]), "|---|---|---|---|"]
     lines += [
         row([head, *rules_by_level(map(_rules, one.verdicts.values()))])
@@ -58,6 +58,14 @@ def _lines(one: Found) -> str:
 
 def _seconds(value: float | None) -> str:
     return "–" if value is None else "at once" if value < 1 else f"{value:.0f} s"
+
+
+def _outcomes(found: Mapping[str, Found], scenarios: Sequence[Scenario]) -> list[str]:
+    """Return a row for all streams of which the bridges make the same."""
+    titles: dict[tuple[str, ...], list[str]] = {}
+    for scenario in scenarios:
+        titles.setdefault(tuple(_cell(one, scenario) for one in found.values()), []).append(_title(scenario))
+    return [row(["; ".join(names), *cells]) for cells, names in titles.items()]
 
 
 def _title(scenario: Scenario) -> str:

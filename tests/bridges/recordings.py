@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import NamedTuple
@@ -31,8 +32,12 @@ def section(day: str) -> str:
     senders = sorted({one.sender for one in played}, key=str.casefold)
     lines = [BEGIN, "", f"Measured on {day}.", "", "**Chat streams, through this gateway**", ""]
     lines += [row(["from", "streams", "all that was sent comes out", "rules broken"]), "|---|---|---|---|"]
-    lines += [row([sender, *_sums([one for one in played if one.sender == sender])]) for sender in senders]
-    lines += [row(["all", *_sums(played)]), "", "**Responses streams, by the levels of the rules**", ""]
+    flawed = {one.sender for one in played if not one.right or one.broken}
+    lines += [row([sender, *_sums([one for one in played if one.sender == sender])]) for sender in senders if sender in flawed]
+    flawless = [one for one in played if one.sender not in flawed]
+    counts = Counter(one.sender for one in flawless)
+    lines += [row([", ".join(f"{sender} {counts[sender]}" for sender in senders if sender in counts), *_sums(flawless)])]
+    lines += ["", "**Responses streams, by the levels of the rules**", ""]
     lines += [row(["from", "made in", "streams", *(VALID[level] for level in LEVELS)]), "|---|---|---|---|---|---|"]
     broken = {_OURS: [one.broken for one in played]}
     years: dict[str, set[int | None]] = {_OURS: {date.fromisoformat(day).year}}

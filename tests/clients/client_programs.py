@@ -20,13 +20,17 @@ PYTHON = CLIENTS / "python" / "bin" / "python"
 # Frameworks that need other versions of the OpenAI SDK, and the programs with them.
 FRAMEWORKS = CLIENTS / "frameworks" / "bin" / "python"
 OLDER_FRAMEWORKS = CLIENTS / "older" / "bin" / "python"
+ANTHROPIC = CLIENTS / "anthropic" / "bin" / "python"
 _PYTHONS = {
+    "anthropic_python.py": ANTHROPIC,
+    "anthropic_accumulator.py": ANTHROPIC,
     "frameworks.py": FRAMEWORKS,
     "llama_index_agents.py": OLDER_FRAMEWORKS,
     "strands_agents.py": OLDER_FRAMEWORKS,
     "dspy_programs.py": OLDER_FRAMEWORKS,
 }
 NODE_MODULES = CLIENTS / "node" / "node_modules"
+_NODE_MODULES = {"anthropic_node.mjs": CLIENTS / "anthropic-node" / "node_modules"}
 _HERE = Path(__file__).parent
 NOT_INSTALLED = "the client libraries are not installed: run scripts/install-clients"
 # A port that nobody listens on: what would leave the machine fails at once.
@@ -35,12 +39,12 @@ _NOWHERE = "http://127.0.0.1:9"
 
 def absence(program: str) -> str | None:
     """Return why a program cannot run here; None if it can."""
-    return missing(Path(program).suffix, _python_of(program))
+    return missing(Path(program).suffix, _python_of(program), _NODE_MODULES.get(program, NODE_MODULES))
 
 
-def missing(suffix: str, python: Path = PYTHON) -> str | None:
-    """Return why a program in JavaScript (`.mjs`) or for this Python cannot run here; None if it can."""
-    node = shutil.which("node") is not None and NODE_MODULES.is_dir()
+def missing(suffix: str, python: Path = PYTHON, modules: Path = NODE_MODULES) -> str | None:
+    """Return why a program in JavaScript (`.mjs`) with these modules, or for this Python, cannot run here; None if it can."""
+    node = shutil.which("node") is not None and modules.is_dir()
     return None if (node if suffix == ".mjs" else python.exists()) else NOT_INSTALLED
 
 
@@ -61,21 +65,22 @@ class Output:
 def run(program: str, url: str, *arguments: str) -> Output:
     """Run one of the programs of this folder against the gateway at `url`, with more arguments."""
     text = (_HERE / program).read_text()
-    return run_text(text, Path(program).suffix, url, *arguments, python=_python_of(program))
+    modules = _NODE_MODULES.get(program, NODE_MODULES)
+    return run_text(text, Path(program).suffix, url, *arguments, python=_python_of(program), modules=modules)
 
 
 def _python_of(program: str) -> Path:
     return _PYTHONS.get(program, PYTHON)
 
 
-def run_text(program: str, suffix: str, *arguments: str, python: Path = PYTHON) -> Output:
+def run_text(program: str, suffix: str, *arguments: str, python: Path = PYTHON, modules: Path = NODE_MODULES) -> Output:
     """Run the text of a program in JavaScript (`.mjs`) or Python (`.py`) where its libraries are, with nothing of the
     surroundings but the search path."""
     with TemporaryDirectory() as folder:
         script = Path(folder) / f"program{suffix}"
         script.write_text(program)
         if suffix == ".mjs":  # libraries are looked for beside the script
-            (Path(folder) / "node_modules").symlink_to(NODE_MODULES)
+            (Path(folder) / "node_modules").symlink_to(modules)
         interpreter = "node" if suffix == ".mjs" else str(python)
         return run_command([interpreter, str(script), *arguments], Path(folder))
 

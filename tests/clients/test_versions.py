@@ -27,6 +27,8 @@ def _pinned(script: str, package: str) -> str:
     ("client", "packages"),
     [
         ("`openai` (npm)", ["openai"]),
+        ("`anthropic` (Python)", ["anthropic"]),
+        ("`@anthropic-ai/sdk` (npm)", ["@anthropic-ai/sdk"]),
         ("`openai-agents` (Python)", ["openai-agents"]),
         ("`ai` with `@ai-sdk/openai` (npm)", ["ai", "@ai-sdk/openai"]),
         ("`langchain-openai` (Python)", ["langchain-openai"]),
@@ -50,3 +52,7 @@ def test_codex_and_the_sdk() -> None:
     assert f"version={_table()['Codex CLI']}\n" in script
     assert f"sdk={_table()['`@openai/codex-sdk` (npm)']}\n" in script
     assert _table()["`openai` (Python)"] == importlib.metadata.version("openai")
+
+
+def test_claude_code() -> None:
+    assert f"version={_table()['Claude Code']}\n" in (ROOT / "scripts" / "install-claude").read_text()

@@ -18,7 +18,7 @@ from responses_gateway.simulator import COUNTERS, RECEIVED, SimulatorOptions, se
 from responses_gateway.simulator import create_app as create_simulator
 from responses_gateway.simulator.state import Counters
 from tests.codex.wire_tap import Exchange, Tape
-from tests.judges import judge_stream
+from tests.judges import judge_message, judge_stream
 from tests.waiting import PATIENCE
 
 T = TypeVar("T")
@@ -71,8 +71,12 @@ class Stage:
 
     def complaints(self) -> list[str]:
         """Return what the judges say about every stream that reached the client, except those that the client left."""
-        streams = [exchange.body for exchange in self.exchanges if exchange.is_stream and not exchange.abandoned]
-        return [complaint for body in streams for complaint in judge_stream(body, unfinished_allowed=True)]
+        found = []
+        for exchange in self.exchanges:
+            if exchange.is_stream and not exchange.abandoned:
+                in_messages = "/v1/messages" in exchange.path
+                found += judge_message(exchange.body) if in_messages else judge_stream(exchange.body, unfinished_allowed=True)
+        return found
 
 
 # `start_stage(options, backends=[url], **settings)`, as the fixture of that name gives it.

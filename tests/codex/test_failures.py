@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import SimulatorOptions
 from tests.codex.codex_cli import Codex
 from tests.codex.servers import GREETING, Stage, StartStage
@@ -104,6 +105,17 @@ def test_too_many_requests_are_waited_out(codex: Codex) -> None:
     assert run.code == 0
     assert len(run.answers) == 1
     assert any("429 Too Many Requests" in error for error in run.errors)
+
+
+def test_a_used_quota_is_told_once(tmp_path: Path, start_stage: StartStage) -> None:
+    stage = start_stage(api_keys={"alice": {"hash": hash_of("sk-of-the-client"), "tokens_per_day": 1}})
+    codex = Codex(tmp_path, stage.url)
+    assert codex.run("scenario: plain").code == 0
+    run = codex.run("scenario: plain")
+    assert run.code == 1
+    assert "Quota exceeded" in run.errors[-1]
+    assert len(stage.chats) == 1
+    assert [exchange.status for exchange in stage.exchanges if exchange.path.endswith("/responses")] == [200, 429]
 
 
 def test_what_the_backend_does_not_accept_is_told_at_once(codex: Codex, stage: Stage) -> None:

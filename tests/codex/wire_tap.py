@@ -16,7 +16,11 @@ from http.client import HTTPException, HTTPResponse, IncompleteRead, parse_heade
 from typing import Any, cast
 
 _READ = 65536
-_TERMINAL = (b"event: response.completed", b"event: response.failed", b"event: response.incomplete")
+# Of the Responses and of the Messages API.
+_TERMINAL = (
+    b"event: response.completed", b"event: response.failed", b"event: response.incomplete",
+    b"event: message_stop", b"event: error",
+)  # fmt: skip
 
 
 @dataclass

@@ -16,6 +16,8 @@ from aiohttp import web
 
 from responses_gateway.commands import check
 from tests.conformance.broken_streams import OPENAI
+from tests.conformance.message_streams import FULL, without
+from tests.conformance.message_streams import encode as encode_messages
 from tests.judges.streams import Event, Script, encode, find, good
 
 Save = Callable[..., str]  # a body, and maybe a name -> the path of a file that has it
@@ -209,6 +211,7 @@ class Server:
         async def checked() -> int:
             app = web.Application()
             app.router.add_post("/v1/responses", self._respond)
+            app.router.add_post("/v1/messages", self._respond)
             app.router.add_get("/v1/models", self._list)
             runner = web.AppRunner(app)
             await runner.setup()
@@ -316,3 +319,29 @@ def test_a_server_out_of_reach_ends_with_2(capsys: pytest.CaptureFixture[str]) -
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     assert run(url, "--model", "m") == 2
     assert f"cannot reach {url}/v1: " in capsys.readouterr().err
+
+
+# ---- the Messages API --------------------------------------------------------------------------------------------------
+
+
+def test_any_server_of_the_messages_api_is_asked_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "from-env")
+    server = Server(encode_messages(FULL))
+    assert server.check("--protocol", "messages", "--tools", path="/v1/messages") == 0
+    (request,), (headers,) = server.requests, server.headers
+    assert (request["model"], request["stream"], request["messages"][0]["role"]) == ("first", True, "user")
+    assert request["max_tokens"] > 0
+    assert [set(tool) for tool in request["tools"]] == [{"name", "description", "input_schema"}]
+    assert (headers["authorization"], headers["anthropic-version"]) == ("Bearer from-env", "2023-06-01")
+
+
+def test_a_message_that_breaks_a_rule_ends_with_1(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    path = saved(encode_messages(without(FULL, -1)))
+    assert run(path, "--protocol", "messages") == 1
+    assert "message_end" in capsys.readouterr().out
+    assert run(saved(encode_messages(FULL)), "--protocol", "messages", "--level", "stricter") == 0
+
+
+def test_codex_reads_no_messages(saved: Save, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(saved(encode_messages(FULL)), "--protocol", "messages", "--client", "codex") == 2
+    assert "Responses API" in capsys.readouterr().err

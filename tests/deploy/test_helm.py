@@ -53,12 +53,23 @@ OPERATORS: dict[str, Any] = {
     "serviceMonitor": {"enabled": True},
     "networkPolicy": {"enabled": True},
 }
+POOLS: dict[str, Any] = {
+    "settings": {
+        "pools": {
+            "chat": {"kubernetes": "models/vllm"}, "code": {"kubernetes": "vllm-code", "port": 8000},
+            "more": {"kubernetes": "models/more"}, "dns": {"dns": "vllm.other:8000"},
+            "elsewhere": {"kubernetes": "far/vllm", "api": "https://10.0.0.1:6443", "credentials": "/far"},
+        }
+    },
+    "networkPolicy": {"enabled": True, "egressTo": [{"namespaceSelector": {}}]},
+}  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "least": {"settings": {"backend": BACKEND}},
     "everything": EVERYTHING,
     "sqlite": SQLITE,
     "details": DETAILS,
     "operators": OPERATORS,
+    "pools": POOLS,
 }
 
 
@@ -201,6 +212,27 @@ def test_prometheus_and_the_policy_know_the_port_of_operators() -> None:
     (ingress,) = found["NetworkPolicy"]["spec"]["ingress"]
     assert [port["port"] for port in ingress["ports"]] == ["http", "operations"]
     assert [port["targetPort"] for port in found["Service"]["spec"]["ports"]] == ["http"]
+
+
+def test_the_pods_may_follow_the_services_that_the_pools_name_and_nothing_else() -> None:
+    found = [one for one in yaml.safe_load_all(rendered(POOLS)) if one]
+    roles = [one for one in found if one["kind"] == "Role"]
+    assert {one["metadata"]["namespace"] for one in roles} == {"default", "models"}
+    rule = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}
+    assert [one["rules"] for one in roles] == [[rule]] * 2
+    account = {"kind": "ServiceAccount", "name": "gate-responses-gateway", "namespace": "default"}
+    assert [one["subjects"] for one in found if one["kind"] == "RoleBinding"] == [[account]] * 2
+    (pod,) = [one["spec"]["template"]["spec"] for one in found if one["kind"] == "Deployment"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("gate-responses-gateway", True)
+    (policy,) = [one["spec"]["egress"] for one in found if one["kind"] == "NetworkPolicy"]
+    assert [port["port"] for peer in policy[1:2] for port in peer["ports"]] == [443, 6443]
+    assert not {"Role", "ServiceAccount"} & objects(VARIANTS["least"]).keys()
+
+
+def test_roles_and_account_may_be_those_of_the_operator() -> None:
+    found = objects({**POOLS, "serviceAccount": {"create": False, "name": "mine", "createRoles": False}})
+    assert not {"Role", "RoleBinding", "ServiceAccount"} & found.keys()
+    assert found["Deployment"]["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
 
 
 def test_pods_roll_when_settings_change() -> None:

@@ -10,10 +10,11 @@ import json
 from typing import Any
 
 from responses_gateway.conformance.checker import check_stream, frames
+from responses_gateway.conformance.messages import check_message_stream
 from tests.judges.openapi import DOCUMENT, openapi_errors
 from tests.judges.sdk import sdk_errors
 
-__all__ = ["DOCUMENT", "judge_stream", "openapi_errors", "sdk_errors"]
+__all__ = ["DOCUMENT", "judge_message", "judge_stream", "openapi_errors", "sdk_errors"]
 
 
 def judge_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[str]:
@@ -28,6 +29,11 @@ def judge_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[str]:
         complaints += [(index, f"SDK: {error}") for error in sdk_errors(event)]
     complaints.sort(key=lambda complaint: complaint[0])
     return [f"event {index} {_type(events, index)}: {text}" for index, text in complaints]
+
+
+def judge_message(data: bytes) -> list[str]:
+    """Return all complaints about the body of a stream of the Messages API."""
+    return [f"event {broken.event}: {broken.rule}: {broken.detail}" for broken in check_message_stream(data)]
 
 
 def _decode(text: str) -> dict[str, Any]:

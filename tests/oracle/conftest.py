@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
-    """Print the table of scores; `docs/parsers.md` has it."""
+    """Print the table of scores; `tests/oracle/README.md` has it."""
     if not INSTALLED or exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return
     from tests.oracle import scores, test_oracle  # noqa: PLC0415

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.real_servers.matrix import Cell
 
-MODES = {"zero": "Without any setting", "advised": "With the settings that `doctor` recommends"}
+MODES = {"zero": "without any setting", "advised": "with the settings that `doctor` recommends"}
 
 
 @dataclass

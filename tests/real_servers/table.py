@@ -1,4 +1,4 @@
-"""The tables of docs/servers.md, written by a whole run between two marker comments."""
+"""The table of docs/servers.md, written by a whole run between two marker comments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from tests.real_servers.settings import SETTINGS, Setting
 
 BEGIN = "<!-- real servers: written by `make servers` -->"
 END = "<!-- /real servers -->"
+# What the doctor says of most of them: not repeated in each row.
+USUAL = "works with the settings below"
+HEAD = ["server", "flags", "does not pass", "`doctor` says"]
 
 
 class _Footnotes:
@@ -32,12 +35,8 @@ def section(results: Results) -> str:
     """Return the markdown between the two marker comments, both included."""
     notes = _Footnotes()
     tried = [(setting, results.found[setting.name]) for setting in SETTINGS if setting.name in results.found]
-    lines = [BEGIN, "", f"Tried on {results.date}: {_versions(results.versions)}", ""]
-    for mode, title in MODES.items():
-        rows = [_row(setting, found.cells[mode], notes) for setting, found in tried]
-        lines += [f"**{title}**", "", _line(["server", "flags", *CHECKS]), "|---|---|" + ":-:|" * len(CHECKS), *rows, ""]
-    lines += ["**What `doctor` says**", "", "| server | flags | verdict | as it should be |", "|---|---|---|:-:|"]
-    lines += [_diagnosis(setting, found, notes) for setting, found in tried]
+    lines = [BEGIN, "", f"Tried on {results.date}: {_versions(results.versions)}", "", _line(HEAD), "|---" * len(HEAD) + "|"]
+    lines += [_line([*_names(setting), _exceptions(found, notes), _diagnosis(found, notes)]) for setting, found in tried]
     return "\n".join([*lines, "", *notes.lines(), "", END])
 
 
@@ -52,13 +51,23 @@ def _versions(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{program} {version}" for program, version in versions.items()) + "."
 
 
-def _row(setting: Setting, cells: Mapping[str, Cell], notes: _Footnotes) -> str:
-    return _line([*_names(setting), *(f"{cells[name].mark}{notes.refer(cells[name].note)}" for name in CHECKS)])
+def _exceptions(found: Found, notes: _Footnotes) -> str:
+    """Return what does not pass, by mode where the modes differ."""
+    told = {mode: _not_passed(cells, notes) for mode, cells in found.cells.items()}
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{MODES[mode]}: {text or 'nothing'}" for mode, text in told.items())
 
 
-def _diagnosis(setting: Setting, found: Found, notes: _Footnotes) -> str:
-    mark = f"✗{notes.refer('; '.join(found.disagreements))}" if found.disagreements else "✓"
-    return _line([*_names(setting), found.verdict, mark])
+def _not_passed(cells: Mapping[str, Cell], notes: _Footnotes) -> str:
+    failed = [(name, cells[name]) for name in CHECKS if cells[name].mark != "✓"]
+    return ", ".join(f"{cell.mark} {name}{notes.refer(cell.note)}" for name, cell in failed)
+
+
+def _diagnosis(found: Found, notes: _Footnotes) -> str:
+    if found.disagreements:
+        return f"{found.verdict} ✗{notes.refer('; '.join(found.disagreements))}"
+    return "" if found.verdict == USUAL else found.verdict
 
 
 def _names(setting: Setting) -> list[str]:

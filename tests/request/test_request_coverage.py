@@ -215,3 +215,56 @@ def test_a_namespace_among_the_allowed_tools_is_all_of_it() -> None:
     assert result.allowed == frozenset({"n__a", "n__b"})
     choice = {"type": "allowed_tools", "tools": [{"type": "namespace", "name": "x"}]}
     assert refusal(tools=tools, tool_choice=choice).param == "tool_choice.tools[0].name"
+
+
+def moderation(**modes: str) -> Item:
+    return {"model": "m", "policy": {side: {"mode": mode} for side, mode in modes.items()}}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "param", "code"),
+    [
+        ({"moderation": moderation(input="block")}, "moderation.policy.input.mode", "unsupported_value"),
+        ({"moderation": moderation(input="score", output="block")}, "moderation.policy.output.mode", "unsupported_value"),
+        ({"moderation": {"model": "m", "policy": "block"}}, "moderation.policy", "invalid_type"),
+        ({"multi_agent": {"enabled": True}}, "multi_agent", "unsupported_value"),
+        ({"multi_agent": {"enabled": "yes"}}, "multi_agent.enabled", "invalid_type"),
+        ({"background_options": {"completion_window": "2h"}}, "background_options.completion_window", "invalid_value"),
+        ({"background_options": {"completion_window": "1h"}}, "background_options.completion_window", "invalid_value"),
+        ({"tools": [{"type": "namespace", "name": "n", "tools": [], "async": True}]}, "tools[0].async", "unknown_parameter"),
+        ({"tools": [{"type": "shell", "async": True}]}, "tools[0].async", "unknown_parameter"),
+        ({"tools": [{"type": "web_search", "async": True}]}, "tools[0].async", "unknown_parameter"),
+        ({"prompt_cache_options": {"prewarm": 1}}, "prompt_cache_options.prewarm", "invalid_type"),
+    ],
+)
+def test_what_a_client_relies_on_is_refused(parameters: Item, param: str, code: str) -> None:
+    refused = refusal(user(), **parameters)
+    assert (refused.status, refused.param, refused.code) == (400, param, code)
+
+
+def test_scores_that_nobody_makes_are_an_error_in_the_response() -> None:
+    result = chat_request(moderation=moderation(input="score"))
+    assert outcomes(result) == {"parameter moderation ignored"}
+    assert {side: score["type"] for side, score in result.echo["moderation"].items()} == {"input": "error", "output": "error"}
+    forwarded = chat_request(moderation=moderation(output="block"), policy=Policy(forward=frozenset({"moderation"})))
+    assert forwarded.body["moderation"] == moderation(output="block")
+    assert "moderation" not in forwarded.echo
+    assert outcomes(chat_request(multi_agent={"enabled": False})) == set()
+
+
+@pytest.mark.parametrize("asked", [{"generate": False}, {"prompt_cache_options": {"prewarm": True}}])
+def test_a_prompt_that_is_only_to_be_read_is_sent_whole(asked: Item) -> None:
+    parameters: Item = {"tools": [function("f")], "max_output_tokens": 500, "min_tokens": 9}
+    whole = chat_request(user(), **parameters)
+    warming = chat_request(user(), **parameters, **asked)
+    assert {name for name in whole.body if whole.body[name] != warming.body.get(name)} == {
+        "max_completion_tokens",
+        "min_tokens",
+    }
+    assert warming.body["max_completion_tokens"] == 1
+    assert warming.warming
+    assert not whole.warming
+
+
+def test_an_output_without_a_call_is_refused_in_the_words_of_the_api() -> None:
+    assert refusal(user(), output("call_9")).message == "No tool call found for function call output with call_id call_9."

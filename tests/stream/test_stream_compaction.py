@@ -47,6 +47,22 @@ def test_only_the_item_is_seen() -> None:
         assert "hm" not in json.dumps(events)
 
 
+def test_the_summary_is_announced_when_it_begins() -> None:
+    translator = new_translator()
+    translator.start()
+    assert translator.feed(chunk(role="assistant", content="")) == b""
+    begun = translator.feed(chunk(content="The "))
+    assert [line[7:] for line in begun.decode().splitlines() if line.startswith("event:")] == [
+        "response.output_item.added",
+        "response.compaction.compacting",
+    ]
+    assert translator.feed(chunk(content="summary.")) == b""
+    events = play(chunk(content="The summary."), chunk("stop"))
+    kinds = [event["type"] for event in events if event.get("item_id", event.get("item", {}).get("id")) == "cmp_1"]
+    assert kinds == ["response.output_item.added", "response.compaction.compacting", "response.output_item.done"]
+    assert "compacting" not in json.dumps(play(chunk("stop")))
+
+
 def test_a_model_that_only_thinks_has_its_thoughts_taken() -> None:
     events = play(chunk(reasoning="All of it."), chunk("stop"))
     assert events[-1]["response"]["output"][0]["encrypted_content"] == "sealed(All of it.)"

@@ -43,7 +43,7 @@ def examples(message: str = "response") -> list[dict[str, Any]]:
 def test_the_table_of_metrics_is_up_to_date() -> None:
     written = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["with_metrics"](DOCUMENT)
     assert written == DOCUMENT, "run `make docs`"
-    assert "`responses_gateway_requests_total` | counter | `model`, `outcome`, `stream` |" in DOCUMENT
+    assert "`responses_gateway_requests_total` (counter; `model`, `outcome`, `stream`, `door`): " in DOCUMENT
 
 
 def test_every_field_is_explained_and_the_examples_have_no_others() -> None:

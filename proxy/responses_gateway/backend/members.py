@@ -15,7 +15,8 @@ from responses_gateway.backend.policies.alike import AlikeLog, difference
 from responses_gateway.backend.policies.breaker import Breaker, State
 from responses_gateway.backend.policies.health import FAILURES, HealthReport, check_health
 from responses_gateway.backend.policies.retry import Reason, Repeated
-from responses_gateway.backend.served_models import BackendSpec, ModelCatalogue, no_such_model
+from responses_gateway.backend.policies.routers import PAUSES
+from responses_gateway.backend.served_models import BackendSpec, Discovered, ModelCatalogue, PoolSpec, no_such_model
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.wire.errors import ApiError
 
@@ -38,6 +39,11 @@ ALL = Share()
 
 # A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
 _JITTER = 0.2
+# Least seconds between two health checks, on average, where nothing is wrong.
+_SPACING = 0.02
+# Seconds until what more than a few backends list is compared.
+_COMPARING = 0.5
+_FEW = 32
 # The longest interval in seconds of the checks of a backend that gets no requests: it is needed as soon as it is back.
 _RECHECK = 1.0
 
@@ -96,6 +102,7 @@ class PoolObserver(Protocol):
         """Log an event about which operators may have to do something."""
 
 
+MemberState: TypeAlias = Literal["ready", "draining", "unhealthy"]
 # The endpoint of a backend that takes the ids of the tokens to continue from.
 ContinuationEndpoint: TypeAlias = Literal["completions", "chat"]
 
@@ -108,13 +115,14 @@ class Member:
         self._share = options.share
         self._limit = self._part_of_limit()
         self.name = spec.name
+        self.label = spec.pool or spec.name  # in metrics: members come and go, and each would leave time series behind
         self.backend = Backend(
             spec.url,
             api_key=spec.api_key,
             connect_timeout=options.connect_timeout,
             answer_timeout=options.answer_timeout,
             forward_authorization=spec.forward_authorization,
-            on_repeat=partial(observer.request_retried, spec.name, "stale_connection"),
+            on_repeat=partial(observer.request_retried, self.label, "stale_connection"),
         )
         self.catalogue = ModelCatalogue(spec.models, spec.aliases)
         self.breaker = Breaker(options.breaker_failures, options.breaker_time)
@@ -125,10 +133,22 @@ class Member:
         self.usage_reported = False
         self.continues_by: ContinuationEndpoint | None = "completions"  # None: it takes no ids
         self.checked = asyncio.Event()
+        self.left = asyncio.Event()  # it was removed
         self.watch: asyncio.Task[None] | None = None
         self.last = 0  # the number of its last request
         self._failed_checks = 0
         self._check_wanted = asyncio.Event()
+
+    @property
+    def drains(self) -> bool:
+        """Whether it gets no new requests, by an order or because it is shutting down."""
+        return self.draining or self.spec.draining
+
+    def state(self, now: float) -> MemberState:
+        """Return how it is, in a word."""
+        if self.drains or self.left.is_set():
+            return "draining"
+        return "ready" if self.healthy and self.breaker.state(now) == "closed" else "unhealthy"
 
     @property
     def has_room(self) -> bool:
@@ -142,8 +162,8 @@ class Member:
 
     @property
     def vouched_for(self) -> bool:
-        """Whether the settings say that its answers may be continued."""
-        return bool(self.spec.continue_answers)
+        """Whether the settings say that its answers may be continued: the servers behind a router are alike."""
+        return bool(self.spec.continue_answers) or (self.spec.router and self.spec.continue_answers is None)
 
     @property
     def is_vllm(self) -> bool:
@@ -204,7 +224,7 @@ class Partners(NamedTuple):
     @property
     def attempts(self) -> int:
         """How often an answer may be continued."""
-        return max((member.spec.continue_answers or 1 for member in self.members), default=0)
+        return max((_attempts(member.spec) for member in self.members), default=0)
 
 
 NOBODY = Partners([])
@@ -218,7 +238,10 @@ class Members:
     ) -> None:
         self.by_name: dict[str, Member] = {}
         self.leaving: set[Member] = set()  # removed, but not idle yet
-        self.only: Member | None = None  # the only one, if there is no choice
+        self.only: Member | None = None  # the only one, if there is no choice, nor will be
+        self.pools: dict[str, PoolSpec] = {}  # whose members come and go
+        self._last_catalogues: dict[str, ModelCatalogue] = {}  # of pools by name, of the last member that left
+        self.came = asyncio.Event()  # set whenever backends came
         self._options = options
         self._observer = observer
         self._has_room = has_room
@@ -227,6 +250,7 @@ class Members:
         self._closing: set[asyncio.Task[None]] = set()
         # One of several workers logs for all.
         self._alike = AlikeLog(observer.log) if options.share.number % options.share.of == 0 else None
+        self._comparing: asyncio.TimerHandle | None = None
         self._started = False
         for spec in specs:
             self._join(spec)
@@ -237,11 +261,20 @@ class Members:
         checked once, or `connect_timeout` is over."""
         self._started = True
         self._settle()
-        if self.by_name and (self.only is None or self.only.vouched_for):
-            waits = [asyncio.create_task(member.checked.wait()) for member in self.by_name.values()]
-            _, late = await asyncio.wait(waits, timeout=self._options.connect_timeout)
-            for wait in late:
-                wait.cancel()
+        await self.first_checks()
+
+    async def first_checks(self) -> None:
+        """Wait until each of several backends was checked once, or `connect_timeout` is over."""
+        if self.only is None or self.only.vouched_for:
+            await self._all_checked()
+
+    async def _all_checked(self) -> None:
+        waits = [asyncio.create_task(member.checked.wait()) for member in self.by_name.values() if not member.checked.is_set()]
+        if not waits:
+            return
+        _, late = await asyncio.wait(waits, timeout=self._options.connect_timeout)
+        for wait in late:
+            wait.cancel()
 
     def identify(self) -> None:
         """Ask a single backend what it serves, if that has not been done."""
@@ -249,8 +282,15 @@ class Members:
             self._identify = True
             self._settle()
 
+    async def identified(self) -> None:
+        """Return once each backend was asked what it serves, even a single one, or `connect_timeout` is over."""
+        self.identify()
+        await self._all_checked()
+
     async def close(self) -> None:
         """Close all connections."""
+        if self._comparing is not None:
+            self._comparing.cancel()
         for member in [*self.by_name.values(), *self.leaving]:
             self._retire(member)
         await asyncio.gather(*self._closing)
@@ -281,35 +321,87 @@ class Members:
         return member
 
     def remove(self, name: str) -> Member:
-        """Remove a backend; its connections are closed once its requests under way have ended."""
-        member = self.by_name.pop(self.find(name).name)
-        self.leaving.add(member)
+        """Remove a backend; its connections are closed once its requests under way have ended. Raises `ApiError` 404, and 409
+        for one that a source would name again."""
+        member = self.find(name)
+        if member.spec.pool:
+            message = (
+                f"`{name}` is a member of the pool `{member.spec.pool}`, and stays as long as its source names it: drain it."
+            )
+            raise ApiError(409, message, param="name", code="member_of_a_pool")
+        self._leave(member)
         self._settle()
-        self._observer.log("backend removed", name, in_flight=member.in_flight)
+        return member
+
+    def apply(self, specs: Iterable[BackendSpec], pools: Iterable[PoolSpec] = ()) -> None:
+        """Add, remove and change backends as `specs` say, and know the `pools` whose members come and go. Requests under way
+        are not affected."""
+        wanted = {spec.name: spec for spec in specs}
+        before = self.by_name.copy()
+        had_pools = bool(self.pools)
+        self.pools = {pool.name: pool for pool in pools}
+        for name, member in before.items():
+            spec = wanted.get(name)
+            if spec is None or not _same_server(spec, member.spec):
+                self._leave(member)
+            elif spec != member.spec:
+                self._change(member, spec)
+        for name, spec in wanted.items():
+            if name not in self.by_name:
+                self._join(spec)
+                self._observer.log("backend added", name, url=spec.url, **_origin(spec))
+        if self.by_name != before or had_pools != bool(self.pools):
+            self._settle()
+        self._last_catalogues = {name: last for name, last in self._last_catalogues.items() if name in self.pools}
+
+    def apply_discovered(self, found: Discovered) -> None:
+        """Take what the sources of pools say. Other backends stay as they are."""
+        others = [member.spec for member in self.by_name.values() if not member.spec.pool]
+        self.apply([*others, *found.specs], found.pools)
+
+    def _leave(self, member: Member) -> Member:
+        del self.by_name[member.name]
+        self.leaving.add(member)
+        member.left.set()
+        if member.spec.pool:
+            self._last_catalogues[member.spec.pool] = member.catalogue
+        self._observer.log("backend removed", member.name, in_flight=member.in_flight, **_origin(member.spec))
         self.retire_idle(member)
         return member
 
-    def apply(self, specs: Iterable[BackendSpec]) -> None:
-        """Add, remove and change backends as `specs` say. Requests under way are not affected."""
-        wanted = {spec.name: spec for spec in specs}
-        for name, member in list(self.by_name.items()):
-            spec = wanted.get(name)
-            if spec is None or not _same_server(spec, member.spec):
-                self.remove(name)
-            elif spec != member.spec:
-                member.update_spec(spec)
-                self._observer.log("backend changed", name)
-                self._has_room(member)
-        for name, spec in wanted.items():
-            if name not in self.by_name:
-                self.add(spec)
+    def _change(self, member: Member, spec: BackendSpec) -> None:
+        before = member.spec
+        member.update_spec(spec)
+        if spec.draining != before.draining:
+            message = "backend draining" if spec.draining else "backend accepts requests again"
+            self._observer.log(message, member.name, in_flight=member.in_flight, **_origin(spec))
+        else:
+            self._observer.log("backend changed", member.name)
+        self._has_room(member)
+
+    async def first_of(self, pool: str) -> Member:
+        """Return a member of a pool as soon as there is one."""
+        while True:
+            came = self.came
+            for member in self.by_name.values():
+                if member.spec.pool == pool and not member.drains:
+                    return member
+            await came.wait()
+
+    def counted(self, now: float) -> dict[PoolSpec, dict[MemberState, int]]:
+        """Return how many members of each pool are in each state."""
+        found: dict[str, dict[MemberState, int]] = {name: {"ready": 0, "draining": 0, "unhealthy": 0} for name in self.pools}
+        for member in self.by_name.values() if found else ():
+            if member.spec.pool in found:
+                found[member.spec.pool][member.state(now)] += 1
+        return {self.pools[name]: states for name, states in found.items()}
 
     def retire_idle(self, member: Member) -> None:
         """Close the connections of a removed backend if it is idle."""
         if not member.in_flight:
             self._retire(member)
             self.leaving.discard(member)
-            if member.name not in self.by_name:
+            if member.name not in self.by_name and not member.spec.pool:
                 self._observer.backend_removed(member.name)
 
     def _join(self, spec: BackendSpec) -> Member:
@@ -324,8 +416,12 @@ class Members:
 
     def _settle(self) -> None:
         """Find out, after backends came or went, whether there is a choice and which health checks have to begin."""
-        self.only = next(iter(self.by_name.values())) if len(self.by_name) == 1 else None
-        self._log_alike()
+        alone = len(self.by_name) == 1 and not self.pools
+        self.only = next(iter(self.by_name.values())) if alone else None
+        self._log_alike_soon()
+        if self.by_name:
+            self.came.set()
+            self.came = asyncio.Event()
         if not self._started:
             return
         for member in self.by_name.values():
@@ -349,7 +445,7 @@ class Members:
             listed = member.catalogue.listed, member.catalogue.checkpoints
             changed = member.update_health(report)
             if (member.catalogue.listed, member.catalogue.checkpoints) != listed:
-                self._log_alike()
+                self._log_alike_soon()
             if changed:
                 problem = report.problem or None
                 if member.healthy:
@@ -363,13 +459,15 @@ class Members:
             if self.only is member and report.models is not None:
                 member.watch = None
                 return
-            interval = self._options.health_interval
+            interval = max(self._options.health_interval, len(self.by_name) * _SPACING)
             if report.problem or member.breaker.state(self.clock()) != "closed":
                 interval = min(interval, _RECHECK)
             await member.check_wanted(interval * (1 + _JITTER * (2 * random() - 1)))
 
     def report_state(self, member: Member) -> None:
-        """Report the present state of a backend to the observer."""
+        """Report the present state of a backend to the observer; those of pools are counted together."""
+        if member.spec.pool:
+            return
         self._observer.backend_state(member.name, member.healthy, member.breaker.state(self.clock()))
 
     # ---- models ---------------------------------------------------------------------------------------------------
@@ -382,9 +480,21 @@ class Members:
             return members
         answers = [(member.catalogue.serves(model), member) for member in members]
         found = [member for answer, member in answers if answer] or [member for answer, member in answers if answer is None]
-        if not found and members:
+        if not found and members and not self.awaits(model):
             raise no_such_model(model, (member.catalogue for member in members))
         return found
+
+    def awaits(self, model: str) -> bool:
+        """Tell whether a member that serves the model may come: there is a pool without members that could have one."""
+        if not self.pools:
+            return False
+        filled = {member.spec.pool for member in self.by_name.values()}
+        empty = (pool for name, pool in self.pools.items() if name not in filled)
+        return any(self._of_pool(pool).serves(model) is not False for pool in empty)
+
+    def _of_pool(self, pool: PoolSpec) -> ModelCatalogue:
+        """Return what the last member of a pool served, or what the settings say that its members serve."""
+        return self._last_catalogues.get(pool.name) or ModelCatalogue(pool.models, pool.aliases)
 
     def candidates(self, model: str) -> list[Member]:
         """Return the same as `serving`, or an empty list if no backend serves the model."""
@@ -405,7 +515,15 @@ class Members:
             return NOBODY
         return Partners([member for member in able if member.continues(model)], checkpoints[0] or "")
 
+    def _log_alike_soon(self) -> None:
+        """Compare what the backends list; many that come together are compared once."""
+        if len(self.by_name) <= _FEW:
+            self._log_alike()
+        elif self._alike is not None and self._comparing is None:
+            self._comparing = asyncio.get_running_loop().call_later(_COMPARING, self._log_alike)
+
     def _log_alike(self) -> None:
+        self._comparing = None
         if self._alike is None:
             return
         found: dict[str, dict[str, str | None]] = {}
@@ -421,6 +539,14 @@ class Members:
             if model in member.catalogue.aliases:
                 return member.catalogue.aliases[model]
         return model
+
+    def context_of(self, model: str) -> int | None:
+        """Return how many tokens the context of a model has at every backend that may get a request for it; None if one of them
+        does not tell."""
+        name = self.own_name(model)
+        lengths = [member.catalogue.contexts.get(name) for member in self.candidates(model)]
+        known = [length for length in lengths if length is not None]
+        return min(known) if known and len(known) == len(lengths) else None
 
     def all_vllm(self, model: str) -> bool:
         """Tell whether every backend that may get a request for this model is vLLM."""
@@ -441,3 +567,13 @@ class Members:
 def _same_server(one: BackendSpec, other: BackendSpec) -> bool:
     """Tell whether two specs are equal in all that connections depend on."""
     return (one.url, one.api_key, one.forward_authorization) == (other.url, other.api_key, other.forward_authorization)
+
+
+def _attempts(spec: BackendSpec) -> int:
+    """Return how often the settings let an answer be continued."""
+    return spec.continue_answers or (len(PAUSES) if spec.router else 1)
+
+
+def _origin(spec: BackendSpec) -> dict[str, str | None]:
+    """Return where a backend comes from, for the log; nothing of those of the settings."""
+    return {"source": spec.source, "pool": spec.pool, "pod": spec.pod or None} if spec.pool else {}

@@ -32,6 +32,15 @@ from responses_gateway.backend.members import (
 )
 from responses_gateway.backend.policies.affinity import choose
 from responses_gateway.backend.policies.retry import UNREACHABLE, Reason, RetryBudget, backoff, reason_of
+from responses_gateway.backend.policies.routers import (
+    OF_ONE_SERVER,
+    OF_THE_URL,
+    PAUSES,
+    TOKEN_HEADER,
+    SessionTokens,
+    pod_of,
+    without_session,
+)
 from responses_gateway.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
 from responses_gateway.backend.served_models import BackendSpec, Route, with_model
 from responses_gateway.backend.transport.client import Body, ChatStream, Failure, Unreachable
@@ -72,6 +81,7 @@ class Pool:
         self._queue: WaitQueue[Member] = WaitQueue(options.queue_size, options.queue_timeout)
         self._budget = RetryBudget()
         self._continuation_budget = RetryBudget()
+        self._tokens = SessionTokens()
         self._sent = 0
 
     async def start(self) -> None:
@@ -84,8 +94,8 @@ class Pool:
 
     @property
     def chooses(self) -> bool:
-        """Whether there is more than one backend, so that a route's affinity matters."""
-        return self.members.only is None
+        """Whether there is more than one backend, or one with several servers, so that a route's affinity matters."""
+        return self.members.only is None or self.members.only.spec.router
 
     @property
     def queued(self) -> int:
@@ -96,7 +106,7 @@ class Pool:
     def any_healthy(self) -> bool:
         """Whether at least one backend is healthy and takes requests."""
         return any(
-            member.healthy and not member.draining and self._is_allowed(member) for member in self.members.by_name.values()
+            member.healthy and not member.drains and self._is_allowed(member) for member in self.members.by_name.values()
         )
 
     @property
@@ -114,13 +124,17 @@ class Pool:
         its place back when the answer is read or closed. Raises `ApiError`: 404 for a model that no backend serves, 429 and
         503 if none has room, 502 to 504."""
 
-        def send(member: Member) -> Awaitable[ChatStream]:
+        def send(member: Member, again: int) -> Awaitable[ChatStream]:
             name = _own_name(member, route.model)
             sent = headers(member.name, member.backend.url)
+            if member.spec.router:
+                sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
             return member.backend.open_chat(body if name == route.model else with_model(body, name), sent)
 
         member, chat = await self._reach(route, send, on_failure=on_failure)
         chat.backend = member.name
+        if member.spec.router:
+            self._note_token(member, route, chat)
         chat.refuses_gateway_key = self.refuses_gateway_key(member, chat.status)
         chat.on_end = partial(self._ended, member, chat.status)
         return chat
@@ -143,7 +157,7 @@ class Pool:
         is refused."""
         headers = list(headers)
 
-        def send(member: Member) -> Awaitable[aiohttp.ClientResponse]:
+        def send(member: Member, _again: int) -> Awaitable[aiohttp.ClientResponse]:
             name = _own_name(member, route.model)
             sent = body
             if name != route.model and isinstance(body, bytes):
@@ -166,9 +180,12 @@ class Pool:
     def partners(self, model: str, *, alone: bool = False, begun: bool = False) -> Partners:
         """Return which backends may continue each other's answers to a model. `alone`: where the settings vouch for it, the one
         that began an answer may do so, too. `begun`: an answer has begun, so one of those that are alike is enough."""
-        if self.members.only is not None and not alone:
+        only = self.members.only
+        if only is not None and not (alone or only.spec.router):
             return NOBODY
-        partners = self.members.partners(model, least=1 if begun else 2)
+        one_will_do = begun or bool(self.members.pools)  # another one may come meanwhile
+        partners = self.members.partners(model, least=1 if one_will_do else 2)
+        alone = alone or bool(self.members.pools) or any(member.spec.router for member in partners.members)
         return partners if len(partners.members) > 1 or alone else NOBODY
 
     def continuation_route(self, route: Route, failed: str, reason: Reason, checkpoint: str = "") -> Route | NoRoute:
@@ -178,7 +195,10 @@ class Pool:
         dead = self.members.by_name.get(failed)
         if dead is not None:
             dead.check_soon()
-        other = replace(route, avoid=route.avoid | {failed})
+        if dead is not None and dead.spec.router:
+            other = replace(route, again=route.again + 1)
+        else:
+            other = replace(route, avoid=route.avoid | {failed})
         partners = self.members.partners(route.model, least=1)
         able = [
             member
@@ -195,17 +215,23 @@ class Pool:
             return "no_budget"
         return replace(other, avoid=other.avoid | avoid)
 
+    def pause_before(self, route: Route) -> float:
+        """Return the seconds to wait before an answer is continued through the URL of a router, where its server failed."""
+        return PAUSES[min(route.again, len(PAUSES)) - 1] if route.again else 0.0
+
     async def open_continuation(
         self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure
     ) -> ChatStream:
         """Ask a backend to continue an answer. `body_for` is called before each attempt. Raises `ApiError`."""
         endpoints: dict[str, ContinuationEndpoint | None] = {}
 
-        def send(member: Member) -> Awaitable[ChatStream]:
+        def send(member: Member, _again: int) -> Awaitable[ChatStream]:
             name = _own_name(member, route.model)
             endpoint = endpoints[member.name] = member.continues_by
             body = body_for(name, member.catalogue.contexts.get(name), endpoint)
             sent = headers(member.name, member.backend.url)
+            if member.spec.router:
+                sent = without_session(sent)
             return member.backend.open_chat(body, sent) if endpoint == "chat" else member.backend.open_completion(body, sent)
 
         self._continuation_budget.request()
@@ -217,8 +243,17 @@ class Pool:
             chat.close()
             self._give_back(member)
         chat.backend = member.name
+        if member.spec.router:
+            self._note_token(member, route, chat)
         chat.on_end = partial(self._ended, member, chat.status)
         return chat
+
+    def _note_token(self, member: Member, route: Route, chat: ChatStream) -> None:
+        """Keep what a router tells about the server that it has chosen."""
+        token = chat.header(TOKEN_HEADER) if chat.status == 200 else ""
+        if token:
+            chat.pod = pod_of(token)
+            self._tokens.note(member.name, route.affinity, token)
 
     def ids_ignored(self, backend: str) -> None:
         """Note that a backend has not continued from the ids that it was given."""
@@ -232,7 +267,15 @@ class Pool:
         it.
 
         Call it only before the client has seen anything of the answer, and close the failed stream first."""
-        if len(route.avoid) >= self._retries or self.members.only is not None:
+        if route.tries >= self._retries:
+            return None
+        router = self.members.by_name.get(failed)
+        if router is not None and router.spec.router and reason in OF_ONE_SERVER:
+            if reason not in UNREACHABLE and not self._budget.take(self.members.clock()):
+                return None
+            self._observer.request_retried(router.label, reason)
+            return replace(route, again=route.again + 1)
+        if self.members.only is not None:
             return None
         other = replace(route, avoid=route.avoid | {failed})
         remaining = [member for member in self.members.candidates(route.model) if _takes_requests(member, other)]
@@ -242,8 +285,13 @@ class Pool:
         moves = reason in UNREACHABLE and (not usable or any(_is_well(member) for member in usable))
         if not remaining or not (moves or self._budget.take(self.members.clock())):
             return None
-        self._observer.request_retried(failed, reason)
+        self._observer.request_retried(self._label(failed), reason)
         return other
+
+    def _label(self, name: str) -> str:
+        """Return the name of a backend in metrics, that of one which has left, too."""
+        members = (self.members.by_name.get(name), *self.members.leaving)
+        return next((member.label for member in members if member is not None and member.name == name), name)
 
     def refuses_gateway_key(self, member: Member, status: int) -> bool:
         """Tell whether an answer refuses the gateway's own key, which is logged: no client can do anything about it."""
@@ -257,7 +305,7 @@ class Pool:
     async def _reach(
         self,
         route: Route,
-        send: Callable[[Member], Awaitable[_A]],
+        send: Callable[[Member, int], Awaitable[_A]],
         *,
         once: bool = False,
         on_failure: OnFailure = _unnoted,
@@ -272,7 +320,7 @@ class Pool:
                 on_failure("", "unavailable")
                 raise
             try:
-                answer = await send(member)
+                answer = await send(member, route.again)
             except Unreachable as error:
                 if not error.body_may_be_why:  # otherwise one client could open the breakers of all backends
                     self._failed(member, error.reason)
@@ -298,12 +346,12 @@ class Pool:
                 answer.close()
                 self._give_back(member)
             route = following
-            await asyncio.sleep(backoff(len(route.avoid), random()))
+            await asyncio.sleep(backoff(route.tries, random()))
 
     async def _take(self, route: Route) -> Member:
         """Take a place at the most suitable backend. Raises `ApiError`."""
         only = self.members.only
-        if only is not None and not route.avoid and only.has_room and not only.draining and not only.catalogue.restricted:
+        if only is not None and not route.avoid and only.has_room and not only.drains and not only.catalogue.restricted:
             return self._begin(only)
         serving = self.members.serving(route.model)
         free = [member for member in self._preferred(serving, route) if member.has_room]
@@ -339,11 +387,15 @@ class Pool:
         return member
 
     def _preferred(self, serving: list[Member], route: Route) -> list[Member]:
-        """Return the backends that may get a request now: the healthy ones, or all if none is. If the breakers of all are open,
-        the least bad one that may be tried, or none if the request has to wait. Raises `ApiError` 503."""
+        """Return the backends that may get a request now: the healthy ones, or all if none is; those that are shutting down
+        only if there are no others. If the breakers of all are open, the least bad one that may be tried, or none if the
+        request has to wait. Raises `ApiError` 503."""
         taking = [member for member in serving if _takes_requests(member, route)]
         if not taking:
+            if self.members.awaits(route.model):
+                return []  # a member may come in time
             raise self._none_usable(serving)
+        taking = [member for member in taking if not member.spec.draining] or taking
         usable = [member for member in taking if self._is_allowed(member)]
         if not usable:
             now = self.members.clock()
@@ -363,7 +415,7 @@ class Pool:
 
     def _none_usable(self, serving: list[Member]) -> ApiError:
         now = self.members.clock()
-        waits = [member.breaker.opens_in(now) for member in serving if not member.draining]
+        waits = [member.breaker.opens_in(now) for member in serving if not member.drains]
         error = server_error("No backend that serves this model can take requests now. Please try again.", 503)
         error.retry_after = max(min(waits, default=_RETRY_AFTER), _RETRY_AFTER)
         return error
@@ -376,12 +428,12 @@ class Pool:
         member.in_flight += 1
         if not member.breaker.no_recent_failures:
             member.breaker.begin(self.members.clock())
-        self._observer.request_started(member.name)
+        self._observer.request_started(member.label)
         return member
 
     def _give_back(self, member: Member) -> None:
         member.in_flight -= 1
-        self._observer.request_ended(member.name)
+        self._observer.request_ended(member.label)
         if member in self.members.leaving:
             self.members.retire_idle(member)
         else:
@@ -406,7 +458,9 @@ class Pool:
         self._give_back(member)
 
     def _failed(self, member: Member, reason: Reason) -> None:
-        if member is self.members.only:
+        if member.spec.router and reason not in OF_THE_URL:
+            member.breaker.abandoned()  # the next request gets another server
+        elif member is self.members.only:
             member.healthy = False  # there are no health checks
             member.breaker.abandoned()
         else:

@@ -19,11 +19,18 @@ class Route:
     """Where a request may go.
 
     `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same
-    beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already."""
+    beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already.
+    `again`: how often a server behind a router failed, whose URL is asked again."""
 
     model: str = ""
     affinity: str = ""
     avoid: frozenset[str] = frozenset()
+    again: int = 0
+
+    @property
+    def tries(self) -> int:
+        """How many attempts have failed."""
+        return len(self.avoid) + self.again
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,9 @@ class BackendSpec:
     `models`: patterns of the names that it serves; empty: the models that it lists. `aliases`: the client's name → the
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
     the others. `continue_answers`: how often another backend may continue an answer; None:
-    once, if all that serve the model are alike."""
+    once, if all that serve the model are alike.
+    `router`: there are many servers behind the URL. `source`: `settings`, `admin`, or the kind of the source that names it as a
+    member of a `pool`, with the name of its `pod`, if it has one; `draining`: it is shutting down there."""
 
     name: str
     url: str
@@ -44,6 +53,37 @@ class BackendSpec:
     weight: float = 1.0
     continue_answers: int | None = None
     forward_authorization: bool = True
+    router: bool = False
+    source: str = "settings"
+    pool: str = ""
+    pod: str = ""
+    draining: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class PoolSpec:
+    """A pool whose members come and go. `source`: the kind of what names them. `problem`: why that cannot be read, `since` when
+    by the clock of the event loop, which all processes of a machine share; None: it can. `models` and `aliases` are those of
+    all members."""
+
+    name: str
+    source: str
+    models: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+    since: float | None = None
+
+    def stale_for(self, now: float) -> float:
+        """Return for how many seconds its source could not be read; 0 if it can be."""
+        return 0.0 if self.since is None else round(max(0.0, now - self.since), 3)
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """What the sources of all pools say."""
+
+    pools: tuple[PoolSpec, ...] = ()
+    specs: tuple[BackendSpec, ...] = ()
 
 
 class ModelCatalogue:

@@ -1,4 +1,5 @@
-"""`responses-gateway check`: check the stream of any Responses server, or a saved one, against the rules of the API."""
+"""`responses-gateway check`: check the stream of any server of the Responses or the Messages API, or a saved one, against the
+rules of the API."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from rich.text import Text
 from responses_gateway.commands.argument_types import positive
 from responses_gateway.conformance.checker import check_stream, frames
 from responses_gateway.conformance.levels import LEVELS, Level, Violation, counts_at
+from responses_gateway.conformance.messages import check_message_stream
 
 # Exit statuses.
 VALID = 0
@@ -33,9 +35,10 @@ _HEADINGS: dict[Level, str] = {
     "stricter": "stricter than OpenAI",
 }
 # The answer to a small request is far shorter.
+_MOST_TOKENS = 2048
 MAX_BYTES = 64 * 1024 * 1024
 
-_WEATHER_TOOL = {
+_WEATHER_TOOL: dict[str, Any] = {
     "type": "function",
     "name": "get_weather",
     "description": "The weather in a city.",
@@ -47,6 +50,19 @@ _WEATHER_TOOL = {
     },
     "strict": True,
 }
+
+
+class CheckedProtocol(NamedTuple):
+    """How a protocol is asked for a stream: its name, the path behind `/v1`, the environment variable with the key, the request
+    (of a model, a question, and whether it offers a tool), further headers, and what checks a body (of a server that knows that
+    its client is Codex, or does not)."""
+
+    name: str
+    path: str
+    key: str
+    request: Callable[[str, str, bool], dict[str, Any]]
+    headers: dict[str, str]
+    check: Callable[[bytes, bool], list[Violation]]
 
 
 class UnusableStream(Exception):
@@ -81,10 +97,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="URL|FILE", help="a server's base URL, or a saved stream (- reads stdin)")
     request = parser.add_argument_group("request (of a URL)")
     request.add_argument("--model", help="model to ask (default: the first that the server lists)")
-    request.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
+    request.add_argument(
+        "--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY or ANTHROPIC_API_KEY"
+    )
     request.add_argument("--input", metavar="TEXT", help="what to ask (default: a suitable question)")
     request.add_argument("--tools", action="store_true", help="offer a function tool, and ask the model to use it")
     request.add_argument("--timeout", type=positive, default=120, metavar="SECONDS", help="longest silence (default: 120)")
+    parser.add_argument(
+        "--protocol",
+        choices=PROTOCOLS,
+        default="responses",
+        help="the API of the stream: OpenAI's Responses (the default), or Anthropic's Messages",
+    )
     parser.add_argument(
         "--level",
         choices=LEVELS,
@@ -104,8 +128,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check one stream and report. Returns 0 for a valid stream, 1 for an invalid one, 2 if there is none."""
     try:
-        data = _fetch(args) if args.target.lower().startswith(("http://", "https://")) else _read(args.target)
-        checked = _check(args.target, data, args.level, codex=args.client == "codex")
+        protocol = PROTOCOLS[args.protocol]
+        if args.client == "codex" and protocol.name != "Responses":
+            raise UnusableStream("Codex reads no other streams than those of the Responses API")
+        data = _fetch(args, protocol) if args.target.lower().startswith(("http://", "https://")) else _read(args.target)
+        checked = _check(args.target, data, protocol, args.level, codex=args.client == "codex")
     except UnusableStream as error:
         print(f"responses-gateway check: {printable(str(error))}", file=sys.stderr)
         return UNUSABLE
@@ -116,14 +143,13 @@ def run(args: argparse.Namespace) -> int:
     return INVALID if checked.errors else VALID
 
 
-def _check(target: str, data: bytes, level: Level, *, codex: bool) -> CheckedStream:
+def _check(target: str, data: bytes, protocol: CheckedProtocol, level: Level, *, codex: bool) -> CheckedStream:
     texts = [frame.data for frame in frames(data) if frame.data != "[DONE]"]
     if not texts:
         raise UnusableStream(f"no server-sent events in {target}")
     if '"chat.completion.chunk"' in texts[0]:
-        raise UnusableStream(f"{target} is a stream of Chat Completions, not of Responses")
-    violations = check_stream(data, unfinished_allowed=codex)
-    return CheckedStream(target, len(texts), _event_type(texts[-1]), violations, level)
+        raise UnusableStream(f"{target} is a stream of Chat Completions, not of {protocol.name}")
+    return CheckedStream(target, len(texts), _event_type(texts[-1]), protocol.check(data, codex), level)
 
 
 def _event_type(text: str) -> str | None:
@@ -144,10 +170,10 @@ def _read(target: str) -> bytes:
         raise UnusableStream(f"cannot read {target}: {error.strerror}") from None
 
 
-def _fetch(args: argparse.Namespace) -> bytes:
-    base = _base_url(args.target)
-    headers = {"accept": "text/event-stream"}
-    api_key = args.api_key or os.environ.get("OPENAI_API_KEY")
+def _fetch(args: argparse.Namespace, protocol: CheckedProtocol) -> bytes:
+    base = _base_url(args.target, protocol.path)
+    headers = {"accept": "text/event-stream", **protocol.headers}
+    api_key = args.api_key or os.environ.get(protocol.key)
     if api_key:
         headers["authorization"] = f"Bearer {api_key}"
     if args.client == "codex":
@@ -157,25 +183,47 @@ def _fetch(args: argparse.Namespace) -> bytes:
     try:
         with httpx.Client(headers=headers, timeout=args.timeout) as client:
             model = args.model or _first_model(client, base)
-            return _stream(client, f"{base}/responses", _request(model, args.input, tools=args.tools))
+            question = args.input or (
+                "What is the weather in Paris? Use the tool." if args.tools else "Say hello in five words."
+            )
+            return _stream(client, base + protocol.path, protocol.request(model, question, args.tools))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise UnusableStream(f"cannot reach {base}: {str(error) or type(error).__name__}") from None
 
 
-def _base_url(url: str) -> str:
-    """Return the URL with its `/v1`, which may be missing, and without `/responses`."""
+def _base_url(url: str, path: str) -> str:
+    """Return the URL with its `/v1`, which may be missing, and without the path of the protocol."""
     given = url.rstrip("/")
-    if given.endswith("/responses"):
-        return given.removesuffix("/responses")
+    if given.endswith(path):
+        return given.removesuffix(path)
     return given if given.endswith("/v1") else f"{given}/v1"
 
 
-def _request(model: str, text: str | None, *, tools: bool) -> dict[str, Any]:
-    question = "What is the weather in Paris? Use the tool." if tools else "Say hello in five words."
-    request: dict[str, Any] = {"model": model, "input": text or question, "stream": True, "max_output_tokens": 2048}
-    if tools:
-        request["tools"] = [_WEATHER_TOOL]
-    return request
+def _responses_request(model: str, question: str, tools: bool) -> dict[str, Any]:
+    request: dict[str, Any] = {"model": model, "input": question, "stream": True, "max_output_tokens": _MOST_TOKENS}
+    return {**request, "tools": [_WEATHER_TOOL]} if tools else request
+
+
+def _messages_request(model: str, question: str, tools: bool) -> dict[str, Any]:
+    asked = [{"role": "user", "content": question}]
+    request: dict[str, Any] = {"model": model, "messages": asked, "stream": True, "max_tokens": _MOST_TOKENS}
+    tool = {name: _WEATHER_TOOL[name] for name in ("name", "description")}
+    return {**request, "tools": [{**tool, "input_schema": _WEATHER_TOOL["parameters"]}]} if tools else request
+
+
+def _check_responses(data: bytes, codex: bool) -> list[Violation]:
+    return check_stream(data, unfinished_allowed=codex)
+
+
+def _check_messages(data: bytes, _codex: bool) -> list[Violation]:
+    return check_message_stream(data)
+
+
+_VERSION = {"anthropic-version": "2023-06-01"}
+PROTOCOLS = {
+    "responses": CheckedProtocol("Responses", "/responses", "OPENAI_API_KEY", _responses_request, {}, _check_responses),
+    "messages": CheckedProtocol("Messages", "/messages", "ANTHROPIC_API_KEY", _messages_request, _VERSION, _check_messages),
+}
 
 
 def _first_model(client: httpx.Client, base: str) -> str:

@@ -206,7 +206,7 @@ def _work(args: argparse.Namespace) -> int:
 
 
 def _require_backend(settings: Settings, simulator: bool) -> None:
-    given = settings.backend or settings.backends
+    given = settings.backend or settings.backends or settings.pools
     if simulator and given:
         raise SettingsError("--simulator starts a backend of its own: leave --backend out")
     if not simulator and not given:

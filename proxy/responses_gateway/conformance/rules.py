@@ -59,6 +59,7 @@ STEPS: dict[str, tuple[frozenset[str], ...]] = {
     "web_search_call": (frozenset({"in_progress"}), frozenset({"searching"}), frozenset({"completed"})),
     "file_search_call": (frozenset({"in_progress"}), frozenset({"searching"}), frozenset({"completed"})),
     "code_interpreter_call": (frozenset({"in_progress"}), frozenset({"interpreting"}), frozenset({"completed"})),
+    "compaction": (frozenset({"compacting"}),),
 }
 ANNOTATION = "response.output_text.annotation.added"
 # item type -> fields that are there from the beginning, and empty
@@ -67,6 +68,8 @@ WHEN_ADDED: dict[str, dict[str, Any]] = {
     "reasoning": {"summary": []},
     **{kind: {field: ""} for kind, field in WHOLE.items()},
 }
+# Items whose progress may be left out: some servers tell of it, others do not.
+SILENT = {"compaction"}
 # Items that must have a status. Items of hosted tools differ among themselves.
 WITH_STATUS = {"message", "reasoning", "function_call", "custom_tool_call"}
 # Texts of an item that may be others in the response without harm to a client -> the rule that is broken then

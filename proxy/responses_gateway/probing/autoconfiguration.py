@@ -54,6 +54,7 @@ class Autoconfiguration:
         self.taken: dict[str, Any] = {}  # the settings that were applied so far
         self.profiles: dict[str, Profile] = {}  # what was found out here, by the backend's URL
         self._pending: set[str] = set()  # backends that were not attempted yet
+        self._probing = 0  # so many at a time
 
     @property
     def pending(self) -> bool:
@@ -65,7 +66,9 @@ class Autoconfiguration:
         """Whether the settings of requests will stay as they are, unless another backend comes."""
         if not self.enabled:
             return True
-        return self.looked.is_set() if self.task is None else self.task.done()
+        if self.task is None or self.task.done():
+            return self.looked.is_set() or self.task is not None
+        return self.looked.is_set() and not self._probing  # what is left are pools without members
 
     def expect(self) -> None:
         """Note that another process probes, unless that is disabled."""
@@ -76,8 +79,9 @@ class Autoconfiguration:
         if not self.enabled or self.task is not None:
             return
         self._expected = True
-        backends = [member.backend for member in self._pool.members.by_name.values()]
-        self.task = asyncio.create_task(self.run(backends))
+        members = self._pool.members
+        backends = [member.backend for member in members.by_name.values() if not member.spec.pool]
+        self.task = asyncio.create_task(self.run(backends, list(members.pools)))
         self.task.add_done_callback(self._done)
 
     def take_over(self, taken: dict[str, Any]) -> None:
@@ -102,15 +106,35 @@ class Autoconfiguration:
         if self.task is not None:
             self.task.cancel()
 
-    async def run(self, backends: Sequence[Backend]) -> None:
-        """Probe the backends. Returns when each has been probed or given up."""
+    async def run(self, backends: Sequence[Backend], pools: Sequence[str] = ()) -> None:
+        """Probe the backends, and one of each pool. Returns when each has been probed or given up."""
         self._pending = {str(backend.url) for backend in backends}
         async with asyncio.TaskGroup() as group:
             for backend in backends:
                 group.create_task(self._configure(backend))
+            for pool in pools:
+                group.create_task(self._configure_pool(pool))
+
+    async def _configure_pool(self, pool: str) -> None:
+        """Probe one member of a pool, which stands for all of them; another one if it leaves before that is done."""
+        while True:
+            member = await self._pool.members.first_of(pool)
+            probing = asyncio.create_task(self._configure(member.backend))
+            leaving = asyncio.create_task(member.left.wait())
+            try:
+                await asyncio.wait((probing, leaving), return_when=asyncio.FIRST_COMPLETED)
+                if probing.done() and not member.left.is_set():
+                    return probing.result()
+            finally:
+                probing.cancel()
+                leaving.cancel()
+                await asyncio.gather(probing, leaving, return_exceptions=True)
+            if str(member.backend.url) in self.profiles:
+                return None
 
     async def _configure(self, backend: Backend) -> None:
         url = str(backend.url)
+        self._probing += 1
         try:
             profile = await self._probe(backend, url)
             if profile is not None:
@@ -118,6 +142,7 @@ class Autoconfiguration:
                 await self._learn(backend, profile)
                 self._apply(url, profile)
         finally:
+            self._probing -= 1
             self._attempted(url)
 
     def _attempted(self, url: str) -> None:

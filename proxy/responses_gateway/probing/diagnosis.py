@@ -62,6 +62,7 @@ def findings(profile: Profile) -> list[Finding]:
     if profile.refusal is not None:
         return [_refused(profile)]
     found = [*_streams(profile), *_reasoning(profile), *_calls(profile), *_limits(profile), *_rest(profile)]
+    found += _continuation(profile)
     order: list[Level] = ["error", "warning", "note"]
     return sorted(found, key=lambda finding: order.index(finding.level))
 
@@ -256,6 +257,21 @@ def _rest(profile: Profile) -> Iterator[Finding]:
         yield Finding("error", "Generation continues after the client has disconnected.", advice)
 
 
+def _continuation(profile: Profile) -> Iterator[Finding]:
+    """Say why no other backend continues an answer of this one that breaks off."""
+    server = SERVER_TYPES[profile.server].title
+    text = "Answers that break off are not continued at another backend"
+    if profile.server != "vllm":
+        advice = "Only vLLM (0.32 or later) can continue them: serve the model with it, or have clients repeat their requests."
+        yield Finding("note", f"{text}: {server} cannot continue them.", advice)
+    elif profile.token_ids is False:
+        advice = "Use vLLM 0.32 or later, without a proxy in between that removes return_token_ids."
+        yield Finding("note", f"{text}: the server sends no token ids.", advice)
+    elif profile.checkpoint is None:
+        advice = "If all backends of this model have the same weights and tokenizer, set continue_answers: 1."
+        yield Finding("note", f"{text}: /v1/models does not list its root and max_model_len.", advice)
+
+
 def rows(profile: Profile) -> Iterator[Row]:
     """List the abilities for a table."""
     needed = needed_parsers(profile)
@@ -283,7 +299,15 @@ def rows(profile: Profile) -> Iterator[Row]:
         yield Row(_CONVERSATIONS[name], "accepted" if accepted else "refused", accepted or None)
     yield Row("errors", _SHAPES.get(profile.error_shape or "", "unknown"), profile.error_shape != "other")
     yield Row("overlong prompt", profile.overflow or "unknown", {"recognised": True, None: None}.get(profile.overflow, False))
+    yield Row("broken answers", _continued(profile), None)
     yield Row("stops when the client leaves", _yes_or_no(profile.stops), profile.stops is not False)
+
+
+def _continued(profile: Profile) -> str:
+    if any(_continuation(profile)) or profile.checkpoint is None:
+        return "not continued"
+    listed = ", ".join(f"{name} {value}" for name, value in profile.checkpoint.items())
+    return f"continued by a second vLLM that lists the same ({listed}), if both are backends"
 
 
 def _yes_or_no(value: bool | None, no: str = "no") -> str:

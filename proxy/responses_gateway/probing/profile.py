@@ -21,6 +21,8 @@ class Model:
 class Profile:
     """The facts about one server and one of its models. None means unknown.
 
+    `checkpoint`: what the server lists of the model's weights, `root` and `max_model_len`, where that suffices to have answers
+    continued (`alike.py`).
     `refusal`: why chat requests are refused; then little else is known.
     `reasoning_field`: the field in which parsed reasoning came; None if none came. `texts`: the content of some answers, by the
     name of the request, to look for markup in; `thoughts`: the same of the reasoning. `thoughts_alone`: a whole answer came as
@@ -45,6 +47,7 @@ class Profile:
     server: Server = "unknown"
     version: str | None = None
     models: list[Model] = field(default_factory=list)
+    checkpoint: dict[str, str | int] | None = None
     refusal: str | None = None
     streams: bool = False
     reasoning_field: str | None = None

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import aiohttp
 from yarl import URL
 
+from responses_gateway.backend.policies.alike import checkpoint_of
 from responses_gateway.backend.server_types import server_by_header, server_of
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
@@ -65,10 +66,13 @@ class Questions:
             raise read_error(status, json.dumps(value).encode())
         entries = value.get("data") if status == 200 and isinstance(value, dict) else None
         profile = self.profile
+        checkpoints: dict[str, dict[str, str | int]] = {}
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and isinstance(entry.get("id"), str):
                 length = entry.get("max_model_len")
                 profile.models.append(Model(entry["id"], (length if isinstance(length, int) else None) or context))
+                if checkpoint_of(entry) is not None:
+                    checkpoints[entry["id"]] = {name: entry[name] for name in ("root", "max_model_len")}
                 if profile.server == "unknown":
                     profile.server = server_of(entry.get("owned_by"))
         if profile.server == "unknown":
@@ -76,6 +80,7 @@ class Questions:
         if wanted is None and not profile.models:
             raise ApiError(status if status >= 400 else 404, f"/models lists no model (HTTP {status}).", code="no_model")
         profile.model = wanted or profile.models[0].id
+        profile.checkpoint = checkpoints.get(profile.model)
         if profile.max_length is None and context is not None:
             profile.models.append(Model(profile.model, context))
 

@@ -42,6 +42,7 @@ class Policy:
     `url_inputs`: which URLs of images and files are sent: all ("pass"), those that do not obviously lead to a private
     address ("public"), or none but `data:` ("refuse").
     `max_input_items`, `max_tools`: the most items (history included) and tools that a request may have.
+    `continues_last_message`: an answer continues the message of the assistant that the input ends with (vLLM).
     `strict`: whatever would be ignored and could change the answer is refused with a 400 that names it."""
 
     system_messages: Literal["merge", "keep"] = "merge"
@@ -65,4 +66,5 @@ class Policy:
     url_inputs: Literal["pass", "public", "refuse"] = "pass"
     max_input_items: int = 10_000
     max_tools: int = 1_000
+    continues_last_message: bool = False
     strict: bool = False

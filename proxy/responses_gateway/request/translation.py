@@ -28,6 +28,7 @@ from responses_gateway.request.parameters.parameters import (
     wants_summary,
     with_updates,
 )
+from responses_gateway.request.parameters.unsupported import CHECKED, refuse_unsupported
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import NO_TOOLS, Catalog
 from responses_gateway.request.tools.declarations import TOOL_LISTS, check_tool_count, read_tools
@@ -53,6 +54,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     `max_calls`: how many calls the response may have; None means any number. `parallel_calls`: more than one at a time.
     `echo`: the fields of the response object that repeat the request.
     `summary`: a reasoning summary was requested. `logprobs`: log probabilities were. `compacting`: a compaction was.
+    `warming`: the prompt is to be read, and nothing answered.
     `container_id`: the container of the code that the gateway runs.
     `sources`: what the results of earlier hosted calls let the model cite.
     `approved`: calls of MCP tools that the client has approved, to be run now.
@@ -75,6 +77,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     sources: list[CitedSource]
     approved: list[Approval]
     compacting: bool
+    warming: bool
     compact_threshold: int | None
     encrypted_reasoning: bool
     call_ids: frozenset[str]
@@ -98,6 +101,8 @@ def translate(
     Raises `ApiError` 400 naming the field that is wrong, or that cannot be honoured."""
     policy = policy or Policy()
     refuse_unavailable(request, policy)
+    if any(getattr(request, name) is not None for name in CHECKED):
+        refuse_unsupported(request, policy)
     report = LossReport(policy.strict)
     items = entries(request.input, resolve_item, history, replaced, policy.max_input_items)
     if hosted.files:
@@ -126,11 +131,16 @@ def translate(
     body.update(chat_parameters(request, policy, report, hosted.kinds))
     if policy.special_tokens:
         body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
+    if policy.continues_last_message and body["messages"][-1]["role"] == "assistant":
+        body.update(add_generation_prompt=False, continue_final_message=True)
+    if request.only_warms:
+        body[policy.max_tokens_field] = 1
+        body.pop("min_tokens", None)
     body["stream"] = True
     body["stream_options"] = {"include_usage": True}
     return ChatRequest(
         body=body,
-        tools=_client_tools(catalog.table) if reader.compacting else catalog.table,
+        tools=_client_tools(catalog.table) if reader.compacting or request.only_warms else catalog.table,
         grammars=catalog.grammars,
         allowed=choice.allowed,
         allowed_later=choice.offered,
@@ -143,6 +153,7 @@ def translate(
         sources=list(citable(call_reader.sources).values()) if call_reader.sources else [],
         approved=list(approvals.approved.values()),
         compacting=reader.compacting,
+        warming=request.only_warms,
         compact_threshold=None if reader.compacting else compact_threshold(request, policy),
         encrypted_reasoning=policy.encrypts_reasoning and includes(request, ENCRYPTED_REASONING),
         call_ids=calls.ids,
@@ -186,7 +197,7 @@ def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: ToolChoice
 
 
 def _client_tools(tools: ToolTable) -> ToolTable:
-    """Return the tools that the client runs: nothing is run for a summary."""
+    """Return the tools that the client runs: nothing is run for a summary, or to have a prompt read."""
     return {name: target for name, target in tools.items() if not target.hosted}
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
 from responses_gateway.server.access.access_log import access_log
-from responses_gateway.server.access.api_keys import KEYS, Keys
+from responses_gateway.server.access.clients import CLIENTS, Clients
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.access.fleet import Fleet
+from responses_gateway.server.access.identities import IDENTITIES, Identities
 from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
+from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODIES, Bodies
 from responses_gateway.server.http.errors import complete_head, errors_as_json
 from responses_gateway.server.http.host_check import HostCheck
@@ -25,17 +29,22 @@ from responses_gateway.server.resources.codex_catalog import load_model_table
 from responses_gateway.server.resources.conversations import Conversations
 from responses_gateway.server.resources.health import Health
 from responses_gateway.server.resources.input_tokens import InputTokens
+from responses_gateway.server.resources.messages import Messages, hello
+from responses_gateway.server.resources.messages_models import MessagesModels, by_version
 from responses_gateway.server.resources.models import Models
 from responses_gateway.server.resources.passthrough import Passthrough
 from responses_gateway.server.resources.responses import ResponsesResource
 from responses_gateway.server.resources.search import Search
 from responses_gateway.server.resources.stored_responses import StoredResponses
+from responses_gateway.server.resources.usage_export import UsageExport
 from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.server.window.permissions import WindowAccess
 from responses_gateway.server.window.refusals import note_refusals
 from responses_gateway.server.window.resource import Window
+from responses_gateway.server.window.usage_report import usage_sums
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
+from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -64,8 +73,15 @@ def create_app(
     _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
     _add(router, "/v1/responses/compact", POST=responses.compact)
     _add(router, "/v1/alpha/search", POST=Search(parts.web, parts.live, parts.metrics).search)
-    router.add_get("/v1/models", models.list_models)
-    router.add_get("/v1/models/{id:.+}", models.retrieve_model)
+    messages = Messages(parts.responses, parts.toolbox.kinds)
+    _add(router, "/v1/messages", POST=messages.create)
+    _add(router, "/v1/messages/count_tokens", POST=messages.count)
+    messages_models = MessagesModels(models)
+    router.add_get("/v1/models", by_version(models.list_models, messages_models.list_models))
+    router.add_get("/v1/models/{id:.+}", by_version(models.retrieve_model, messages_models.retrieve_model))
+    for path in ("/", "/api/hello"):  # what Claude Code asks at its start
+        router.add_head(path, hello)
+        router.add_route("*", path, _nothing)
     _add_stored(router, parts)
     health = _health(parts)
     _add_probes(router, health)
@@ -101,14 +117,21 @@ def _fleet(parts: Parts, table: Table | None) -> Fleet | None:
 def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fleet | None = None) -> web.Application:
     settings = parts.settings
     metrics = parts.metrics
-    access = access_middlewares(lambda: parts.live.current.settings, metrics, table, fleet)
+
+    def in_force() -> Settings:
+        return parts.live.current.settings
+
+    clients = Clients(in_force, RateLimits(in_force, time.monotonic, metrics, table, fleet), parts.ledger, metrics)
+    access = access_middlewares(in_force, metrics, clients)
     observed = access_log(metrics, logs_lines=settings.access_log)
     note_refusal = note_refusals(parts.responses.history)
     errors = errors_as_json(_host_check(parts), _origin_check(parts), metrics.defects.inc, note_refusal)
     app = web.Application(middlewares=[observed, errors, *access])
     app[BODIES] = bodies
-    if settings.api_keys:
-        app[KEYS] = Keys(lambda: parts.live.current.settings)
+    if access:
+        app[CLIENTS] = clients
+    if settings.identifies_clients:
+        app[IDENTITIES] = Identities(in_force, parts.identity_sources)
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app
@@ -128,7 +151,7 @@ def _host_check(parts: Parts) -> HostCheck:
     metrics = parts.metrics
     return HostCheck(
         settings.allowed_hosts,
-        has_keys=bool(settings.api_keys),
+        has_keys=settings.identifies_clients,
         count_refusal=lambda: metrics.count(metrics.access_refusals, "host"),
     )
 
@@ -137,7 +160,7 @@ def _origin_check(parts: Parts) -> OriginCheck | None:
     """Return what refuses foreign pages; None where keys do, which no page knows."""
     settings = parts.settings
     metrics = parts.metrics
-    if settings.api_keys:
+    if settings.identifies_clients:
         return None
     origins = allowed_origins(settings)
     return OriginCheck(lambda headers: is_allowed(headers, origins), lambda: metrics.count(metrics.access_refusals, "origin"))
@@ -154,6 +177,10 @@ def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:
         raise web.HTTPMethodNotAllowed(request.method, list(handlers))
 
     router.add_route("*", path, refuse)
+
+
+async def _nothing(request: web.Request) -> web.StreamResponse:
+    raise web.HTTPNotFound
 
 
 def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:
@@ -187,9 +214,11 @@ def _add_operations(
     """Add what operators alone need."""
     router = app.router
     router.add_get("/metrics", health.metrics)
-    _add_window(app, parts, folder)
+    workers = _add_window(app, parts, folder)
     if parts.settings.admin_key is None:
         return
+    sums_of = partial(usage_sums, workers) if workers is not None else parts.usage.sums
+    router.add_get("/admin/usage", UsageExport(parts.settings, sums_of).export)
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
     router.add_get("/admin/backends", admin.list_backends)
     router.add_post("/admin/backends", admin.add)
@@ -199,11 +228,13 @@ def _add_operations(
     router.add_post("/admin/backends/{name}/resume", admin.resume)
 
 
-def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> None:
-    """Add the page that shows every stream, unless the settings say that there is none."""
+def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Workers | None:
+    """Add the page that shows every stream, unless the settings say that there is none; return what asks all workers."""
     recent = parts.responses.history
     if recent is None:
-        return
+        return None
     view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.usage)
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
-    Window(Workers(view, folder), access, parts.in_flight).add_to(app)
+    workers = Workers(view, folder)
+    Window(workers, access, parts.in_flight).add_to(app)
+    return workers

@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from responses_gateway.hosted.search.web import Web
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
-from responses_gateway.server.generation.background.runner import Background
+from responses_gateway.server.generation.background.runner import Announce, Background
 from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
 from responses_gateway.server.generation.hosted_tools.approvals import UsedApprovals
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
@@ -29,22 +30,30 @@ from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
+from responses_gateway.server.generation.preparation.journal import Charged
 from responses_gateway.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
 from responses_gateway.server.generation.preparation.prepare import Preparation
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
+from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.identity.sources import Sources, open_sources
+from responses_gateway.server.quotas.ledger import Ledger
+from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.server.recording.recorder import FileRecorder
 from responses_gateway.server.recording.recording import Recorder
 from responses_gateway.server.recording.timed import TimedRecorder
 from responses_gateway.server.setup.backend_specs import specs_of
-from responses_gateway.server.setup.backends import PoolMetrics, pool_options
+from responses_gateway.server.setup.backends import PoolMetrics, pool_options, sample_pools
 from responses_gateway.server.setup.code_sandbox import open_sandbox
+from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.server.setup.hosted_tools import hosted_limits, open_web
 from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
-from responses_gateway.server.setup.store import fleet_counters, open_store
+from responses_gateway.server.setup.store import fleet_counters, open_store, quota_counters
+from responses_gateway.server.webhooks.sender import Webhooks
 from responses_gateway.settings import Settings
 from responses_gateway.state import FleetCounters, Store
+from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.tracing import Tracing
@@ -63,6 +72,8 @@ class Parts:
     pool: Pool
     store: Store | None
     counters: FleetCounters | None
+    ledger: Ledger | None
+    identity_sources: Sources
     background: Background | None
     encryption: Encryption
     tokenizer: ModelTokenizer | None
@@ -74,6 +85,7 @@ class Parts:
     web: Web | None
     toolbox: Toolbox
     usage: TokenUsage
+    pools: PoolWatch | None
 
 
 @asynccontextmanager
@@ -104,15 +116,14 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         store = await _open_store(settings, stack)
         usage = TokenUsage(metrics, store)
         stack.push_async_callback(usage.close)
-        counters = fleet_counters(settings)
-        if counters is not None:
-            stack.push_async_callback(counters.close)
+        counters = _open_counters(settings, stack)
+        ledger = _open_ledger(settings, store, stack)
         encryption = Encryption(await _encryption_key(settings, store))
         options = pool_options(settings, identify=InForce(settings, choice).identifies_backends, share=share)
         pool = Pool(specs_of(settings), options, PoolMetrics(metrics))
         stack.push_async_callback(pool.close)
         live = LiveSettings(settings, choice.with_names(pool.members.own_name), pool.members.identify)
-        await pool.start()
+        pools = await _start_pool(settings, pool, metrics, stack, alone=workers_folder is None)
         if store is not None:
             stack.push_async_callback(StoreUpkeep(store, metrics).close)
         repair = InputRepair(pool, metrics)
@@ -126,7 +137,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
         responses = Responses(
-            Preparation(pool, store, encryption, tokenizer, toolbox),
+            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store)),
             live,
             metrics,
             tracing,
@@ -134,9 +145,11 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             in_flight,
             repair,
             history,
+            partial(_charge_again, ledger) if ledger is not None else None,
         )
-        background = Background(store, responses, autoconfiguration) if store is not None else None
-        if background is not None:
+        background = None
+        if store is not None:
+            background = Background(store, responses, autoconfiguration, _open_webhooks(settings, store, stack))
             stack.push_async_callback(background.close)
         yield Parts(
             settings=settings,
@@ -144,6 +157,8 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             pool=pool,
             store=store,
             counters=counters,
+            ledger=ledger,
+            identity_sources=_open_sources(settings, stack),
             background=background,
             encryption=encryption,
             tokenizer=tokenizer,
@@ -155,7 +170,58 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             web=toolbox.web,
             toolbox=toolbox,
             usage=usage,
+            pools=pools,
         )
+
+
+def _open_counters(settings: Settings, stack: AsyncExitStack) -> FleetCounters | None:
+    counters = fleet_counters(settings)
+    if counters is not None:
+        stack.push_async_callback(counters.close)
+    return counters
+
+
+def _open_ledger(settings: Settings, store: Store | None, stack: AsyncExitStack) -> Ledger | None:
+    """Return what quotas are charged with; None where nobody can have one."""
+    counters = quota_counters(settings, store) if settings.identifies_clients else None
+    if counters is None:
+        return None
+    ledger = Ledger(counters, time.time)
+    stack.push_async_callback(ledger.close)
+    return ledger
+
+
+def _open_sources(settings: Settings, stack: AsyncExitStack) -> Sources:
+    sources = open_sources(settings)
+    if sources.tokens is not None:
+        stack.push_async_callback(sources.tokens.close)
+    return sources
+
+
+def _charge_again(ledger: Ledger, charged: Charged) -> LimitReservation:
+    return QuotaReservation(ledger, charged.owners, charged.key, charged.team)
+
+
+async def _start_pool(
+    settings: Settings, pool: Pool, metrics: Metrics, stack: AsyncExitStack, *, alone: bool
+) -> PoolWatch | None:
+    """Find the backends, and check them. Return the watch of a process that is alone; workers share that of their parent."""
+    pools = None
+    if alone:
+        pools = PoolWatch(settings, pool.members.apply_discovered)
+        stack.push_async_callback(pools.close)
+        await pools.first_answers()
+    metrics.samplers.append(partial(sample_pools, pool.members, metrics))
+    await pool.start()
+    return pools
+
+
+def _open_webhooks(settings: Settings, store: Store, stack: AsyncExitStack) -> Announce | None:
+    if not settings.webhooks:
+        return None
+    webhooks = Webhooks(settings.webhooks, store)
+    stack.push_async_callback(webhooks.close)
+    return webhooks.announce
 
 
 async def _open_store(settings: Settings, stack: AsyncExitStack) -> Store | None:
@@ -238,3 +304,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+def _prompt_hashes(store: Store | None) -> PromptHashes:
+    return PromptHashMemory() if store is None else PromptHashTable(store.database)

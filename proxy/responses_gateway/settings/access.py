@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from responses_gateway.settings.keys import ApiKeys
+from responses_gateway.settings.keys import ApiKeys, Teams
 from responses_gateway.settings.section import Seconds, Section, TextList
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
@@ -22,10 +22,23 @@ class AccessSettings(Section):
 
     api_keys: ApiKeys = Field(
         default={},
-        description="Keys that clients must send, by name, each with the `hash` that `responses-gateway key new` prints and "
-        "optionally its own limits. The variable also accepts plain keys: `alice=KEY,bob=KEY`. Without keys, everybody may use "
-        "the gateway. See [docs/security.md](security.md).",
+        description="Keys that clients must send, by name, each with the `hash` that `responses-gateway key new` prints "
+        "and optionally its own limits. The variable also accepts `alice=KEY,bob=KEY`. Without keys, "
+        "everybody may use the gateway. See [docs/security.md](security.md).",
     )
+    teams: Teams = Field(
+        default={},
+        description="Teams by name, to which keys belong (`team` of a key), with the limits, quotas and models of all members "
+        "together: the same fields as those of a key. The stricter of key and team counts.",
+    )
+    tokens_per_day: int = Field(
+        default=0,
+        ge=0,
+        description="Maximum tokens per day (UTC), input and output together, for each key that has no `tokens_per_day` of its "
+        "own: a quota. The response that exceeds it completes, the next request gets 429 `insufficient_quota`. Counted in "
+        "Redis (`events`) or else in the store, by all replicas together. 0 for no quota.",
+    )
+    tokens_per_month: int = Field(default=0, ge=0, description="The same for each month (UTC).")
     metrics_need_key: bool = Field(
         default=False, description="Require a key for `/metrics` as well. `/health` and `/ready` stay open."
     )
@@ -33,28 +46,28 @@ class AccessSettings(Section):
         default=0,
         ge=0,
         description="Maximum requests per minute for each key, or without keys for each client address. 0 for no limit. "
-        "All workers of a gateway count together, and with Redis (`events`) all replicas; without it each replica for itself.",
+        "All workers count together, and with Redis (`events`) all replicas.",
     )
     tokens_per_minute: int = Field(
         default=0,
         ge=0,
-        description="Maximum tokens per minute, input and output together, for each key or client address. They are counted "
-        "when a response has ended, so the last one may exceed the limit. 0 for no limit.",
+        description="Maximum input and output tokens per minute for each key or client address, counted when a response "
+        "has ended. 0 for no limit.",
     )
     concurrent_requests: int = Field(
         default=0, ge=0, description="Maximum simultaneous requests for each key or client address. 0 for no limit."
     )
     cors_origins: TextList = Field(
         default=[],
-        description="Origins of web pages that may use the gateway from a browser, such as `https://chat.example.com`; `*` for "
-        "all. By default pages can neither read its answers nor open its WebSocket.",
+        description="Origins of web pages that may use the gateway from a browser, such as `https://chat.example.com`; "
+        "`*` for all. None by default.",
     )
     allowed_hosts: TextList = Field(
         default=[],
         description="Names by which clients may address the gateway (the header `Host`), such as `llm.example.com`; "
-        "`*.example.com` for all names below, `*` for any. Addresses, names without a dot, and those below `.localhost` and "
-        "`.internal` are always allowed. Without this setting other names are refused only for requests without keys over a "
-        "loopback connection, which protects a gateway on a laptop from web pages.",
+        "`*.example.com` for all names below, `*` for any. By default other names than those of machines and "
+        "addresses are refused for requests without keys over a loopback connection. See "
+        "[docs/security.md](security.md#requests-from-web-pages).",
     )
     relay: bool = Field(
         default=True,
@@ -63,9 +76,9 @@ class AccessSettings(Section):
     )
     url_inputs: Literal["pass", "public", "refuse"] = Field(
         default="pass",
-        description="How to treat URLs of images, videos and files, which the backend fetches, never the gateway: `pass` "
-        "forwards them, `public` refuses those that name a private, local or metadata address (names are not resolved), "
-        "`refuse` accepts content as `data:` URLs only.",
+        description="How to treat URLs of images, videos and files, which the backend fetches: `pass` forwards them, "
+        "`public` refuses private, local and metadata addresses (names are not resolved), `refuse` accepts "
+        "only `data:` URLs.",
     )
     max_input_items: int = Field(
         default=10_000,
@@ -98,10 +111,21 @@ class AccessSettings(Section):
         return value
 
 
-# The settings of limits, which each key can have of its own.
+# The settings of limits, which each key and team can have of its own.
 LIMIT_SETTINGS = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+# Those of quotas: the hard one of each period, with the soft one that only warns.
+QUOTA_SETTINGS = {"tokens_per_day": "soft_tokens_per_day", "tokens_per_month": "soft_tokens_per_month"}
 
 
 def has_limits(settings: AccessSettings) -> bool:
     """Tell whether any client has a limit."""
-    return any(getattr(entry, name) for entry in (settings, *settings.api_keys.values()) for name in LIMIT_SETTINGS)
+    entries = (settings, *settings.api_keys.values(), *settings.teams.values())
+    return any(getattr(entry, name) for entry in entries for name in LIMIT_SETTINGS)
+
+
+def has_quotas(settings: AccessSettings) -> bool:
+    """Tell whether any client has a quota, hard or soft."""
+    entries = (*settings.api_keys.values(), *settings.teams.values())
+    names = (*QUOTA_SETTINGS, *QUOTA_SETTINGS.values())
+    of_all = settings.tokens_per_day or settings.tokens_per_month
+    return bool(of_all) or any(getattr(entry, name) for entry in entries for name in names)

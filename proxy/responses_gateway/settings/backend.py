@@ -5,14 +5,40 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from responses_gateway.extras import install_command
 from responses_gateway.settings.section import Seconds, Section, TextList, backend_url
 
 # It appears in metrics and in paths.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\[\]-]{0,127}")
+# Routers refuse requests with an underscore in a header's name.
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
+_OWN_HEADERS = frozenset(
+    {
+        "accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type",
+        "expect", "host", "te", "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade", "x-request-id",
+        "x-session-token",
+    }
+)  # fmt: skip
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+PLACEHOLDERS = ("conversation", "key", "model", "service_tier", "team")
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,252}):[0-9]{1,5}")
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_SERVICE = re.compile(rf"({_LABEL}/)?{_LABEL}")
+_API = re.compile(r"https://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?")
 
 
 # In the environment and on the command line numbers are texts.
@@ -22,6 +48,17 @@ Continuations = Annotated[
 ]
 
 
+def check_header(name: str, template: str) -> None:
+    """Raise ValueError for a header that cannot be sent, or a placeholder that there is not."""
+    if not _HEADER.fullmatch(name) or name.lower() in _OWN_HEADERS:
+        raise ValueError("a header's name has letters, digits and -, no underscore, and is none that the gateway sets itself")
+    unknown = [found for found in _PLACEHOLDER.findall(template) if found not in PLACEHOLDERS]
+    if unknown:
+        raise ValueError(f"there is no placeholder {{{unknown[0][:30]}}}: only {', '.join(PLACEHOLDERS)}")
+    if not template.isascii() or not template.isprintable():
+        raise ValueError("a header's value consists of printable ASCII characters")
+
+
 def check_backend_name(name: object) -> str:
     """Return a valid name. Raises ValueError for any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -29,12 +66,11 @@ def check_backend_name(name: object) -> str:
     return name
 
 
-class BackendDetails(BaseModel):
-    """One backend with its own settings."""
+class BackendOptions(BaseModel):
+    """What can be said of one backend, or of all members of a pool."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    url: Annotated[str, AfterValidator(backend_url)]
     # replaces `backend_api_key`
     api_key: SecretStr | None = None
     # patterns of the models that it serves; empty for those that it lists itself
@@ -49,6 +85,87 @@ class BackendDetails(BaseModel):
     continue_answers: Continuations | None = None
     # False: a client's `Authorization` is never sent to it
     forward_authorization: bool = True
+    # many servers behind one URL (llm-d, production-stack)
+    router: bool = False
+
+
+class BackendDetails(BackendOptions):
+    """One backend with its own settings."""
+
+    url: Annotated[str, AfterValidator(backend_url)]
+
+
+# The fields of a pool that say where its members are, and those that belong to one of them alone.
+_SOURCES: dict[str, tuple[str, ...]] = {
+    "dns": ("interval",),
+    "file": ("interval",),
+    "kubernetes": ("port", "api", "credentials"),
+}
+
+
+# The name of a port, or its number.
+PortName = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value, json_schema_input_type=str | int),
+]
+
+
+class BackendPool(BackendOptions):
+    """Backends that come and go: where they are found, and what holds for each of them."""
+
+    # `name:port`
+    dns: str | None = None
+    # paths, or patterns of paths
+    file: TextList | None = None
+    # `namespace/service`, or a service of the gateway's own namespace
+    kubernetes: str | None = None
+    # seconds between two looks
+    interval: Seconds = Field(default=5, ge=0.1, le=3600)
+    # name or number of the service's port
+    port: PortName = ""
+    # URL of the API server, if the gateway does not run in the cluster
+    api: str | None = None
+    # folder with `token`, `ca.crt` and `namespace`
+    credentials: Path | None = None
+    scheme: Literal["http", "https"] = "http"
+    path: str = "/v1"
+
+    @field_validator("dns")
+    @classmethod
+    def _check_name(cls, value: str | None) -> str | None:
+        if value is not None and (not _HOST_AND_PORT.fullmatch(value) or not 0 < int(value.rpartition(":")[2]) < 65_536):
+            raise ValueError("a name and a port are expected: vllm.models.svc.cluster.local.:8000")
+        return value
+
+    @field_validator("kubernetes")
+    @classmethod
+    def _check_service(cls, value: str | None) -> str | None:
+        if value is not None and not _SERVICE.fullmatch(value):
+            raise ValueError("namespace/service is expected, or the name of a service")
+        return value
+
+    @field_validator("api")
+    @classmethod
+    def _check_api(cls, value: str | None) -> str | None:
+        if value is not None and not _API.fullmatch(value):
+            raise ValueError("the URL of an API server is expected: https://10.0.0.1:6443")
+        return None if value is None else value.rstrip("/")
+
+    @field_validator("path")
+    @classmethod
+    def _check_path(cls, value: str) -> str:
+        return urlsplit(backend_url(f"http://host/{value.strip('/')}")).path
+
+    @model_validator(mode="after")
+    def _check_source(self) -> BackendPool:
+        given = [name for name in _SOURCES if getattr(self, name)]
+        if len(given) != 1:
+            found = f" ({' and '.join(given)} are given)" if given else ""
+            raise ValueError(f"a pool has one of `dns`, `file` and `kubernetes`{found}")
+        for name in sorted({field for fields in _SOURCES.values() for field in fields} & self.model_fields_set):
+            if name not in _SOURCES[given[0]]:
+                raise ValueError(f"`{name}` means nothing with `{given[0]}`")
+        return self
 
 
 class BackendSettings(Section):
@@ -65,13 +182,27 @@ class BackendSettings(Section):
         default={},
         description="Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` "
         "(client's model name to backend's), `max_concurrency`, `weight`, `continue_answers`, "
-        "`forward_authorization`.",
+        "`forward_authorization`, `router` (many servers behind one URL).",
+    )
+    backend_headers: dict[str, str] = Field(
+        default={},
+        description="Headers of requests for an answer, by name, with placeholders: `{conversation}`, `{key}`, `{team}`, "
+        "`{service_tier}`, `{model}`. A header whose placeholder has no value is left out. See "
+        "[docs/backends.md](backends.md#routers).",
+    )
+    pools: dict[str, BackendPool] = Field(
+        default={},
+        description="Backends that come and go, by the name of their pool. Each has one source: `dns` (`name:port`), "
+        "`file` (paths or patterns of files in Prometheus' `file_sd` form) or `kubernetes` "
+        "(`namespace/service`); with it `interval`, `port`, `api`, `credentials`, and for all members "
+        "`scheme`, `path` and the details of `backends`. See "
+        "[docs/backends.md](backends.md#backends-that-come-and-go).",
     )
     max_concurrency: int | None = Field(
         default=None,
         ge=1,
-        description="Maximum simultaneous requests to a backend; further ones wait in the gateway. Unlimited by default. "
-        "Divided among the workers, at least 1 for each.",
+        description="Maximum simultaneous requests to a backend; further ones wait. Unlimited by default. Divided among "
+        "the workers, at least 1 each.",
     )
     queue_size: int = Field(
         default=100,
@@ -90,10 +221,10 @@ class BackendSettings(Section):
     )
     continue_answers: Continuations = Field(
         default="auto",
-        description="How many times an answer that breaks off in the middle is continued at another backend, without the "
-        "client noticing; background responses also outlive a restart of the gateway. "
-        "Needs vLLM. `auto`: once, if all servers of a model list the same checkpoint (`root`) and context; with a number you "
-        "vouch for it. See [docs/resilience.md](resilience.md#answers-that-go-on-elsewhere).",
+        description="How many times an answer that breaks off is continued at another vLLM backend; background responses "
+        "also outlive a restart of the gateway. `auto`: once, if all servers of a model list the same "
+        "checkpoint (`root`) and context; with a number you vouch for it. See "
+        "[docs/resilience.md](resilience.md#answers-that-go-on-elsewhere).",
     )
     health_interval: Seconds = Field(
         default=10, gt=0, description="Interval of the checks of health and models, if there are several backends."
@@ -106,37 +237,51 @@ class BackendSettings(Section):
     )
     backend_api_key: SecretStr | None = Field(
         default=None,
-        description="Key sent to the backend. Without it the client's own `Authorization` is forwarded, unless it is one of "
-        "`api_keys`. Prefer the environment to the flag, which other processes can read.",
+        description="Key sent to the backend. Without it the client's own `Authorization` is forwarded, unless it is one "
+        "of `api_keys`. Prefer the environment to the flag.",
     )
     adapt: bool = Field(
         default=True,
-        description="Examine the backend once it answers, with five small requests (usually under 200 generated tokens), and "
-        "choose suitable values for settings that are not given (names of fields, parsers). The choice is logged; earlier "
-        "requests are served with the defaults. See [docs/doctor.md](doctor.md).",
+        description="Examine the backend once it answers, with five small requests, and choose values for settings that "
+        "are not given (names of fields, parsers), which are logged. See [docs/doctor.md](doctor.md).",
     )
     forward_authorization: bool = Field(
         default=True,
-        description="Forward the client's `Authorization` header to the backend if neither `backend_api_key` nor `api_keys` is "
-        "set (a key for the gateway must not reach the backend).",
+        description="Forward the client's `Authorization` to the backend if neither `backend_api_key` nor `api_keys` is set.",
     )
     tokenizer: str | None = Field(
         default=None,
-        description="The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` and "
-        "the chat template, the file itself, or the name of a model in the local Hugging Face cache. Nothing is downloaded. "
-        f"Requires `{install_command('tokenizer')}`; with the extra `transformers` the files of "
-        "sentencepiece, tiktoken and tekken are also accepted.",
+        description="The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` "
+        "and the chat template, the file itself, or a model in the local Hugging Face cache. Nothing is "
+        f"downloaded. Requires `{install_command('tokenizer')}`; with the extra `transformers` also sentencepiece,"
+        " tiktoken and tekken files.",
     )
     trust_remote_code: bool = Field(
         default=False,
-        description="Run the Python code in the folder of `tokenizer`, for models whose tokenizer is code (Kimi). It can do "
-        "whatever the gateway can: read it first.",
+        description="Run the Python code in the folder of `tokenizer` (Kimi). It can do whatever the gateway can: read it"
+        " first.",
     )
     model_table: Path | None = Field(
         default=None,
-        description="YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more (see "
-        "docs/codex.md). It takes precedence over the built-in table.",
+        description="YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more "
+        "(see docs/codex.md).",
     )
+
+    @field_validator("backend_headers")
+    @classmethod
+    def _check_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, template in value.items():
+            check_header(name, template)
+        return value
+
+    @field_validator("pools")
+    @classmethod
+    def _check_pool_names(cls, value: dict[str, BackendPool], info: ValidationInfo) -> dict[str, BackendPool]:
+        for name in value:
+            check_backend_name(name)
+            if name in info.data.get("backends", {}):
+                raise ValueError(f"a pool and a backend have the same name {name}")
+        return value
 
     @field_validator("backends")
     @classmethod

@@ -31,21 +31,20 @@ class Hosted(Section):
         default=16,
         ge=2,
         le=1000,
-        description="Maximum number of the model's turns in one response with hosted tools. In the last one it may call none.",
+        description="Maximum turns of the model in one response with hosted tools. In the last one it may call none.",
     )
     hosted_turn_calls: int = Field(
         default=32,
         ge=1,
         le=10_000,
-        description="Maximum number of calls of hosted tools in one turn of the model. Further ones are dropped, and the model "
-        "is told how many.",
+        description="Maximum calls of hosted tools in one turn of the model. Further ones are dropped.",
     )
     hosted_calls: int = Field(
         default=128,
         ge=1,
         le=100_000,
-        description="Maximum number of calls of hosted tools in one response, or the `max_tool_calls` of the request if that "
-        "is less. Further ones fail, and the model has to answer.",
+        description="Maximum calls of hosted tools in one response, or its `max_tool_calls` if that is less. Further ones"
+        " fail.",
     )
     hosted_call_timeout: Seconds = Field(default=60, gt=0, description="Maximum time for one call of a hosted tool.")
     hosted_total_timeout: Seconds = Field(
@@ -56,24 +55,23 @@ class Hosted(Section):
     )
     hosted_history_bytes: ByteSize = Field(
         default=ByteSize(256 * 1024),
-        description="How much of what searches and code of earlier responses have found the model is shown again in later ones "
-        "of the conversation; of more than that the oldest are left out. 0: nothing, and nothing of it is stored.",
+        description="How much of what searches and code of earlier responses have found the model is shown again; the "
+        "oldest are left out. 0: nothing is stored.",
     )
     web_search_provider: str | None = Field(
         default=None,
-        description="Web search provider: `searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as "
-        "`mcp:LABEL/TOOL`. By default `searxng` if `web_search_url` is set; otherwise there is no web search. "
-        f"Requires `{install_command('web')}`. See docs/hosted-tools.md.",
+        description="`searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as `mcp:LABEL/TOOL`. Default: "
+        f"`searxng` if `web_search_url` is set, else no web search. Requires `{install_command('web')}`. See "
+        "docs/hosted-tools.md.",
     )
     web_search_url: str | None = Field(
         default=None,
-        description="Base URL of the search service, for example `http://searxng:8080`; by default that of the provider. "
-        "SearXNG has none: give yours, with the format `json` enabled.",
+        description="Base URL of the search service, for example `http://searxng:8080`, with the format `json` enabled; "
+        "by default that of the provider.",
     )
     web_search_api_key: SecretStr | None = Field(
         default=None,
-        description="Key for Brave, Tavily or Exa. SearXNG gets it as a bearer token, for a proxy in front of it. Prefer the "
-        "environment to the flag.",
+        description="Key for Brave, Tavily or Exa; for SearXNG a bearer token. Prefer the environment to the flag.",
     )
     web_search_results: int = Field(
         default=8,
@@ -92,20 +90,20 @@ class Hosted(Section):
     web_fetch_private_hosts: TextList = Field(
         default=[],
         description="Hosts whose pages may be read though their addresses are private, such as `wiki.example.lan` or "
-        "`10.1.2.3:8080`; without a port, all ports of the host. By default only public addresses are fetched.",
+        "`10.1.2.3:8080`; without a port, all ports.",
     )
     mcp_servers: dict[str, McpServerDetails] = Field(
         default={},
         description="MCP servers that requests may use by their label, each with `url` (and `headers`, `transport`) or "
-        "`command` (and `args`, `env`, `cwd`), and optionally `require_approval`, `allowed_tools`, `description`, "
-        "`forward_authorization`. `${NAME}` in headers and env stands for an environment variable. Requires "
-        f"`{install_command('mcp')}`. See [docs/hosted-tools.md](hosted-tools.md).",
+        "`command` (and `args`, `env`, `cwd`), and optionally `require_approval`, `allowed_tools`, "
+        f"`description`, `forward_authorization`. Requires `{install_command('mcp')}`. See "
+        "[docs/hosted-tools.md](hosted-tools.md).",
     )
     mcp_allowed_hosts: TextList = Field(
         default=[],
         description="Hosts of MCP servers that requests may name with `server_url`: `mcp.example.com` (HTTPS), "
-        "`*.example.com` for all names below, `*` for any public host, `tools.internal:9000` for one port, which may be plain "
-        "HTTP and at a private address. None by default.",
+        "`*.example.com`, `*` for any public host, `tools.internal:9000` for one port, also plain HTTP and at"
+        " a private address. None by default.",
     )
     mcp_list_age: Seconds = Field(
         default=300, ge=0, description="How long the list of an MCP server's tools is used before it is asked again."
@@ -116,17 +114,17 @@ class Hosted(Section):
     file_search_tools: dict[str, str] = Field(
         default={},
         description="The MCP tool that searches a vector store, as `label/tool`, by the store's id; `*` for all others: "
-        "`{vs_manuals: docs/search, '*': wiki/search}`. Stores that are not listed are not searched.",
+        "`{vs_manuals: docs/search, '*': wiki/search}`.",
     )
     code_interpreter: _OffOrName = Field(
         default="off",
-        description="Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python 3.12 "
-        "or later with the extra `sandbox`), or a tool of an MCP server as `mcp:LABEL/TOOL`. See docs/hosted-tools.md.",
+        description="Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python "
+        "3.12 or later with the extra `sandbox`), or a tool of an MCP server as `mcp:LABEL/TOOL`.",
     )
     code_interpreter_python: str | None = Field(
         default=None,
-        description="Python that runs the sandbox: the path of an interpreter, version 3.12 or later, for which pyeryx is "
-        "installed. By default the one that runs the gateway.",
+        description="Python that runs the sandbox: an interpreter, 3.12 or later, with pyeryx. By default the one that "
+        "runs the gateway.",
     )
     code_interpreter_timeout: Seconds = Field(
         default=30, gt=0, le=3600, description="Maximum time for one run of code. Then it is stopped, and loses its variables."
@@ -141,8 +139,8 @@ class Hosted(Section):
         default=ByteSize(64 * 1024),
         ge=1024,
         le=16 * 1024**2,
-        description="Maximum output of one run, for the model and the client. Of more, the beginning and the end are kept. "
-        "Code that prints 64 times as much is stopped.",
+        description="Maximum output of one run; of more, beginning and end are kept. Code that prints 64 times as much is"
+        " stopped.",
     )
     code_interpreter_idle: Seconds = Field(
         default=1200, gt=0, description="Time after which a container that is not used ends, with its variables and files."
@@ -151,8 +149,8 @@ class Hosted(Section):
         default=16,
         ge=1,
         le=1000,
-        description="Maximum number of containers of a gateway, all its workers together. One key may have half of them. Where "
-        "there is no room for a new one, the one that was not used for longest ends.",
+        description="Maximum containers of a gateway, all its workers together. One key may have half of them. The one "
+        "unused for longest ends for a new one.",
     )
 
     @property

@@ -34,16 +34,33 @@ def given_key(headers: Mapping[str, str]) -> str:
     return headers.get("X-Api-Key") or headers.get("Api-Key") or ""
 
 
-class ApiKey(BaseModel):
-    """The settings of one client. None stands for the value of the general setting of the same name."""
+class Limited(BaseModel):
+    """What a key or a team may use. 0 is no limit; None stands for the general setting of the same name, where there is one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    # Several while a key is being replaced. Never printed: the key behind a hash may be weak.
-    hash: tuple[SecretStr, ...] = Field(min_length=1)
     requests_per_minute: Annotated[int, Field(ge=0)] | None = None
     tokens_per_minute: Annotated[int, Field(ge=0)] | None = None
     concurrent_requests: Annotated[int, Field(ge=0)] | None = None
+    # Quotas: days and months are those of UTC. The soft ones only warn.
+    tokens_per_day: Annotated[int, Field(ge=0)] | None = None
+    tokens_per_month: Annotated[int, Field(ge=0)] | None = None
+    soft_tokens_per_day: Annotated[int, Field(ge=0)] | None = None
+    soft_tokens_per_month: Annotated[int, Field(ge=0)] | None = None
+    # Names of models, in which `*` stands for any text; None for all.
+    models: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+
+
+class Team(Limited):
+    """The settings of one team. All of its members count together."""
+
+
+class ApiKey(Limited):
+    """The settings of one client."""
+
+    # Several while a key is being replaced. Never printed: the key behind a hash may be weak.
+    hash: tuple[SecretStr, ...] = Field(min_length=1)
+    team: str | None = None
 
     @field_validator("hash", mode="before", json_schema_input_type=str | list[str])
     @classmethod
@@ -67,12 +84,18 @@ def _read(value: object) -> object:
         value = _from_text(value)
     if not isinstance(value, dict):
         return value
-    for name in value:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError("a name consists of up to 64 letters, digits, dots, dashes and underscores")
+    _check_names(value)
     found = {name: {"hash": entry} if isinstance(entry, str | list) else entry for name, entry in value.items()}
     _refuse_duplicates(found)
     return found
+
+
+def _check_names(value: object) -> object:
+    """Return a mapping by names as it is. Raise `ValueError` for one that is no name."""
+    for name in value if isinstance(value, dict) else ():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError("a name consists of up to 64 letters, digits, dots, dashes and underscores")
+    return value
 
 
 def _refuse_duplicates(entries: dict[str, Any]) -> None:
@@ -115,3 +138,5 @@ def _hash_of_plain(key: str) -> str:
 
 # Name -> key. In the environment also `NAME=KEY,…` with plain keys, of which only the hash is kept.
 ApiKeys = Annotated[dict[str, ApiKey], NoDecode, BeforeValidator(_read)]
+# Name -> team.
+Teams = Annotated[dict[str, Team], BeforeValidator(_check_names)]

@@ -17,6 +17,7 @@ from responses_gateway.settings import (
     ENV_PREFIX,
     ApiKey,
     BackendDetails,
+    BackendPool,
     McpServerDetails,
     ModelParsers,
     Settings,
@@ -25,6 +26,9 @@ from responses_gateway.settings import (
     suggestion,
     variable,
 )
+from responses_gateway.settings.contradictions import contradictions
+from responses_gateway.settings.keys import Team
+from responses_gateway.settings.webhooks import WebhookEndpoint
 from responses_gateway.wire.validation import problem
 
 # Kubernetes sets these in every pod of a namespace with a Service called "responses-gateway"; they are not settings.
@@ -35,8 +39,11 @@ _SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 _ENTRIES: dict[str, type[BaseModel]] = {
     "models": ModelParsers,
     "api_keys": ApiKey,
+    "teams": Team,
     "backends": BackendDetails,
+    "pools": BackendPool,
     "mcp_servers": McpServerDetails,
+    "webhooks": WebhookEndpoint,
 }
 
 
@@ -67,6 +74,8 @@ def load(
         settings = Settings(**values)
     except ValidationError as error:
         complaints += _messages(error, sources)
+    if settings is not None and only is None:
+        complaints += contradictions(settings)
     if settings is None or (complaints and only is None):
         raise SettingsError("\n".join(dict.fromkeys(complaints)))
     return settings

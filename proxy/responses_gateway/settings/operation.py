@@ -24,22 +24,21 @@ class OperationSettings(Section):
     access_log: bool = Field(default=True, description="Log one line per HTTP request, and one per response.")
     log_backend_errors: bool = Field(
         default=False,
-        description="Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. It may "
-        "repeat the prompt, so it is left out by default; the client receives it in any case.",
+        description="Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. "
+        "It may repeat the prompt.",
     )
     metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
     admin_key: SecretStr | None = Field(
         default=None,
         min_length=16,
-        description="Key for `/admin/backends`, which lists, drains, adds and removes backends while the gateway runs, and for "
-        "the window at `/ui/`. Without it there is no `/admin/`, and the window is for this machine. At least 16 characters.",
+        description="Key for `/admin/backends` and for the window at `/ui/`, at least 16 characters. Without it there is "
+        "no `/admin/`, and the window is for this machine.",
     )
     otel_endpoint: str | None = Field(
         default=None,
-        description="Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP over "
-        f"HTTP; `/v1/traces` is added). Requires `{install_command('otel')}`. With it, the standard variables "
-        "`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_EXPORTER_OTLP_ENDPOINT` have the same effect. See "
-        "docs/observability.md.",
+        description="Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP "
+        f"over HTTP). Requires `{install_command('otel')}`. The variables `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and"
+        " `OTEL_EXPORTER_OTLP_ENDPOINT` do the same. See docs/observability.md.",
     )
     invariant_sampling: float = Field(
         default=0.002,
@@ -50,15 +49,15 @@ class OperationSettings(Section):
     )
     ui: Literal["auto", "open", "off"] = Field(
         default="auto",
-        description="Serve the window at `/ui/`: every request, live; its contents only where it is recorded. It needs the "
-        "`admin_key`; without one it is for this machine, and for others on `operations_port`, who see no contents. `open` is "
-        "for demonstrations, and what `--simulator` sets: every request is recorded until the gateway stops, and without "
-        "`admin_key` and `api_keys` everybody who reaches the port may see it. See docs/window.md.",
+        description="Serve the window at `/ui/`: every request, live. It needs the `admin_key`; without one it is for "
+        "this machine, and for others on `operations_port`, without contents. `open` is for demonstrations "
+        "(`--simulator`): every request is recorded, and without `admin_key` and `api_keys` everybody who "
+        "reaches the port may see it. See docs/window.md.",
     )
     record: Path | None = Field(
         default=None,
-        description="Folder in which each exchange is saved as a file, for `responses-gateway replay` and for bug reports: "
-        "request, bytes of the backend, events sent. Keys are removed, the conversation is not.",
+        description="Folder in which each exchange is saved as a file, for `responses-gateway replay`. Keys are removed, "
+        "the conversation is not.",
     )
     record_limit: ByteSize = Field(
         default=ByteSize(1024**3), gt=0, description="Maximum total size of the files in `record`; the oldest are deleted."

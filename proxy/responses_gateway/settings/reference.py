@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import ByteSize, SecretStr
 
-from responses_gateway.settings import SECTIONS, ApiKey, BackendDetails, McpServerDetails, ModelParsers
+from responses_gateway.settings import SECTIONS, ApiKey, BackendDetails, BackendPool, McpServerDetails, ModelParsers
+from responses_gateway.settings.keys import Team
 
 
 class SettingInfo(NamedTuple):
@@ -27,8 +28,10 @@ _KINDS: dict[Any, str] = {
     list[str]: "TEXT",
     dict[str, ModelParsers]: "MAPPING",
     dict[str, ApiKey]: "MAPPING",
+    dict[str, Team]: "MAPPING",
     dict[str, int]: "MAPPING",
     dict[str, BackendDetails]: "MAPPING",
+    dict[str, BackendPool]: "MAPPING",
     dict[str, McpServerDetails]: "MAPPING",
     dict[str, str]: "MAPPING",
     SecretStr | None: "KEY",

@@ -26,8 +26,8 @@ class ListeningSettings(Section):
         default=None,
         ge=0,
         le=65535,
-        description="Separate port for operators: serves `/metrics`, `/admin/` and `/ui/` instead of `port`; both serve "
-        "`/health` and `/ready`. 0 chooses a free one.",
+        description="Separate port for operators: serves `/metrics`, `/admin/` and `/ui/` instead of `port`. 0 chooses a "
+        "free one.",
     )
     operations_host: str | None = Field(
         default=None,
@@ -45,8 +45,8 @@ class ListeningSettings(Section):
         default=1,
         ge=1,
         le=256,
-        description="Number of processes, about one per CPU core. Several run under a parent that replaces those that die. "
-        "SIGUSR2 replaces all of them without losing a request.",
+        description="Number of processes, about one per CPU core. Several run under a parent. SIGUSR2 replaces all of "
+        "them without losing a request.",
     )
     websocket: bool = Field(
         default=True, description="Serve `GET /v1/responses` as a WebSocket. If disabled, it answers 426 and clients use HTTP."
@@ -59,8 +59,8 @@ class ListeningSettings(Section):
     max_total_body_bytes: ByteSize = Field(
         default=ByteSize(1024**3),
         gt=0,
-        description="Maximum size of the bodies of all requests that one process is answering, after decompression. Beyond it, "
-        "the largest that is still being received is refused with 503. Never less than `max_body_bytes`.",
+        description="Maximum size of the bodies of all requests that one process is answering, after decompression. "
+        "Beyond it, the largest still being received is refused with 503.",
     )
 
 
@@ -73,14 +73,14 @@ class TimingSettings(Section):
     header_grace: Seconds = Field(
         default=5,
         ge=0,
-        description="How long to wait for the backend's status before answering 200 and starting the stream. Until then an "
-        "error of the backend becomes an HTTP error, afterwards a `response.failed`. 0 answers at once.",
+        description="How long to wait for the backend's status before answering 200 and starting the stream. Afterwards "
+        "an error of the backend becomes a `response.failed`. 0 answers at once.",
     )
     idle_timeout: Seconds = Field(
         default=300,
         gt=0,
-        description="Maximum time without data from the backend before the response fails (or, if none has arrived yet, is "
-        "requested from another backend), and the maximum time in which a client reads nothing before it is disconnected.",
+        description="Maximum time without data from the backend before the response fails (or, if none has arrived yet, "
+        "goes to another backend), and in which a client reads nothing before it is disconnected.",
     )
     keepalive_comment: Seconds = Field(
         default=10,

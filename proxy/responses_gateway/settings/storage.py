@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ByteSize, Field, SecretStr, field_validator
 
 from responses_gateway.settings.section import Section
+from responses_gateway.settings.webhooks import WebhookEndpoint
 
 # Schemes of the URL of the event log of running responses.
 EVENT_SCHEMES = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
@@ -19,9 +20,9 @@ class StorageSettings(Section):
 
     store: str = Field(
         default="auto",
-        description="Where responses and conversations are stored: the path of a SQLite file, `auto` for one in the user's "
-        "state folder (`$XDG_STATE_HOME`, or `~/.local/state`), the URL of a PostgreSQL database "
-        "(`postgresql://user@host/name`, preferably with its password in `PGPASSWORD`), `memory`, or `none`.",
+        description="Where responses and conversations are stored: the path of a SQLite file, `auto` for one in "
+        "`$XDG_STATE_HOME` or `~/.local/state`, the URL of a PostgreSQL database "
+        "(`postgresql://user@host/name`, with its password in `PGPASSWORD`), `memory`, or `none`.",
     )
     store_days: Annotated[float, Field(allow_inf_nan=False)] = Field(
         default=30, gt=0, description="Number of days for which a response is stored, and a conversation after its last use."
@@ -29,27 +30,30 @@ class StorageSettings(Section):
     store_max_bytes: ByteSize | None = Field(
         default=None,
         ge=1024 * 1024,
-        description="Maximum size of the stored data, in bytes or with a unit (`10GB`): beyond that, the responses and "
-        "conversations that would expire first are deleted, but never running ones. Checked every half minute. By default "
-        "there is no limit.",
+        description="Maximum size of the stored data, in bytes or with a unit (`10GB`): beyond that, what would expire "
+        "first is deleted, but never running responses. By default there is no limit.",
     )
     events: str = Field(
         default="store",
-        description="Where the events of running responses are stored (background, `on_disconnect: continue`): `store`, or the "
-        "URL of a Redis or Valkey server (`redis://:password@host:6379/0`, `rediss://`, `valkey://`, `unix://`), for replicas "
-        "whose clients often follow or cancel responses of other replicas. The events of ended responses are in the store. "
-        "Replicas with the same Redis also count the limits of clients together.",
+        description="Where the events of running responses are stored (background, `on_disconnect: continue`): `store`, "
+        "or the URL of a Redis or Valkey server (`redis://:password@host:6379/0`, `rediss://`, `valkey://`, "
+        "`unix://`), with which replicas also count the limits of clients together.",
     )
     on_disconnect: Literal["abort", "continue"] = Field(
         default="abort",
-        description="What happens to a streamed response when its client disconnects: `abort` frees the backend at once, "
-        "`continue` lets stored responses run on; for an hour, `GET /v1/responses/{id}?stream=true&starting_after=N` resumes "
-        "the stream.",
+        description="What happens to a streamed response when its client disconnects: `abort` frees the backend, "
+        "`continue` lets stored responses run on; for an hour, `GET "
+        "/v1/responses/{id}?stream=true&starting_after=N` resumes the stream.",
+    )
+    webhooks: dict[str, WebhookEndpoint] = Field(
+        default={},
+        description="Endpoints that are told when a background response has ended, by name, each with `url`, `secret` and "
+        "optionally `private`. See [docs/state.md](state.md).",
     )
     seal_key: SecretStr | None = Field(
         default=None,
-        description="Secret for the encryption of compacted histories and reasoning, the same for all replicas. By default a "
-        "key is generated once and kept in the store; without a store it lasts as long as the process.",
+        description="Secret for the encryption of compacted histories and reasoning, the same for all replicas. By "
+        "default generated once and kept in the store; without a store it lasts as long as the process.",
     )
 
     @field_validator("events")

@@ -33,8 +33,8 @@ class RequestSettings(Section):
 
     system_messages: Literal["merge", "keep"] = Field(
         default="merge",
-        description="`merge` combines the instructions and the first system and developer messages into one leading system "
-        "message, as most chat templates require; `keep` sends each as a separate system message.",
+        description="`merge` combines the instructions and the first system and developer messages into one, as most chat"
+        " templates require; `keep` sends each as a system message.",
     )
     late_developer: Literal["user", "system", "merge"] = Field(
         default="user",
@@ -60,46 +60,43 @@ class RequestSettings(Section):
     default_max_output_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="Limit sent to the backend for requests without `max_output_tokens`, for servers that otherwise end "
-        "answers at a low limit of their own (mlx_lm.server: 512 tokens, transformers serve: 1024). By default none is sent.",
+        description="Limit sent for requests without `max_output_tokens`, for servers that otherwise end answers early "
+        "(mlx_lm.server: 512 tokens, transformers serve: 1024). By default none is sent.",
     )
     named_tool_choice: Literal["object", "required"] = Field(
         default="object",
-        description="How to enforce a call of the one function that `tool_choice` names: `object` sends the choice as in "
-        "OpenAI's API; `required` sends that function alone and requires a call, for servers that only know strings "
-        "(llama.cpp, LM Studio).",
+        description="How to enforce a call of the function that `tool_choice` names: `object` as in OpenAI's API; "
+        "`required` sends that function alone, for servers that only know strings (llama.cpp, LM Studio).",
     )
     reasoning_parser: str = Field(
         default="none",
         description="Parser for reasoning markup in the text of a backend that does not parse it: a name of vLLM's "
-        "`--reasoning-parser`, `auto` (by the name of the model, or the first markers found), `template` (by the "
-        "`response_template` in the configuration of the `tokenizer`), or `none`.",
+        "`--reasoning-parser`, `auto` (by the model's name, or the first markers), `template` (by the "
+        "`response_template` of the `tokenizer`), or `none`.",
     )
     tool_call_parser: str = Field(
         default="none",
-        description="Parser for tool-call markup in the text of a backend that does not parse it: a name of vLLM's "
-        "`--tool-call-parser`, `auto`, `template`, or `none`.",
+        description="Parser for markup of calls, likewise: a name of vLLM's `--tool-call-parser`, `auto`, `template`, or `none`.",
     )
     token_ids: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="Request the ids of tokens from the backend (`return_token_ids`, vLLM), to count reasoning exactly and to "
-        "distinguish markers from text that looks like them. `auto` does so for vLLM servers whose markup is parsed here.",
+        description="Request the ids of tokens (`return_token_ids`, vLLM), to count reasoning exactly and to tell markers"
+        " from text like them. `auto`: for vLLM servers whose markup is parsed here.",
     )
     opened_thinking: YesNo = Field(
         default="auto",
-        description="Whether the chat template ends inside an open reasoning block, for `reasoning_parser`. `auto` decides "
-        "for each request: by its prompt, else by what is known of the model, else by the default of the family.",
+        description="Whether the chat template ends inside an open reasoning block, for `reasoning_parser`. `auto` "
+        "decides by the prompt, else by what is known of the model, else by its family.",
     )
     rescue: bool = Field(
         default=False,
-        description="Find markup that the parsers of the backend have missed (`<tool_call>` or `</think>` in the text), and "
-        "convert it to items. A metric counts them.",
+        description="Convert markup that the backend's parsers have missed (`<tool_call>` or `</think>` in the text) to items.",
     )
     models: dict[str, ModelParsers] = Field(
         default={},
-        description="`reasoning_parser`, `tool_call_parser`, `opened_thinking` and `rescue` for some models, by patterns of "
-        "model names (`*` matches anything, case does not matter; for an alias, the backend's name is tried too). The first "
-        "matching pattern applies. See [docs/parsers.md](parsers.md).",
+        description="`reasoning_parser`, `tool_call_parser`, `opened_thinking` and `rescue` by patterns of model names "
+        "(`*` matches anything, case does not matter). The first matching pattern applies. See "
+        "[docs/parsers.md](parsers.md).",
     )
     forward: TextList = Field(
         default=[],
@@ -108,21 +105,26 @@ class RequestSettings(Section):
     )
     service_tier_priorities: dict[str, int] = Field(
         default={},
-        description="The `priority` to send for a `service_tier`, by tier: `{priority: -10, flex: 10}`. vLLM with "
-        "`--scheduling-policy priority` serves lower numbers first. Tiers that are not listed are ignored.",
+        description="The `priority` to send for a `service_tier`: `{priority: -10, flex: 10}`. vLLM with "
+        "`--scheduling-policy priority` serves lower numbers first. Other tiers are ignored.",
     )
     forward_unknown: bool = Field(default=False, description="Send unknown parameters to the backend.")
     custom_tool_grammar: Annotated[Literal["auto", "json", "text", "describe", "off"], _OFF] = Field(
         default="auto",
-        description="How to use the grammar of a custom tool: `describe` explains it to the model and checks the input that "
-        "the model writes; `auto` also sends it as a pattern if all backends with structured output interpret it alike; `json` "
-        "and `text` send it if a backend can enforce it that matches patterns with the JSON source, or with the decoded text, "
-        "of an argument (`doctor` tells which); `off` drops it. See [docs/custom-tools.md](custom-tools.md).",
+        description="How to use the grammar of a custom tool: `describe` explains it to the model and checks the input; "
+        "`auto` also sends it as a pattern if all backends interpret it alike; `json` and `text` send it for "
+        "backends that match patterns with an argument's JSON, or its text (`doctor` tells which); `off` "
+        "drops it. See [docs/custom-tools.md](custom-tools.md).",
     )
     repair_custom_tools: Annotated[Literal["off", "once"], _OFF] = Field(
         default="off",
-        description="`once` asks the backend once to correct a custom tool's input that does not match its grammar, before the "
-        "client receives it; such inputs are then not streamed but sent when complete. `off` passes them on and counts them.",
+        description="`once` asks the backend once to correct a custom tool's input that does not match its grammar; such "
+        "inputs are sent when complete. `off` passes them on and counts them.",
+    )
+    messages_model: str | None = Field(
+        default=None,
+        description="Model for requests to `/v1/messages` with a name that begins with `claude` or `anthropic` and that no "
+        "backend serves: Claude Code asks for such names beside its main model. Default: the first model that is served.",
     )
     strict: bool = Field(
         default=False,
@@ -137,8 +139,7 @@ class ResponseSettings(Section):
 
     reasoning_summary: Annotated[Literal["mirror", "always", "off"], _OFF] = Field(
         default="mirror",
-        description="`mirror` repeats the reasoning as summary parts if the request asks for a summary, since some clients "
-        "display nothing else. `always` does so for all requests.",
+        description="`mirror` repeats the reasoning as its summary if the request asks for one, `always` for all requests.",
     )
     reasoning_events: Literal["openai", "spec"] = Field(
         default="openai",
@@ -151,6 +152,6 @@ class ResponseSettings(Section):
     )
     cut_calls: Literal["auto", "incomplete", "omit"] = Field(
         default="auto",
-        description="Send a tool call cut off at the token limit with status `incomplete`, or omit it (`omit`). `auto` is "
-        "`omit` for clients known to run a call regardless of its status.",
+        description="Send a tool call cut off at the token limit as `incomplete`, or `omit` it. `auto` is `omit` for "
+        "clients known to run a call regardless of its status.",
     )

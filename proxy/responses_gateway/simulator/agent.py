@@ -1,8 +1,8 @@
 """Scenarios of a coding agent: small tasks in several steps, with whatever tools the client offers.
 
 The next step follows from the request (the number of tool results since the last user message), so a scenario needs no memory.
-The tools of the Codex CLI are known (`exec_command`, the freeform `apply_patch`, the JavaScript `exec` of its code mode); any
-other tool that takes a command will do."""
+The tools of the Codex CLI are known (`exec_command`, the freeform `apply_patch`, the JavaScript `exec` of its code mode), and
+those of Claude Code (`Write`, `Read`, `Edit`, `Bash`); any other tool that takes a command will do."""
 
 from __future__ import annotations
 
@@ -24,10 +24,18 @@ _PATCH = (
 _ADDITION = "*** Begin Patch\n*** Add File: hello.txt\n+Hello from the simulator.\n*** End Patch"
 _SED = f"sed -i \"s/return 'Hello ' + name/return f'Hello, {{name}}!'/\" {_FILE}"
 _READ = f"cat {_FILE} && python3 {_FILE}"
+# The tools of Claude Code for files, in the order in which they are used, and their arguments beside the path.
+_FILE_TOOLS: dict[str, dict[str, str]] = {
+    "Write": {"content": "def greet(name):\n    return 'Hello ' + name\n\n\nprint(greet('world'))\n"},
+    "Read": {},
+    "Edit": {"old_string": "return 'Hello ' + name", "new_string": "return f'Hello, {name}!'"},
+}
 
 
 def agent(request: ChatRequest) -> Script:
     """Write a file, edit it, run it and report; say so if no tool can run a command."""
+    if all(request.tool(name) for name in (*_FILE_TOOLS, "Bash")):
+        return _with_file_tools(request)
     shell = request.tool(*SHELL_TOOLS)
     if shell is None:
         return script(Think("The task needs a shell."), Say("I cannot run commands here: no such tool was offered."))
@@ -46,6 +54,16 @@ def agent(request: ChatRequest) -> Script:
             Say("Edited. Let me check the result."),
             shell_call(shell, _READ),
         )
+    return script(Think("Everything works; report."), final_text(request, _report(request)))
+
+
+def _with_file_tools(request: ChatRequest) -> Script:
+    step = len(request.tool_results)
+    if step < len(_FILE_TOOLS):
+        name, arguments = list(_FILE_TOOLS.items())[step]
+        return script(Think(f"Now {name}."), call(name, {"file_path": _FILE, **arguments}))
+    if step == len(_FILE_TOOLS):
+        return script(Say("Edited. Let me run it."), call("Bash", {"command": _READ, "description": "Run the file"}))
     return script(Think("Everything works; report."), final_text(request, _report(request)))
 
 

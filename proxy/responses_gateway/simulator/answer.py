@@ -139,7 +139,8 @@ def _faults_now(faults: Faults, request: ChatRequest, app: web.Application) -> F
     step = len(request.tool_results)
     if faults.step is not None and faults.step != step:
         return Faults()
-    message = f"{request.question}\0{step}"
+    asked = request.question.partition("\n")[0]  # clients that ask for the rest of an answer add lines to their message
+    message = f"{asked}\0{step}"
     return faults if app[FAULT_COUNTS].count(message, faults.times) else Faults()
 
 

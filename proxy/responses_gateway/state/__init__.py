@@ -2,6 +2,7 @@
 
 from responses_gateway.state.fleet_counters import CountersUnavailable, FleetCounters, LimitRequest, Refusal, Verdict
 from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, StoreUnavailable
+from responses_gateway.state.quotas import Charge, Counter, Period, QuotaCounters, QuotasUnavailable, QuotaTable, counter
 from responses_gateway.state.records import (
     Abandoned,
     AbandonedEnd,
@@ -24,8 +25,8 @@ from responses_gateway.state.sqlite import Sqlite
 from responses_gateway.state.store import Store
 
 __all__ = [
-    "Abandoned", "AbandonedEnd", "Ages", "Conversation", "CountersUnavailable", "Cursor", "Database", "EventRow",
-    "EventsUnavailable", "FleetCounters", "HistorySpan", "ItemPage", "LimitRequest", "LiveLog", "NewEvents", "NewItem",
-    "Orphan", "PageOrder", "Refusal", "ResponseRecord", "Running", "Sqlite", "Store", "StoreUnavailable", "Stored", "Verdict",
-    "recent",
+    "Abandoned", "AbandonedEnd", "Ages", "Charge", "Conversation", "Counter", "CountersUnavailable", "Cursor", "Database",
+    "EventRow", "EventsUnavailable", "FleetCounters", "HistorySpan", "ItemPage", "LimitRequest", "LiveLog", "NewEvents",
+    "NewItem", "Orphan", "PageOrder", "Period", "QuotaCounters", "QuotaTable", "QuotasUnavailable", "Refusal",
+    "ResponseRecord", "Running", "Sqlite", "Store", "StoreUnavailable", "Stored", "Verdict", "counter", "recent",
 ]  # fmt: skip

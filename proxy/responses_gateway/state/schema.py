@@ -80,6 +80,26 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "requests {integer} NOT NULL, input_tokens {integer} NOT NULL, cached_tokens {integer} NOT NULL, "
         "output_tokens {integer} NOT NULL, reasoning_tokens {integer} NOT NULL, PRIMARY KEY (day, key, model))",
     ),
+    (
+        # The hashes of prompts (see `prompt_hashes.py`).
+        "CREATE TABLE prompt_hashes (response TEXT PRIMARY KEY, tenant TEXT NOT NULL, data {blob} NOT NULL, "
+        "expires_at {real} NOT NULL)",
+        "CREATE INDEX prompt_hashes_expiry ON prompt_hashes (expires_at)",
+    ),
+    (
+        # What endpoints are to be told of (see `webhooks.py`).
+        "CREATE TABLE webhooks (id TEXT PRIMARY KEY, response TEXT NOT NULL, endpoint TEXT NOT NULL, due {real} NOT NULL, "
+        "attempts {integer} NOT NULL, ended_at {integer}, expires_at {real} NOT NULL)",
+        "CREATE INDEX webhooks_due ON webhooks (endpoint, due)",
+    ),
+    (
+        # The team to which a key belonged when it was used last on that day.
+        "ALTER TABLE token_usage ADD COLUMN team TEXT NOT NULL DEFAULT ''",
+        # What was charged to quotas (see `quotas.py`).
+        "CREATE TABLE quota_counters (name TEXT PRIMARY KEY, tokens {integer} NOT NULL, expires_at {real} NOT NULL)",
+        "CREATE TABLE quota_charges (id TEXT PRIMARY KEY, tokens {integer} NOT NULL, expires_at {real} NOT NULL)",
+        "CREATE INDEX quota_charges_expiry ON quota_charges (expires_at)",
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""Requests and tokens by day, key and model, in a table. Days are numbers since 1970-01-01, in UTC."""
+"""Requests and tokens by day, key, team and model, in a table. Days are numbers since 1970-01-01, in UTC."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ L = TypeVar("L")
 # Seconds of a day.
 DAY = 86_400
 # What a sum may be divided by.
-LABELS = ("day", "key", "model")
+LABELS = ("day", "key", "team", "model")
 # What is summed.
 AMOUNTS = ("requests", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 _ADD = (
     f"INSERT INTO token_usage ({', '.join((*LABELS, *AMOUNTS))}) VALUES ({', '.join('?' * len((*LABELS, *AMOUNTS)))}) "
-    f"ON CONFLICT ({', '.join(LABELS)}) DO UPDATE SET "
+    f"ON CONFLICT (day, key, model) DO UPDATE SET team = excluded.team, "  # a key belongs to one team
     + ", ".join(f"{name} = token_usage.{name} + excluded.{name}" for name in AMOUNTS)
 )
 
@@ -28,7 +28,7 @@ class UsageTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, sums: Mapping[tuple[int, str, str], Sequence[int]], oldest: int) -> None:
+    async def add(self, sums: Mapping[tuple[int, str, str, str], Sequence[int]], oldest: int) -> None:
         """Add amounts to those that are there, and delete what is older than the day `oldest`."""
 
         def work(sql: Sql) -> None:

@@ -12,6 +12,8 @@ from responses_gateway.stream.items.hosted import HostedOptions
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.tokens.meter import Encode
+from responses_gateway.stream.writer.interface import ClientProtocol
+from responses_gateway.stream.writer.response import AtEnd, ResponsesProtocol
 from responses_gateway.wire.tools import Grammar, ToolTable
 
 
@@ -62,6 +64,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
     summary: bool = False  # mirror reasoning into a summary
     seal: SealText | None = None  # makes the encrypted content of reasoning
     compaction: SealText | None = None  # the answer becomes one sealed `compaction` item, see `compaction.py`
+    at_end: AtEnd | None = None  # adds to the response when it ends
+    discarded: bool = False  # nothing of the answer is sent, the response is completed without items
     hosted: HostedOptions | None = None  # of a request that declares hosted tools which can be run
     logprobs: bool = False
     reasoning_event: str = "response.reasoning_text"
@@ -69,10 +73,27 @@ class StreamOptions(msgspec.Struct, frozen=True):
     holds_text: bool = False  # the backend holds text back, because it looks for stop strings
     stream_id: str | None = None  # the last member of every event (WebSocket)
     client: Client = STANDARD
+    protocol: ClientProtocol | None = None  # None: the Responses API, as `echo`, `summary` and the names of events say
     markup: Markup | LeadingThoughtDetector | None = None  # reads the markup in the text; one for each stream
     encode: Encode | None = None  # the model's tokenizer, to count where the backend does not
     thoughts: ThoughtTokens | None = None  # by which the tokens of reasoning are counted in ids
     decode: Callable[[Sequence[int]], str] | None = None  # the same, for tokens of which the backend shows nothing
+
+    @property
+    def hides_answer(self) -> bool:
+        """Whether the client gets nothing of what the model writes as the model wrote it."""
+        return self.discarded or self.compaction is not None
+
+    @property
+    def client_protocol(self) -> ClientProtocol:
+        """How the stream is written."""
+        return self.protocol or ResponsesProtocol(
+            self.echo,
+            stream_id=self.stream_id,
+            reasoning_event=self.reasoning_event,
+            mirrors_reasoning=self.summary,
+            at_end=self.at_end,
+        )
 
     def grammar_of(self, name: str, namespace: str | None) -> Grammar | None:
         """Return the grammar of the client's custom tool of this name."""

@@ -31,7 +31,7 @@ from responses_gateway.stream.answer.answer import Answer, HeldPart, new_answer
 from responses_gateway.stream.continuation.catch_up import Diverged
 from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.items.calls import without_rest
-from responses_gateway.stream.items.compaction import write_compaction
+from responses_gateway.stream.items.compaction import begin_compaction, write_compaction
 from responses_gateway.stream.items.hosted import (
     ApprovedCall,
     CallOutcome,
@@ -49,8 +49,7 @@ from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetec
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.tokens.missing import unseen_tokens
-from responses_gateway.stream.writer.response import Outcome, ResponseObject, ResponseStream, Status, usage_json
-from responses_gateway.stream.writer.responses import ResponsesWriter
+from responses_gateway.stream.writer.interface import AnswerStream, EventWriter, Outcome, Status, StreamStart
 from responses_gateway.wire.chat import MalformedChunk
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
@@ -66,8 +65,6 @@ Note: TypeAlias = Callable[[str, object, bytes], None]
 # input of a call is to be judged first; and what the answer holds.
 Held = HeldPart | Literal["white_space", "open_call", "verdict"]
 
-# The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
-_STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
 # How a body of server-sent events begins.
 _STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 
@@ -84,15 +81,13 @@ class Translator:
         self.options = options
         self._clock = clock
         self.tape: Note | None = None  # see `tape.py`; may be set, or taken away, between two calls
-        self.writer = ResponsesWriter(
-            options.stream_id, clock, reasoning_event=options.reasoning_event, mirrors_reasoning=options.summary
-        )
-        # What the model writes for a compaction is not sent.
-        self.lifecycle = Lifecycle(options, self.writer if options.compaction is None else self.writer.blank())
-        self.tokens = TokenCounter(options.encode, options.thoughts)
         self.created = clock()
-        response = ResponseObject(options.response_id, int(self.created), options.model, options.echo)
-        self.response = ResponseStream(response, self.writer)
+        start = StreamStart(options.response_id, options.model, self.created, clock)
+        self.response: AnswerStream = options.client_protocol.stream(start)
+        self.writer: EventWriter = self.response.writer
+        # What the model writes for a compaction, or to have a prompt read, is not sent.
+        self.lifecycle = Lifecycle(options, self.writer.blank() if options.hides_answer else self.writer)
+        self.tokens = TokenCounter(options.encode, options.thoughts)
         self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup)
         self.answers = [self.answer]
         self.needs: Needs = None
@@ -133,8 +128,8 @@ class Translator:
     def repairs(self) -> dict[str, int]:
         """What had to be repaired on the way, by kind."""
         total = dict(self.lifecycle.repairs)
-        for answer in self.answers:
-            for kind, count in answer.repairs.items():
+        for repairs in (self.writer.repairs, *[answer.repairs for answer in self.answers]):
+            for kind, count in repairs.items():
                 total[kind] = total.get(kind, 0) + count
         return total
 
@@ -350,8 +345,11 @@ class Translator:
         return events
 
     def _take(self) -> bytes:
-        if self.options.compaction is not None:
-            self.lifecycle.writer.events.clear()
+        if self.options.hides_answer:
+            hidden = self.lifecycle.writer
+            hidden.events.clear()
+            if self.options.compaction is not None and not self.ended:
+                begin_compaction(self.writer, self.response_id, hidden)
         events = self.writer.events
         data = b"".join(events)
         events.clear()
@@ -408,7 +406,7 @@ class Translator:
         if reason == "error":
             self._fail(server_error("The backend aborted the generation."))
             return
-        grammars = self.options.grammars if self.options.compaction is None else {}
+        grammars = {} if self.options.hides_answer else self.options.grammars
         while lifecycle.state != "ended":
             call = lifecycle.call
             if call is not None and reason == "stop" and call.runnable:
@@ -460,24 +458,24 @@ class Translator:
             self.answer.release()
 
     def _terminate(self, status: Status) -> None:
-        if self.options.compaction is not None and status != "failed":
-            status = self._compact()
-        error = None
-        if self.error is not None:
-            code = self.error.code if self.error.code in _STREAM_CODES else "server_error"
-            error = (code or "server_error", self.error.message)
+        if self.options.hides_answer and status != "failed":
+            status = self._replace_answer()
         self.answer.stop()
         self.answer.forget_ids()
         self.needs = Ended()
         usage = self.tokens.complete_usage(usage_of(self.lifecycle.turns), self.lifecycle.writer.characters)
         completed_at = int(self._clock()) if status == "completed" else None
-        self.response.end(status, Outcome(usage_json(usage), completed_at, self.incomplete_reason, error))
+        turn = self.lifecycle.turn
+        outcome = Outcome(
+            usage, completed_at, self.incomplete_reason, self.error, turn.stop_string, turn.finish_reason == "length", turn.used
+        )
+        self.response.end(status, outcome)
 
-    def _compact(self) -> Status:
-        """Write the item that takes the place of what the model wrote; return how the response ends."""
-        assert self.options.compaction is not None
-        if not write_compaction(self.writer, self.response_id, self.lifecycle.writer.done, self.options.compaction):
+    def _replace_answer(self) -> Status:
+        """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""
+        seal = self.options.compaction
+        if seal is not None and not write_compaction(self.writer, self.response_id, self.lifecycle.writer.done, seal):
             self.error = server_error("The model wrote no summary.")
             return "failed"
-        self.incomplete_reason = None  # a summary that was cut is better than none
+        self.incomplete_reason = None  # a summary that was cut is better than none, and one token was all that was asked for
         return "completed"

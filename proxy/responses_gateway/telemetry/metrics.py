@@ -27,6 +27,12 @@ _GAUGES = {
 }
 
 
+def key_label(name: str) -> str:
+    """Return the label for a client: the name of its key; for others, of whom there may be any number, who knows them
+    (`jwt`)."""
+    return name.partition(":")[0]
+
+
 class ProcessMetrics:
     """The usual `process_*` metrics of one of several workers. A single process uses the library's own collector.
 
@@ -65,12 +71,12 @@ class Metrics(Registry):
 
     def __init__(self) -> None:
         super().__init__()
-        # Amounts by day, key and model, until they are stored; see `server/generation/request_log/usage.py`.
-        self.usage: dict[tuple[int, str, str], list[int]] = {}
+        # Amounts by day, key, team and model, until they are stored; see `server/generation/request_log/usage.py`.
+        self.usage: dict[tuple[int, str, str, str], list[int]] = {}
         counter = self.counter
         gauge = self.gauge
         histogram = self.histogram
-        self.requests = counter("requests_total", "Requests for a response, by outcome.", "model", "outcome", "stream")
+        self.requests = counter("requests_total", "Requests for a response, by outcome.", "model", "outcome", "stream", "door")
         self._declare_those_of_http()
         self.in_flight = gauge("requests_in_flight", "Requests under way.")
         self.workers = gauge("workers", "Worker processes that serve requests.")
@@ -122,9 +128,9 @@ class Metrics(Registry):
         self.repairs = counter("repairs_total", "Repairs of what backends sent, by kind.", "kind")
         self.keep_alives = counter("keep_alives_total", "Keep-alives sent, by kind.", "kind")
         self.violations = counter(
-            "invariant_violations_total", "Violations of the rules of a Responses stream, found in sampled responses.", "rule"
+            "invariant_violations_total", "Violations of the rules of its protocol, found in sampled responses.", "rule"
         )
-        self.sampled = counter("sampled_streams_total", "Streams checked against the rules of a Responses stream.")
+        self.sampled = counter("sampled_streams_total", "Streams checked against the rules of their protocol.")
         self.losses = counter(
             "losses_total", "Parts of requests that could not be translated unchanged.", "kind", "name", "outcome"
         )
@@ -148,7 +154,7 @@ class Metrics(Registry):
         self._declare_those_of_the_store()
         self.access_refusals = counter(
             "access_refusals_total",
-            "Requests refused because of a missing or wrong key, a limit, the name of a host, or a foreign page.",
+            "Requests refused because of a missing or wrong key, a limit, a used quota, the name of a host, or a foreign page.",
             "reason",
         )
         self.body_bytes = gauge("request_body_bytes", "Size of the bodies of all requests under way.")
@@ -173,6 +179,17 @@ class Metrics(Registry):
         self.backend_up = gauge("backend_up", "1 if a backend is healthy, as far as is known.", "backend", together="livemin")
         self.backend_breaker = gauge(
             "backend_breaker_state", "1 for the present state of a circuit breaker.", "backend", "state", together="livemax"
+        )
+        self.pool_members = gauge(
+            "pool_members", "Members of a pool, by the kind of its source and their state.", "pool", "source", "state",
+            together="livemax",
+        )  # fmt: skip
+        self.pool_stale = gauge(
+            "pool_source_stale_seconds",
+            "For how long the source of a pool could not be read; 0 while it can be.",
+            "pool",
+            "source",
+            together="livemax",
         )
         self.backend_retries = counter(
             "backend_retries_total",
@@ -218,6 +235,17 @@ class Metrics(Registry):
             "key_time_to_first_token_seconds", "To the model's first token, by API key.", LATENCY_BUCKETS, "key"
         )
         self.key_tokens = self.counter("key_tokens_total", "Input and output tokens, by API key.", "key")
+
+        self.quota_used = self.gauge(
+            "quota_used_ratio",
+            "Used part of a quota (of the soft limit, if that is all there is), as of the last request, by its owner.",
+            "owner",
+            "period",
+            together="livemax",
+        )
+        self.quota_warnings = self.counter(
+            "quota_warnings_total", "Requests beyond a soft limit of a quota, by its owner.", "owner", "period"
+        )
 
     def _declare_those_of_http(self) -> None:
         self.http_requests = self.counter(

@@ -87,11 +87,19 @@ class Choice(msgspec.Struct, gc=False):
     message: Delta | None = None
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
+    # The stop string that the model wrote, or the id of its stop token: vLLM, SGLang.
+    stop_reason: Any = None
+    matched_stop: Any = None
     token_ids: list[int] | None = None
     error: Any = None
     # Of text completions, which have no delta.
     text: Any = None
     prompt_token_ids: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that the model wrote, if the server tells."""
+        return next((found for found in (self.stop_reason, self.matched_stop) if isinstance(found, str)), None)
 
 
 class PromptTokensDetails(msgspec.Struct, gc=False):

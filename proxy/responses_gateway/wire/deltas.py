@@ -61,9 +61,11 @@ class Citation(msgspec.Struct, gc=False):
 
 
 class Finish(msgspec.Struct, gc=False):
-    """The model stopped. The stream may continue: usage and even text may follow."""
+    """The model stopped. The stream may continue: usage and even text may follow. `stop_string`: which one of those that the
+    request names the model wrote, where the backend tells."""
 
     reason: FinishReason
+    stop_string: str | None = None
 
 
 class Usage(msgspec.Struct, gc=False):

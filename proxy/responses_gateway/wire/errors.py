@@ -89,6 +89,7 @@ class ApiError(Exception):
         self.param = param
         self.retry_after = retry_after
         self.quoted = quoted
+        self.final = False  # the same request would fail again: SDKs, which repeat some, are told not to
         self.reason: str | None = None  # for logs and metrics: why a backend could not be reached
 
     def copy(self) -> ApiError:
@@ -105,6 +106,11 @@ class ApiError(Exception):
 def invalid_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """Return a 400: the request itself is wrong; `param` names the field (e.g. `input[3].output`)."""
     return ApiError(400, message, param=param, code=code)
+
+
+def unknown_model(name: str) -> ApiError:
+    """Return a 404 for a model that does not exist, or not for this client."""
+    return ApiError(404, f"The model `{name[:200]}` does not exist.", param="model", code="model_not_found")
 
 
 def server_error(message: str, status: int = 502) -> ApiError:

@@ -117,6 +117,7 @@ class ResponsesRequest(BaseModel):
     prompt_cache_key: Key | None = None
     prompt_cache_retention: str | None = None
     prompt_cache_options: Open | None = None
+    multi_agent: Open | None = None
     safety_identifier: Key | None = None
     user: str | None = None
     moderation: Open | None = None
@@ -127,6 +128,11 @@ class ResponsesRequest(BaseModel):
     type: str | None = None
     generate: bool | None = None
     stream_id: Key | None = None
+
+    @property
+    def only_warms(self) -> bool:
+        """Whether the prompt is to be read and nothing is to be answered: `generate` over a WebSocket, else `prewarm`."""
+        return self.generate is False or (self.prompt_cache_options or {}).get("prewarm") is True
 
 
 def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:

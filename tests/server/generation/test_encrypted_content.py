@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai.types.responses import Response
 
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.simulator import RECEIVED, create_app, serving
@@ -61,7 +62,8 @@ def test_a_trigger_brings_exactly_one_compaction_item(stream: bool) -> None:
             assert "summary" in chat["messages"][-1]["content"]
             if stream:
                 kinds = [event["type"].removeprefix("response.") for event in answer.events]
-                assert kinds == ["created", "in_progress", "output_item.added", "output_item.done", "completed"]
+                begun = ["created", "in_progress", "output_item.added", "compaction.compacting"]
+                assert kinds == [*begun, "output_item.done", "completed"]
 
     run(test())
 
@@ -165,6 +167,33 @@ def test_the_key_is_kept_with_the_store_or_given(tmp_path: Path) -> None:
     run(test())
 
 
+def removed(response: dict[str, Any]) -> dict[str, str]:
+    """Return what the model did not get: the ids of the items, with the reasons."""
+    parsed = Response.model_validate(response).input_transformations or []
+    return {entry.id: entry.reason for entry in parsed if (entry.type, entry.action) == ("reasoning", "removed")}
+
+
+def test_reasoning_of_another_key_or_gateway_is_removed_and_told() -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url) as served, gateway(url) as elsewhere:
+            answer = await post(served, input="scenario: reasoning", include=SEALED, headers=KEY)
+            thought, said = answer.final["output"]
+            bare = {name: value for name, value in thought.items() if name != "content"}
+            nameless = {name: value for name, value in bare.items() if name != "id"}
+            given = [user("scenario: plain"), bare, nameless, said, user("scenario: plain")]
+            for where, headers in ((served, OTHER), (elsewhere, KEY)):
+                again = await post(where, input=given, headers=headers)
+                assert "reasoning" not in backend[RECEIVED][-1]["body"]["messages"][1]
+                assert removed(again.final) == {thought["id"]: "organization_mismatch"}
+            read = await post(served, input=given, headers=KEY)
+            assert "input_transformations" not in read.final
+            shown = await post(served, input=[user("x"), thought, said, user("x")], headers=OTHER)
+            assert "input_transformations" not in shown.final
+
+    run(test())
+
+
 def test_sealed_reasoning_goes_back_to_the_model_that_thought_it() -> None:
     async def test() -> None:
         backend = create_app()
@@ -178,11 +207,14 @@ def test_sealed_reasoning_goes_back_to_the_model_that_thought_it() -> None:
             again = [user("scenario: reasoning"), bare, said, user("scenario: plain")]
             await post(served, input=again)
             assert backend[RECEIVED][-1]["body"]["messages"][1]["reasoning"] == text
-            await post(served, input=again, model="sim-other")
+            other_model = (await post(served, input=again, model="sim-plain")).final
             assert "reasoning" not in backend[RECEIVED][-1]["body"]["messages"][1]
+            assert removed(other_model) == {thought["id"]: "model_mismatch"}
             for changed_item in (bare, thought):
                 tampered = {**changed_item, "encrypted_content": changed(thought["encrypted_content"])}
                 assert_error(await post(served, input=[tampered, said, user("x")]), 400, "invalid_encrypted_content")
+                malformed = {**changed_item, "encrypted_content": thought["encrypted_content"] + "!"}
+                assert_error(await post(served, input=[malformed, said, user("x")]), 400, "invalid_encrypted_content")
             without = await post(served, input="scenario: reasoning")
             assert "encrypted_content" not in json.dumps(without.final)
 

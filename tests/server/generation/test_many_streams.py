@@ -53,7 +53,10 @@ def test_many_streams_at_once(loop: str) -> None:
                 await asyncio.gather(*work)
                 sizes.append(resident())
             assert most > STREAMS / 2, "they ran at once"
-            assert served.metric("requests_total", model="simulator", outcome="completed", stream="true") == 3 * STREAMS
+            assert (
+                served.metric("requests_total", model="simulator", outcome="completed", stream="true", door="responses")
+                == 3 * STREAMS
+            )
             assert sizes[2] - sizes[1] < GROWTH, sizes
 
     run(test(), loop)

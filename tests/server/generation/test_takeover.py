@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from responses_gateway.server.custom_tools.repair import InputRepair
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from responses_gateway.simulator.state import FAULT_COUNTS
 from responses_gateway.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, StoreUnavailable
@@ -36,6 +38,7 @@ async def two(
     speed: float = 0.0,
     repair: str = "off",
     continued: Any = 1,
+    api_keys: Any = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[Served, Served]]:
     """Run two gateways on one store, in front of the same backends, which send so many tokens per second; the second one has
@@ -44,6 +47,7 @@ async def two(
         "store": str(path / "x.sqlite3"),
         "adapt": False,
         "continue_answers": continued,
+        "api_keys": api_keys or {},
         **READINGS[dialect],
     }
     common["repair_custom_tools"] = repair
@@ -99,10 +103,11 @@ async def _stored(served: Served, name: str) -> bytes:
     return b"".join(row.data for row in await served.parts.store.events(name, -1))
 
 
-async def ended(served: Served, name: str) -> dict[str, Any]:
+async def ended(served: Served, name: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
     async with asyncio.timeout(60):
         while True:
-            response: dict[str, Any] = (await ask(served, "GET", f"/v1/responses/{name}")).json
+            response: dict[str, Any] = (await ask(served, "GET", f"/v1/responses/{name}", headers=headers)).json
+            assert "status" in response, response
             if response["status"] not in ("queued", "in_progress"):
                 return response
             await asyncio.sleep(0.02)
@@ -110,6 +115,22 @@ async def ended(served: Served, name: str) -> dict[str, Any]:
 
 async def streamed(served: Served, name: str) -> bytes:
     return (await ask(served, "GET", f"/v1/responses/{name}?stream=true")).body
+
+
+def test_a_quota_is_charged_once_for_a_response_that_two_gateways_have_run(tmp_path: Path) -> None:
+    async def test() -> None:
+        key = "rp_alice-0123456789"
+        keys = {"alice": {"hash": hash_of(key), "tokens_per_day": 10**6}}
+        headers = {"Authorization": f"Bearer {key}"}
+        async with two(tmp_path, api_keys=keys) as (slow, other):
+            response = await ended(other, await stuck(slow, headers=headers), headers)
+            assert response["status"] == "completed"
+            await slow.parts.pool.close()
+        with closing(sqlite3.connect(tmp_path / "x.sqlite3")) as database:  # when the first one, too, has noted what it used
+            charged = database.execute("SELECT tokens FROM quota_counters").fetchall()
+        assert charged == [(response["usage"]["total_tokens"],)] * 2
+
+    run(test())
 
 
 @pytest.mark.parametrize("size", [1, 2])

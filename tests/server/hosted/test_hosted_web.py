@@ -47,6 +47,8 @@ def test_the_model_searches_opens_a_page_and_cites_it() -> None:
             include = ["web_search_call.action.sources"]
             answer = (await post(served, tools=[SEARCH], include=include)).final
             searched, opened, message = answer["output"]
+            assert answer["tool_usage"]["web_search"] == {"num_requests": 2}
+            assert answer["tool_usage"]["image_gen"]["total_tokens"] == 0
             url = f"{site.url}/tower"
             assert searched["action"]["queries"] == ["tower height"]
             assert searched["action"]["sources"] == [{"type": "url", "url": url}]

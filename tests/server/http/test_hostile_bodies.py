@@ -91,7 +91,11 @@ def test_a_body_that_is_too_large_or_no_gzip_is_the_clients_own_doing() -> None:
                 await send(served, gzip.compress(large), headers={"Content-Encoding": "gzip"}), 413, "request_too_large"
             )
             assert_error(await send(served, b"no gzip", headers={"Content-Encoding": "gzip"}), 400)
-            await until(lambda: served.metric("requests_total", model="unknown", outcome="rejected", stream="false") == 3)
+            await until(
+                lambda: (
+                    served.metric("requests_total", model="unknown", outcome="rejected", stream="false", door="responses") == 3
+                )
+            )
 
     run(test())
 

@@ -111,6 +111,27 @@ def test_ctrl_c_says_how_many_responses_it_waits_for_and_a_second_one_ends_them(
     run(test())
 
 
+def test_several_workers_are_waited_for_in_one_line(tmp_path: Path) -> None:
+    async def test() -> None:
+        store = str(tmp_path / "responses.sqlite3")
+        async with terminal("--simulator", "--workers", "2", "--store", store, "--drain-timeout", "600") as window:
+            await window.shows("live")
+            clients = [await RawClient.connect(window) for _ in range(6)]  # with one at least for each worker, nearly always
+            for client in clients:
+                await client.post(input="scenario: plain tps: 1")
+                await client.read_until(b"response.in_progress")
+            window.type(CTRL_C)
+            await window.shows("Waiting for 6 responses to end, 600 s at most. Ctrl-C again ends them at once.")
+            window.type(CTRL_C)
+            for client in clients:
+                await client.read_all()
+                client.close()
+            assert await asyncio.wait_for(window.process.wait(), PATIENCE) == 0
+            assert window.shown.count("Waiting for") == 1
+
+    run(test())
+
+
 def test_ctrl_c_with_nothing_under_way_waits_for_nothing() -> None:
     async def test() -> None:
         async with terminal("--simulator") as window:

@@ -79,7 +79,10 @@ def test_a_session_sends_only_what_is_new(store: str) -> None:
         async with serving(backend) as url, gateway(url, **settings) as served, connect(served) as socket:
             warm = await socket.ask("base prompt", generate=False, tools=[tool])
             assert (warm["status"], warm["output"]) == ("completed", [])
-            assert not backend[RECEIVED]
+            (prompt,) = backend[RECEIVED]  # the backend has read it, and was asked for one token
+            assert prompt["body"]["max_completion_tokens"] == 1
+            assert [tool["function"]["name"] for tool in prompt["body"]["tools"]] == ["get_weather"]
+            assert warm["usage"]["input_tokens"] > 0
             turn = await socket.ask("scenario: tool", tools=[tool], previous_response_id=warm["id"])
             assert turn["previous_response_id"] == warm["id"]
             assert turn["store"] is False
@@ -314,7 +317,7 @@ def test_a_warm_up_can_be_stored_and_continued() -> None:
         async with serving(backend) as url, gateway(url, store="memory") as served:
             async with connect(served) as socket:
                 warm = await socket.ask("remember 7", generate=False, store=True)
-                assert (warm["status"], warm["output"], len(backend[RECEIVED])) == ("completed", [], 0)
+                assert (warm["status"], warm["output"], len(backend[RECEIVED])) == ("completed", [], 1)
             async with connect(served) as socket:
                 await socket.ask("scenario: plain", previous_response_id=warm["id"])
                 assert [m["content"] for m in backend[RECEIVED][-1]["body"]["messages"]] == ["remember 7", "scenario: plain"]

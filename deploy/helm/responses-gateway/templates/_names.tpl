@@ -32,11 +32,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.settings.tls_cert }}HTTPS{{ else }}HTTP{{ end -}}
 {{- end -}}
 
+{{- define "responses-gateway.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "responses-gateway.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{/* The namespaces whose services the pools of the settings name, as a JSON object; those outside the cluster do not count. */}}
+{{- define "responses-gateway.watched" -}}
+{{- $found := dict -}}
+{{- range $pool := .Values.settings.pools | default dict -}}
+{{- if and (kindIs "map" $pool) $pool.kubernetes (not $pool.api) -}}
+{{- $parts := splitList "/" $pool.kubernetes -}}
+{{- $_ := set $found (ternary (first $parts) $.Release.Namespace (gt (len $parts) 1)) true -}}
+{{- end -}}
+{{- end -}}
+{{- $found | toJson -}}
+{{- end -}}
+
 {{/* Reject settings without a backend, and those that do not work with several replicas. The schema could not say what to do. */}}
 {{- define "responses-gateway.check" -}}
 {{- $given := .Values.settings.backend | default (list) -}}
 {{- $urls := ternary (list $given) $given (kindIs "string" $given) -}}
-{{- if not (or $urls .Values.settings.backends) -}}
+{{- if not (or $urls .Values.settings.backends .Values.settings.pools) -}}
 {{- fail "there is no backend: give the URL of your Chat Completions server, for example --set settings.backend=http://vllm:8000" -}}
 {{- end -}}
 {{- range $urls -}}

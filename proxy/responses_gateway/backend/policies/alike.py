@@ -13,6 +13,8 @@ import msgspec
 
 from responses_gateway.backend.server_types import server_of
 
+# How many backends a line of the log names.
+_NAMED = 20
 # What differs between two servers of the same model, or between two answers of one.
 _PASSING = frozenset({"created", "permission"})
 
@@ -59,7 +61,10 @@ class AlikeLog:
             if self._reasons.get(model, reason if alone else None) == reason:
                 continue
             self._reasons[model] = reason
+            names = ", ".join([*checkpoints][:_NAMED]) + (
+                f", … ({len(checkpoints)} in all)" if len(checkpoints) > _NAMED else ""
+            )
             if reason:
-                self._log("answers are not continued by other backends", ", ".join(checkpoints), model=model, reason=reason)
+                self._log("answers are not continued by other backends", names, model=model, reason=reason)
             else:
-                self._log("answers are continued by other backends", ", ".join(checkpoints), model=model)
+                self._log("answers are continued by other backends", names, model=model)

@@ -230,7 +230,7 @@ class BodyInterrupted(ConnectionError):
 class PushedAnswer:
     """An event stream with status 200, whose body is pushed to a sink."""
 
-    __slots__ = ("_protocol", "_writer", "connection")
+    __slots__ = ("_head", "_protocol", "_writer", "connection")
 
     status = 200
     content_type = "text/event-stream"
@@ -238,9 +238,15 @@ class PushedAnswer:
     def __init__(self, connection: Connection, protocol: PushProtocol, writer: asyncio.Task[None] | None) -> None:
         """`writer` writes the request, unless that is done."""
         self.connection: Connection | None = connection  # until the body has ended
+        self._head = protocol.head
         self._protocol = protocol
         self._writer = writer
         protocol.on_body_end = self._release
+
+    def header(self, name: str) -> str:
+        """Return the value of a header, whose name is given in lower case; empty if there is none."""
+        at = self._head.lower().find(f"\r\n{name}:".encode())
+        return "" if at < 0 else self._head[at + len(name) + 3 :].partition(b"\r\n")[0].decode("latin-1").strip()
 
     def attach(self, sink: Sink) -> asyncio.Future[None]:
         """Push the body to `sink` from now on. The future ends with the body, or with `BodyInterrupted`."""
@@ -292,6 +298,7 @@ class PushProtocol(ResponseHandler):
         self._is_pushed: asyncio.Future[bool] | None = None  # whether the answer is one to be pushed; until its head is there
         # Called when the body that is pushed has ended.
         self.on_body_end: Callable[[], None] | None = None
+        self.head = b""  # of the answer that is pushed
         self._reset_body(pushing=False)
 
     def _reset_body(self, *, pushing: bool) -> None:
@@ -374,6 +381,7 @@ class PushProtocol(ResponseHandler):
         if pushing:
             self._reset_body(pushing=True)
             self._early = data[end:]
+            self.head = data[:end]
             if b"\r\nconnection:" in head and b"\r\nconnection: keep-alive\r\n" not in head:
                 self.force_close()
         else:

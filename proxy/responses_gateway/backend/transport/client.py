@@ -242,6 +242,7 @@ class ChatStream:
     def __init__(self, response: Answer, lingering: set[Answer], large: bool) -> None:
         """Keep an answer that is left before its end in `lingering`. `large` tells about the request's body."""
         self.backend = ""  # the name of the backend that answers
+        self.pod = ""  # the server behind a router that answers, if it told
         self.refuses_gateway_key = False
         # Called once, when the answer is read or dropped, with the reason if the backend failed.
         self.on_end: Callable[[Failure | None], None] | None = None
@@ -272,6 +273,12 @@ class ChatStream:
         if isinstance(self._response, PushedAnswer):
             return None
         return seconds_to_wait(self._response.headers.get("Retry-After", ""), time.time())
+
+    def header(self, name: str) -> str:
+        """Return the value of a header, whose name is given in lower case; empty if there is none."""
+        if isinstance(self._response, PushedAnswer):
+            return self._response.header(name)
+        return self._response.headers.get(name, "")
 
     @property
     def _content(self) -> aiohttp.StreamReader:

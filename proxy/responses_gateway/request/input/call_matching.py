@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from responses_gateway.request.fields import quote
 from responses_gateway.request.input.calls import (
     CALL_TYPES,
     OUTPUT_TYPES,
@@ -86,7 +85,8 @@ class _Matcher:
         call_id = output_call_id(entry)
         waiting = self._unanswered.get(call_id)
         if waiting is None:
-            message = f"No tool call found for the output with call_id {quote(call_id)}."
+            kind = entry.kind.replace("_", " ")
+            message = f"No tool call found for {kind} with call_id {call_id[:64]}."
             raise invalid_request(message, f"{entry.path}.call_id", "tool_call_not_found")
         output = self._reader.output(entry)
         if not waiting:

@@ -17,7 +17,7 @@ from responses_gateway.request.fields import (
 )
 from responses_gateway.request.input.items import Entry
 from responses_gateway.request.loss_report import LossReport
-from responses_gateway.request.parameters.table import COPIED, IGNORED, REASONING, RESERVED, SAMPLING, STATEFUL
+from responses_gateway.request.parameters.table import COPIED, HONOURED, IGNORED, REASONING, RESERVED, SAMPLING, STATEFUL
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.hosted_tools import INCLUDED
 from responses_gateway.wire.errors import invalid_request
@@ -83,7 +83,9 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         value = getattr(request, parameter.name)
         if value is None or value in parameter.neutral or (parameter.name == "service_tier" and has_priority):
             continue
-        if parameter.name in policy.forward and parameter.name not in RESERVED:
+        if parameter.name in HONOURED and not value.keys() - HONOURED[parameter.name]:
+            report.preserved("parameter", parameter.name)
+        elif parameter.name in policy.forward and parameter.name not in RESERVED:
             fields[parameter.name] = value
             report.preserved("parameter", parameter.name)
         elif parameter.name == "context_management" and compact_threshold(request, policy) is not None:

@@ -30,24 +30,49 @@ COPIED = (
 
 # Not sent, unless `Policy.forward` names them.
 IGNORED = (
-    Parameter("context_management", "ignored", "without a compact_threshold nothing is compacted", matters=True),
-    Parameter("moderation", "ignored", "the gateway does not moderate", matters=True),
+    Parameter(
+        "context_management",
+        "ignored",
+        "without a `compact_threshold` nothing is compacted; the only `type` is `compaction`",
+        matters=True,
+    ),
+    Parameter(
+        "moderation",
+        "ignored",
+        "the gateway does not moderate; the response has an `error` in the place of the scores of its `model`",
+        matters=True,
+    ),
     Parameter("truncation", "ignored", "input is never dropped", neutral=("disabled",)),
     Parameter("service_tier", "ignored", "a hint; there is only one tier", neutral=("auto", "default")),
     Parameter(
         "background_options",
         "ignored",
-        "echoed; a background response begins at once",
+        "echoed; whatever its `completion_window` and `continuation_id`, the response begins at once",
         neutral=({}, {"completion_window": "soonest"}),
     ),
     Parameter("prompt_cache_key", "ignored", "echoed; not sent to the backend"),
     Parameter("prompt_cache_retention", "ignored", "the backend decides what it caches"),
-    Parameter("prompt_cache_options", "ignored", "the backend decides what it caches"),
+    Parameter(
+        "prompt_cache_options",
+        "ignored",
+        "the backend decides what it caches: no `mode` and no `ttl` is echoed, since nobody keeps them",
+        neutral=({},),
+    ),
     Parameter("safety_identifier", "ignored", "echoed; not sent to the backend"),
     Parameter("client_metadata", "ignored", "the client's own notes"),
-    Parameter("access_programs", "ignored", "specific to OpenAI"),
-    Parameter("image", "ignored", "images are sent unchanged", neutral=({}, {"context_compression": "disabled"})),
-    Parameter("stream_options", "ignored", "the stream is not obfuscated", neutral=({}, {"include_obfuscation": False})),
+    Parameter("access_programs", "ignored", "specific to OpenAI (`cyber`)"),
+    Parameter(
+        "image",
+        "ignored",
+        "images are sent unchanged (`context_compression`)",
+        neutral=({}, {"context_compression": "disabled"}),
+    ),
+    Parameter(
+        "stream_options",
+        "ignored",
+        "the stream is not obfuscated (`include_obfuscation`)",
+        neutral=({}, {"include_obfuscation": False}),
+    ),
 )
 
 # Refused with a 400 unless responses are stored (see `refuse_unavailable`).
@@ -55,8 +80,17 @@ REJECTED = (
     Parameter("background", "rejected", "needs stored responses", neutral=(False,)),
     Parameter("previous_response_id", "rejected", "needs stored responses"),
     Parameter("conversation", "rejected", "needs stored conversations"),
-    Parameter("prompt", "rejected", "prompts cannot be stored"),
+    Parameter("prompt", "rejected", "prompts (`id`, `version`, `variables`) cannot be stored"),
 )
+
+# Refused because a client relies on their effect (see `refuse_unsupported`), and what of them is not.
+REFUSED = (
+    Parameter("moderation.policy", "rejected", "`block`, for `input` or `output`; `mode` may only be `score`"),
+    Parameter("multi_agent", "rejected", "if it is `enabled`; `max_concurrent_subagents` alone is without effect"),
+)
+
+# Fields of those that the gateway honours, forwarded or not.
+HONOURED = {"prompt_cache_options": ("prewarm", "comparison_response_id")}
 
 # Handled by the store, if there is one.
 STATEFUL = ("background", "previous_response_id", "conversation")
@@ -84,13 +118,13 @@ SPECIAL = (
     Parameter("parallel_tool_calls", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
     Parameter("max_tool_calls", "adapted", "enforced by the gateway: further calls are not passed on"),
     Parameter("max_output_tokens", "preserved", "sent under the name that the backend supports"),
-    Parameter("text.format", "preserved", "sent as response_format"),
+    Parameter("text.format", "preserved", "its `type` is `text`, `json_object` or `json_schema`; sent as response_format"),
     Parameter("text.verbosity", "preserved", "sent as verbosity, if the settings forward it"),
     Parameter("text.verbosity", "ignored", "otherwise: few chat servers support it", matters=True),
     Parameter("reasoning.effort", "preserved", "sent as reasoning_effort: none, minimal, low, medium, high"),
     Parameter("reasoning.effort", "adapted", "xhigh and max are sent as high; none also turns off thinking in the template"),
     Parameter("reasoning.effort", "ignored", "other values", matters=True),
-    Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary"),
+    Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary; so for `generate_summary`"),
     *REASONING,
     Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
     Parameter("top_logprobs", "ignored", "if include does not ask for log probabilities"),
@@ -105,7 +139,12 @@ SPECIAL = (
     Parameter("store", "preserved", "if the gateway stores responses"),
     Parameter("store", "ignored", "if it does not", matters=True, neutral=(False,)),
     Parameter("type", "preserved", "marks a WebSocket message"),
-    Parameter("generate", "preserved", "part of a WebSocket message"),
+    Parameter(
+        "generate",
+        "preserved",
+        "false: the backend reads the prompt, and the one token it writes is dropped; over a WebSocket one that it "
+        "refuses is completed without `usage`",
+    ),
     Parameter("stream_id", "preserved", "marks a WebSocket message, and the events of its response"),
     Parameter("unknown", "preserved", "any other parameter, if the settings forward it"),
     Parameter("unknown", "ignored", "any other parameter", matters=True),
@@ -130,7 +169,13 @@ RESERVED = frozenset({
 
 _FORWARDED = "if the settings forward it"
 _PRIORITY = Parameter("service_tier", "adapted", "sent as the priority configured for this tier, if there is one")
-_CARRIED = {"context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}"}
+_CARRIED = {
+    "context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}",
+    "prompt_cache_options": "`prewarm` does what `generate: false` does; `comparison_response_id` names a response of the last "
+    f"hour whose request had these options, too: `prompt_cache_diagnostics` compares the prompts; sent {_FORWARDED}",
+}
+
+_STORED = {"conversation": "if the gateway stores responses: the `id`, or an object with it"}
 
 # The whole table.
 PARAMETERS = (
@@ -140,7 +185,8 @@ PARAMETERS = (
     _PRIORITY,
     *(Parameter(name, "preserved", _CARRIED.get(name, _FORWARDED)) for name, *_ in IGNORED if name not in RESERVED),
     *REJECTED,
-    *(Parameter(name, "preserved", "if the gateway stores responses") for name in STATEFUL),
+    *REFUSED,
+    *(Parameter(name, "preserved", _STORED.get(name, "if the gateway stores responses")) for name in STATEFUL),
     *(Parameter(name, "preserved", "sent unchanged") for name in SAMPLING),
 )
 

@@ -100,6 +100,10 @@ def read_tools(
     return reader.declared
 
 
+# Tools whose calls may be answered in a later turn.
+_MAY_BE_ASYNC = frozenset({"function", "custom"})
+
+
 @dataclass(slots=True)
 class _ToolReader:
     """Reads the lists of tools of one request."""
@@ -143,6 +147,7 @@ class _ToolReader:
     def _namespace(self, tool: Object, path: str, found: list[ToolTarget]) -> None:
         namespace = filled_text(tool, "name", path)
         about = optional_text(tool, "description", path) or ""
+        _refuse_async(tool, path)
         self._report.adapted("tool", "namespace", "offered as functions named namespace__name")
         for index, member in enumerate(object_list(tool.get("tools"), f"{path}.tools")):
             member_path = f"{path}.tools[{index}]"
@@ -157,8 +162,11 @@ class _ToolReader:
             self._report.adapted("tool", kind, "offered as a function")
             declaration = _builtin(tool, path, _BUILTIN[kind])
         else:
+            _refuse_async(tool, path)
             self._unavailable(kind, path)
             return
+        if kind not in _MAY_BE_ASYNC:
+            _refuse_async(tool, path)
         self._options(tool, path)
         first = self.declared.first.setdefault(declaration.target, declaration)
         if first is not declaration and first != declaration:
@@ -323,3 +331,9 @@ def _builtin(tool: Object, path: str, builtin: Declaration) -> Declaration:
 
 
 _BUILTIN = {target.kind: Declaration(target, *described) for target, described in BUILTIN_TOOLS.items()}
+
+
+def _refuse_async(tool: Object, path: str) -> None:
+    """Refuse `async` of a tool whose calls nobody can leave open, as OpenAI does."""
+    if tool.get("async"):
+        raise invalid_request(f"Unknown parameter: '{path}.async'.", f"{path}.async", "unknown_parameter")

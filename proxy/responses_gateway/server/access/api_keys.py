@@ -25,6 +25,12 @@ _NEEDS = "access_needs"
 InForce = Callable[[], Settings]
 # The name of the key with which a request came; absent where the settings have no keys.
 KEY_NAME: web.RequestKey[str] = web.RequestKey("key_name", str)
+# Tells whether a client may use the model of a name.
+Allows = Callable[[str], bool]
+# What tells the models that the client of a request may use; absent where it may use all.
+ALLOWS: web.RequestKey[Allows] = web.RequestKey("allows")
+# The team of somebody who came without a key of the settings; absent where there is none.
+TEAM: web.RequestKey[str] = web.RequestKey("team", str)
 
 _MISSING = (
     "You didn't provide an API key. Send the key that you were given for this gateway in the header "
@@ -86,10 +92,6 @@ class Keys:
         return hashlib.blake2b(digest, key=self._secret, digest_size=32).digest()
 
 
-# The keys of an application; absent where the settings have none.
-KEYS: web.AppKey[Keys] = web.AppKey("keys", Keys)
-
-
 def require_key(keys: Keys, headers: Mapping[str, str]) -> str:
     """Return the name of the key in the headers. Raise `ApiError` 401."""
     key = given_key(headers)
@@ -107,6 +109,13 @@ def require_admin_key(settings: Settings, headers: Mapping[str, str]) -> None:
     if not wanted or scheme.lower() != "bearer" or not right:
         message = "This needs the gateway's admin key: send it as `Authorization: Bearer …`."
         raise ApiError(401, message, type="authentication_error", code="invalid_api_key")
+
+
+def team_of(request: web.Request, settings: Settings) -> str | None:
+    """Return the team of a client that has a name; None if it belongs to none."""
+    key = settings.api_keys.get(request[KEY_NAME])
+    team = key.team if key is not None else request.get(TEAM)
+    return team if team in settings.teams else None
 
 
 def tenant_of(request: web.Request) -> str:

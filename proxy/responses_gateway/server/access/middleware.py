@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from responses_gateway.server.access import cors
-from responses_gateway.server.access.api_keys import KEY_NAME, KEYS, InForce, Needs, needs_of, require_key
-from responses_gateway.server.access.counter_table import Table
-from responses_gateway.server.access.fleet import Fleet
-from responses_gateway.server.access.rate_limits import LIMITS, RESERVATION, RateLimits
-from responses_gateway.server.http.errors import REQUEST_ID, error_response
+from responses_gateway.server.access.allowed_models import allowed_models
+from responses_gateway.server.access.api_keys import ALLOWS, InForce, Needs, needs_of
+from responses_gateway.server.access.clients import LIMITS, RESERVATION, Clients
+from responses_gateway.server.access.identities import IDENTITIES
+from responses_gateway.server.access.rate_limits import messages_headers, openai_headers
+from responses_gateway.server.http.errors import REQUEST_ID, error_response, speaks_messages
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 from responses_gateway.settings.keys import given_key
@@ -20,20 +19,20 @@ from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 
+# Tells of soft limits that are exceeded.
+_WARNING_HEADER = "x-responses-gateway-quota-warning"
 
-def access_middlewares(
-    in_force: InForce, metrics: Metrics, table: Table | None = None, fleet: Fleet | None = None
-) -> list[Middleware]:
-    """Return the middlewares that the settings in force now require, outermost first; usually none. `table` has the counts of
-    several workers, `fleet` those of several gateways."""
+
+def access_middlewares(in_force: InForce, metrics: Metrics, clients: Clients) -> list[Middleware]:
+    """Return the middlewares that the settings in force now require, outermost first; usually none."""
     settings = in_force()
     found: list[Middleware] = []
     if settings.cors_origins:
         found.append(_preflight(cors.allowed_origins(settings)))
-    if settings.api_keys:
+    if settings.identifies_clients:
         found.append(_keys(in_force, metrics))
-    if settings.api_keys or has_limits(settings):
-        found.append(_limits(in_force, metrics, table, fleet))
+    if settings.identifies_clients or has_limits(settings):
+        found.append(_limits(clients))
     return found
 
 
@@ -46,7 +45,7 @@ def add_access_headers(app: web.Application, settings: Settings) -> None:
             cors.add_headers(request, response, origins)
 
         app.on_response_prepare.append(add_cors_headers)
-    if has_limits(settings):
+    if settings.identifies_clients or has_limits(settings):
         app.on_response_prepare.append(_add_limit_headers)
 
 
@@ -66,27 +65,31 @@ def _keys(in_force: InForce, metrics: Metrics) -> Middleware:
         if not needs_of(request.match_info.handler) & needing_key:
             return await handler(request)
         try:
-            request[KEY_NAME] = require_key(request.app[KEYS], request.headers)
+            await request.app[IDENTITIES].identify(request)
+            allows = allowed_models(request, in_force())
+            if allows is not None:
+                request[ALLOWS] = allows
         except ApiError as error:
+            if error.status != 401:
+                raise
             reason = "wrong_key" if given_key(request.headers) else "missing_key"
             metrics.count(metrics.access_refusals, reason)
             logs.logger().debug("not admitted", extra=logs.fields(request_id=request[REQUEST_ID], reason=reason))
-            response = error_response(error)
-            response.headers["WWW-Authenticate"] = "Bearer"
+            response = error_response(error, request)
+            challenge = 'Bearer error="invalid_token"' if error.code == "invalid_token" else "Bearer"
+            response.headers["WWW-Authenticate"] = challenge
             return response
         return await handler(request)
 
     return check
 
 
-def _limits(in_force: InForce, metrics: Metrics, table: Table | None, fleet: Fleet | None) -> Middleware:
-    rate_limits = RateLimits(in_force, time.monotonic, metrics, table, fleet)
-
+def _limits(clients: Clients) -> Middleware:
     @web.middleware
     async def reserve(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not needs_of(request.match_info.handler) & Needs.RESERVATION:
             return await handler(request)
-        limits = rate_limits.of(request)
+        limits = clients.of(request)
         request[LIMITS] = limits
         if request.method != "POST":  # each message of a WebSocket makes a reservation of its own
             return await handler(request)
@@ -104,4 +107,7 @@ def _limits(in_force: InForce, metrics: Metrics, table: Table | None, fleet: Fle
 async def _add_limit_headers(request: web.Request, response: web.StreamResponse) -> None:
     limits = request.get(LIMITS)
     if limits is not None:
-        response.headers.update(limits.headers())
+        counts = limits.counts()
+        response.headers.update(messages_headers(counts) if speaks_messages(request) else openai_headers(counts))
+        if limits.warning:
+            response.headers[_WARNING_HEADER] = limits.warning

@@ -8,10 +8,13 @@ replace them while Redis is unreachable."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -19,9 +22,10 @@ from responses_gateway.server.access.api_keys import KEY_NAME, InForce
 from responses_gateway.server.access.counter_table import SharedRow, Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import Limited
 from responses_gateway.state import LimitRequest, Refusal, Verdict
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.telemetry.metrics import Metrics, key_label
 from responses_gateway.wire.errors import ApiError
 
 # Most addresses with counts of their own: the least recently used ones are forgotten first.
@@ -125,8 +129,41 @@ class Allowance:
 NO_LIMITS = Allowance(0, 0, 0)
 
 
+class LimitCount(NamedTuple):
+    """What is left of a limit on `requests` or `tokens`, and the seconds until all of it is there."""
+
+    kind: str
+    limit: int
+    remaining: int
+    seconds: float
+
+
+def openai_headers(counts: Iterable[LimitCount]) -> dict[str, str]:
+    """Return OpenAI's headers `x-ratelimit-…`."""
+    found: dict[str, str] = {}
+    for kind, limit, remaining, seconds in counts:
+        found[f"x-ratelimit-limit-{kind}"] = str(limit)
+        found[f"x-ratelimit-remaining-{kind}"] = str(remaining)
+        found[f"x-ratelimit-reset-{kind}"] = duration(seconds)
+    return found
+
+
+def messages_headers(counts: Iterable[LimitCount]) -> dict[str, str]:
+    """Return Anthropic's headers `anthropic-ratelimit-…`, whose times are RFC 3339."""
+    found: dict[str, str] = {}
+    for kind, limit, remaining, seconds in counts:
+        reset = datetime.now(UTC) + timedelta(seconds=math.ceil(seconds))
+        found[f"anthropic-ratelimit-{kind}-limit"] = str(limit)
+        found[f"anthropic-ratelimit-{kind}-remaining"] = str(remaining)
+        found[f"anthropic-ratelimit-{kind}-reset"] = f"{reset:%Y-%m-%dT%H:%M:%SZ}"
+    return found
+
+
 class ClientLimits:
     """The counts of one client: requests and tokens of the last minute, and running requests."""
+
+    # Nobody is warned of the limits of a minute.
+    warning = ""
 
     def __init__(
         self,
@@ -182,7 +219,7 @@ class ClientLimits:
         if self._fleet is not None:
             self._fleet.changed(self)
         if self.key is not None:
-            self._metrics.count(self._metrics.key_requests, self.key)
+            self._metrics.count(self._metrics.key_requests, key_label(self.key))
         return Reservation(self)
 
     async def reserve_in_fleet(self) -> Reservation:
@@ -280,7 +317,7 @@ class ClientLimits:
             self._unreported += tokens
             self._fleet.changed(self)
         if self.key is not None:
-            self._metrics.count(self._metrics.key_tokens, self.key, amount=tokens)
+            self._metrics.count(self._metrics.key_tokens, key_label(self.key), amount=tokens)
 
     def _take_tokens(self, tokens: int) -> None:
         if self._tokens is not None:
@@ -298,19 +335,23 @@ class ClientLimits:
         requests, tokens = ((0.0, 0.0) if bucket is None else bucket.state for bucket in (self._requests, self._tokens))
         row.levels = (*requests, *tokens)
 
-    def headers(self) -> dict[str, str]:
-        """Return OpenAI's headers `x-ratelimit-…`."""
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        return self._allowance != NO_LIMITS
+
+    def counts(self) -> Iterator[LimitCount]:
+        """Yield what is left of each limit."""
+        if not self.limited:
+            return
         if self._shared is not None:
             with self._shared as row:
                 self._read(row)
         now = self._clock()
-        found: dict[str, str] = {}
         for kind, bucket in (("requests", self._requests), ("tokens", self._tokens)):
             if bucket is not None:
-                found[f"x-ratelimit-limit-{kind}"] = str(bucket.limit)
-                found[f"x-ratelimit-remaining-{kind}"] = str(-(-bucket.remaining(now) // self._gateways))
-                found[f"x-ratelimit-reset-{kind}"] = duration(bucket.seconds_until_full(now))
-        return found
+                remaining = -(-bucket.remaining(now) // self._gateways)
+                yield LimitCount(kind, bucket.limit, remaining, bucket.seconds_until_full(now))
 
     def _count(self, reason: str) -> None:
         self._metrics.count(self._metrics.access_refusals, reason)
@@ -322,6 +363,10 @@ class Reservation:
 
     __slots__ = ("_limits", "kept", "key")
 
+    team: str | None = None
+    owners: tuple[str, ...] = ()
+    settles = False
+
     def __init__(self, limits: ClientLimits) -> None:
         self._limits: ClientLimits | None = limits
         self.key = limits.key
@@ -332,7 +377,10 @@ class Reservation:
         if self._limits is not None:
             self._limits.charge(tokens)
 
-    def end(self, tokens: int = 0) -> None:
+    async def settle(self, tokens: int, response_id: str | None = None) -> None:
+        """Write nothing down: the limits of a minute need not outlive the gateway."""
+
+    def end(self, tokens: int = 0, response_id: str | None = None) -> None:
         """End the request, which has used so many tokens. Only the first call counts."""
         limits = self._limits
         self._limits = None
@@ -355,6 +403,7 @@ class RateLimits:
         self._settings: Settings | None = None
         self._default = NO_LIMITS
         self.by_key: dict[str, ClientLimits] = {}
+        self.by_team: dict[str, ClientLimits] = {}
         self.by_address: OrderedDict[str, ClientLimits] = OrderedDict()
         self._follow(in_force())
 
@@ -367,14 +416,17 @@ class RateLimits:
         before = self.by_key
         self.by_key = {}
         for name, key in settings.api_keys.items():
-            allowance = Allowance(
-                _first(key.requests_per_minute, self._default.requests),
-                _first(key.tokens_per_minute, self._default.tokens),
-                _first(key.concurrent_requests, self._default.concurrent),
-            )
+            allowance = _allowance(key, self._default)
             limits = before.get(name) or self._new(name, f"key '{name}'", allowance, f"key {name}")
             limits.change(allowance)
             self.by_key[name] = limits
+        teams = self.by_team
+        self.by_team = {}
+        for name, team in settings.teams.items():
+            allowance = _allowance(team, NO_LIMITS)
+            limits = teams.get(name) or self._new(None, f"team '{name}'", allowance, f"team {name}")
+            limits.change(allowance)
+            self.by_team[name] = limits
 
     def _new(self, key: str | None, name: str, allowance: Allowance, row: str) -> ClientLimits:
         return ClientLimits(key, name, allowance, self._clock, self._metrics, self._shared(row), self._fleet)
@@ -385,27 +437,32 @@ class RateLimits:
         if settings is not self._settings:
             self._follow(settings)
         name = request.get(KEY_NAME)
-        return self.by_key[name] if name is not None else self._of_address(_network(request.remote))
+        if name is None:
+            return self._of_address(f"address {_network(request.remote)}", None)
+        return self.by_key.get(name) or self._of_address(f"key {name}", name)
 
-    def _of_address(self, address: str) -> ClientLimits:
-        limits = self.by_address.get(address)
+    def _of_address(self, name: str, key: str | None) -> ClientLimits:
+        """Return the limits of a client that the settings do not name."""
+        limits = self.by_address.get(name)
         if limits is None:
-            name = f"address {address}"
-            limits = self._new(None, name, self._default, name)
-            self.by_address[address] = limits
+            limits = self._new(key, name, self._default, name)
+            self.by_address[name] = limits
             if len(self.by_address) > MAX_ADDRESSES:
                 self.by_address.popitem(last=False)
         else:
-            self.by_address.move_to_end(address)
+            self.by_address.move_to_end(name)
         return limits
 
     def _shared(self, name: str) -> SharedRow | None:
         return None if self._table is None else SharedRow(self._table, name)
 
 
-# The limits that a request counts against, and what it has reserved there; absent without limits.
-LIMITS: web.RequestKey[ClientLimits] = web.RequestKey("limits", ClientLimits)
-RESERVATION: web.RequestKey[Reservation] = web.RequestKey("reservation", Reservation)
+def _allowance(entry: Limited, default: Allowance) -> Allowance:
+    return Allowance(
+        _first(entry.requests_per_minute, default.requests),
+        _first(entry.tokens_per_minute, default.tokens),
+        _first(entry.concurrent_requests, default.concurrent),
+    )
 
 
 def _first(own: int | None, default: int) -> int:

@@ -15,6 +15,7 @@ import msgspec
 
 from responses_gateway.conformance.checker import frames
 from responses_gateway.request import ChatRequest, translate
+from responses_gateway.request.messages import MessagesReading, read_messages
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart, ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import REVIEW_MODEL
@@ -26,13 +27,15 @@ from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.reading.leading_thought import MarkupOf
 from responses_gateway.stream.tape import METHODS, Call, Tape
 from responses_gateway.stream.translator import Translator
+from responses_gateway.stream.writer.message import MessageOptions, MessagesProtocol
 from responses_gateway.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
 from responses_gateway.wire.hosted import KeptResult
+from responses_gateway.wire.messages import parse_messages
 from responses_gateway.wire.requests import ResponsesRequest, parse_message, parse_request
 
 _CUT = "the record is truncated: the exchange was longer than a record may be"
 _NO_RECORD = "not a record: not a file of JSON lines"
-_TERMINALS = ("response.completed", "response.incomplete", "response.failed")
+_TERMINALS = ("response.completed", "response.incomplete", "response.failed", "message_stop", "error")
 
 
 class RecordedCall(NamedTuple):
@@ -157,7 +160,7 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
     headers = record.head["headers"]
     try:
         websocket = record.head.get("websocket")
-        request = parse_message(record.request) if websocket else parse_request(record.request)
+        request, message = _asked(record, in_force)
         if record.end.get("beyond"):
             done.ending = f"HTTP {record.end['error']['status']}"
             done.notes.append(
@@ -166,7 +169,7 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
             return done
         if request.model == REVIEW_MODEL and record.chat is not None:
             request = request.model_copy(update={"model": record.chat["chat"]["model"]})
-        request, chat_request = _translated(record, in_force, request)
+        request, chat_request = _translated(record, in_force, request, message)
         client = client_of(in_force.settings, headers)
         options = stream_options(
             in_force,
@@ -179,6 +182,7 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
             continuable=chat.get("continuable", False),
             holds_text=chat.get("holds_text", False),
         )
+        options = options if message is None else message.options(options)
     except ApiError as error:
         _compare(done, "error", [_pretty(record.end.get("error"))], [_pretty(error_fields(error))])
         done.ending = f"HTTP {error.status}"
@@ -205,8 +209,44 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
     return done
 
 
-def _translated(record: Record, in_force: InForce, request: ResponsesRequest) -> tuple[ResponsesRequest, ChatRequest]:
+class _Message(NamedTuple):
+    """A request of the Messages API: what was read of it, the model that it names, and how its answer is written."""
+
+    reading: MessagesReading
+    model: str
+    protocol: MessagesProtocol
+
+    def options(self, options: StreamOptions) -> StreamOptions:
+        """Return the options of the translator of its answer."""
+        return msgspec.structs.replace(options, protocol=self.protocol, model=self.model)
+
+
+def _asked(record: Record, in_force: InForce) -> tuple[ResponsesRequest, _Message | None]:
+    """Return the request as it came; one of the Messages API as it was read, too. Raises `ApiError`."""
+    if record.head.get("door") == "messages":
+        message = _message(record, in_force)
+        return message.reading.request, message
+    return (parse_message(record.request) if record.head.get("websocket") else parse_request(record.request)), None
+
+
+def _message(record: Record, in_force: InForce) -> _Message:
+    """Read a request of the Messages API. Raises `ApiError`."""
+    asked = parse_messages(record.request)
+    model = record.chat["chat"]["model"] if record.chat is not None else asked.model
+    hosted = msgspec.convert(record.context.get("hosted") or {}, HostedTools)
+    named = asked.model_copy(update={"model": model})
+    served_as = str(record.context.get("served_as", ""))
+    reading = read_messages(named, in_force.parsers.policy(model), hosted.kinds, served_as)
+    options = msgspec.convert((record.chat or {}).get("message", []), MessageOptions)
+    return _Message(reading, asked.model, MessagesProtocol(options))
+
+
+def _translated(
+    record: Record, in_force: InForce, request: ResponsesRequest, message: _Message | None
+) -> tuple[ResponsesRequest, ChatRequest]:
     """Return the request as the translation got it, and the chat request that this version makes of it. Raises `ApiError`."""
+    if message is not None:
+        return request, _translated_message(record, in_force, message)
     context = record.context
     policy = in_force.parsers.policy(request.model)
     if context:
@@ -217,6 +257,22 @@ def _translated(record: Record, in_force: InForce, request: ResponsesRequest) ->
     hosted = msgspec.convert(context["hosted"], HostedTools) if "hosted" in context else NO_HOSTED_TOOLS
     results = msgspec.convert(context.get("results", {}), dict[str, KeptResult])
     return request, translate(request, policy, references.get, context.get("history", ()), replaced, hosted, results)
+
+
+def _translated_message(record: Record, in_force: InForce, message: _Message) -> ChatRequest:
+    """Return the chat request for a request of the Messages API, with the limit that its context had room for."""
+    reading = message.reading
+    policy = replace(in_force.parsers.policy(reading.request.model), continues_last_message=reading.prefilled)
+    hosted = msgspec.convert(record.context["hosted"], HostedTools) if "hosted" in record.context else NO_HOSTED_TOOLS
+    try:
+        found = translate(reading.request, policy, hosted=hosted)
+    except ApiError as error:
+        raise reading.places.error(error) from None
+    limit = policy.max_tokens_field
+    sent = record.chat["chat"].get(limit) if record.chat is not None else None
+    if sent is not None and found.body[limit] > sent:
+        found.body[limit] = sent
+    return found
 
 
 def _in_force(record: Record, settings: Settings) -> InForce:
@@ -309,8 +365,9 @@ def _event_lines(data: bytes, usage: bool) -> list[str]:
 
 def _without_usage(data: str) -> str:
     event = json.loads(data)
-    if isinstance(event.get("response"), dict):
-        event["response"].pop("usage", None)
+    for owner in (event.get("response"), event.get("message"), event):  # where the two protocols have it
+        if isinstance(owner, dict):
+            owner.pop("usage", None)
     return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 
 

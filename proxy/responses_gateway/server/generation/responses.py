@@ -21,12 +21,13 @@ from responses_gateway.server.generation.parser_choice.choice import ParserChoic
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Summary
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
-from responses_gateway.server.generation.preparation.journal import ResumedResponse
+from responses_gateway.server.generation.preparation.dialect import Dialect
+from responses_gateway.server.generation.preparation.journal import Charged, ResumedResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
 from responses_gateway.server.generation.preparation.prepare import Preparation, PreparedRequest, RequestScope
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
-from responses_gateway.server.generation.request_log.request_log import RequestLog, new_facts
+from responses_gateway.server.generation.request_log.request_log import LimitReservation, RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
 from responses_gateway.server.generation.upstream.upstream import InputCounter, Upstream
 from responses_gateway.server.recording.recording import Recorder, Recording
@@ -35,9 +36,11 @@ from responses_gateway.stream.tape import Call
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.tracing import Tracing
-from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.errors import ApiError, unknown_model
 from responses_gateway.wire.requests import ResponsesRequest
 
+# Returns what charges a response that another gateway has begun.
+ChargeAgain = Callable[[Charged], LimitReservation]
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
 
@@ -54,6 +57,7 @@ class Responses:
     in_flight: InFlight
     repair: InputRepair
     history: RecentRequests | None = None
+    charge_again: ChargeAgain | None = None
     sessions: CodexSessions = field(default_factory=CodexSessions, init=False)
 
     @property
@@ -98,6 +102,7 @@ class Responses:
             generation = creation.start(NullSink())
             await generation.open()
             await generation.run()
+            await settle(caller.reservation, creation.translator)
         translator = creation.translator
         if translator.error is not None:
             raise translator.error.copy()
@@ -144,9 +149,8 @@ class Creation:
         trace = None
         if responses.tracing is not None and caller.operation is not None:
             trace = responses.tracing.begin(caller.operation, caller.headers, now)
-        key = caller.reservation.key if caller.reservation is not None else None
         self.log = RequestLog(
-            new_facts(caller.request_id, caller.headers, settings, responses.history, key, now),
+            new_facts(caller.request_id, caller.headers, settings, responses.history, caller.reservation, now, caller.door),
             responses.metrics,
             settings,
             reservation=caller.reservation,
@@ -154,7 +158,7 @@ class Creation:
             history=responses.history,
             for_compaction=for_compaction,
         )
-        self.recording = recording or responses.recorder.begin(caller.headers, settings)
+        self.recording = recording or responses.recorder.begin(caller.headers, settings, door=caller.door)
         responses.in_flight.activities.add(self)
 
     # ---- making it ready ---------------------------------------------------------------------------------------------
@@ -165,15 +169,18 @@ class Creation:
         previous: PreviousResponse | None = None,
         context: Context | None = None,
         resumed: ResumedResponse | None = None,
+        dialect: Dialect | None = None,
     ) -> None:
         """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
-        another gateway. Raise `ApiError`, `StoreUnavailable`."""
+        another gateway. `dialect`: the request was made in another protocol. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self._caller
         if SESSION_HEADER in caller.headers:
             request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
+        if caller.allows is not None and not caller.allows(request.model):
+            raise unknown_model(request.model)
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
-        scope = RequestScope(caller, self.in_force, self.recording, resumed)
+        scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.losses(prepared.losses)
         tape = prepared.tape
@@ -229,6 +236,7 @@ class Creation:
         """Take the generation to its end and store the response, if it is to be stored. Return False if that failed."""
         if self._generation is not None:
             await self._generation.run()
+            await settle(self._caller.reservation, self.translator)
         store = self._responses.store
         record = self.prepared.record
         if store is None or record is None:
@@ -251,12 +259,6 @@ class Creation:
     def terminal(self, *, stored: bool) -> bytes:
         """Return the terminal event; a response that could not be `stored` does not say that it is."""
         return self.translator.terminal(stored=None if stored else False)
-
-    def answer_without_backend(self, sink: Sink, events: bytes) -> None:
-        """Send the events of a response for which no backend is asked."""
-        self.answered = True
-        self.log.sent(events)
-        sink.write(events)
 
     def continued_by(self, *, stored: bool) -> PreviousResponse | None:
         """Return what the next request on the same connection may build on, unless the store has it."""

@@ -56,7 +56,7 @@ class Runner(aiohttp_internals.ErrorHandlingRunner):
 
 
 def _refuse_malformed(request: web.BaseRequest, status: int, error: BaseException | None, message: str) -> web.StreamResponse:
-    response = error_response(_malformed(status, error, message))
+    response = error_response(_malformed(status, error, message), request)
     name_answer(response, request.get(REQUEST_ID) or new_request_id())
     response.force_close()
     return response

@@ -18,6 +18,7 @@ from responses_gateway.server.http.origin_check import OriginCheck
 from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.messages import error_body, error_of
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 # The id of a request: on its answer and in the log. Backends get a UUID that follows from it.
@@ -30,6 +31,7 @@ _NO_EVENTS = (
     "The log of running responses cannot be reached: they run, but cannot be followed, and none can begin in the background. "
     "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
 )
+_MESSAGES = "/v1/messages"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # The first part of the paths that clients ask for if their base URL lacks `/v1`.
 UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
@@ -71,34 +73,37 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
     """Return the answer for an exception of a handler."""
     match error:
         case ApiError():
-            response = error_response(error)
+            response = error_response(error, request)
             if request.content.exception() is not None:  # the rest of the body may still come: the connection is not reused
                 response.force_close()
             return response
         case StoreUnavailable():
             logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
-            return error_response(server_error(_NO_EVENTS if isinstance(error, EventsUnavailable) else error.for_clients, 503))
+            message = _NO_EVENTS if isinstance(error, EventsUnavailable) else error.for_clients
+            return error_response(server_error(message, 503), request)
         case web.HTTPNotFound():
             message = f"There is no {request.path} here.{_base_url_hint(request.path)}"
-            return error_response(ApiError(404, message, code="not_found"))
+            return error_response(ApiError(404, message, code="not_found"), request)
         case web.HTTPMethodNotAllowed():
             message = f"{request.method} is not possible on {request.path}."
-            response = error_response(ApiError(405, message, code="method_not_allowed"))
+            response = error_response(ApiError(405, message, code="method_not_allowed"), request)
             response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
             return response
         case web.HTTPException():
-            return error_response(ApiError(error.status, error.reason))
+            return error_response(ApiError(error.status, error.reason), request)
         case ConnectionError():
-            return error_response(ApiError(499, "The client closed the connection."))  # the client does not read this
+            return error_response(ApiError(499, "The client closed the connection."), request)  # the client does not read this
         case web.RequestPayloadError() | UnicodeDecodeError():
-            return error_response(unreadable())
+            return error_response(unreadable(), request)
     count_defect()
     logs.logger().error("defect", exc_info=error, extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
-    return error_response(server_error("The gateway failed. This is a defect: please report it.", 500))
+    return error_response(server_error("The gateway failed. This is a defect: please report it.", 500), request)
 
 
 def _base_url_hint(path: str) -> str:
     """Return a hint for clients whose base URL lacks `/v1`, or has it twice; else an empty text."""
+    if re.match(r"/v1/v1/messages(/|$)", path):
+        return " The base URL of this API ends without /v1."
     if re.match(r"/v1/v1(/|$)", path):
         return " The base URL has /v1 twice: it should end in /v1 once."
     if path.strip("/").partition("/")[0] in UNVERSIONED:
@@ -106,13 +111,24 @@ def _base_url_hint(path: str) -> str:
     return ""
 
 
-def error_response(error: ApiError) -> web.Response:
-    """Return the error as an HTTP answer."""
+def speaks_messages(request: web.BaseRequest) -> bool:
+    """Tell whether a client speaks the Messages API: by its path, or by the header that chooses a version of it."""
+    return request.path.startswith(_MESSAGES) or "anthropic-version" in request.headers
+
+
+def error_response(error: ApiError, request: web.BaseRequest) -> web.Response:
+    """Return the error as an HTTP answer, in the words of the API that the client speaks."""
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
-    text = json.dumps(error.body())
-    response = web.Response(status=error.status, text=text, content_type="application/json", headers=headers)
+    if error.final:
+        headers["X-Should-Retry"] = "false"
+    status = error.status
+    body = error.body()
+    if speaks_messages(request):
+        status, _, _ = error_of(error)
+        body = error_body(error, request.get(REQUEST_ID))
+    response = web.Response(status=status, text=json.dumps(body), content_type="application/json", headers=headers)
     response[ERROR_CODE] = error.code or error.type
     return response
 
@@ -128,6 +144,8 @@ def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamRes
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
         name_answer(response, request.get(REQUEST_ID))
+        if speaks_messages(request) and REQUEST_ID in request:
+            response.headers["request-id"] = request[REQUEST_ID]
         if ending.is_set() and response.status != 101:
             response.force_close()
             response.headers["Connection"] = "close"

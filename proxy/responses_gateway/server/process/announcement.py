@@ -34,7 +34,7 @@ def announce(settings: Settings, listeners: Listeners, **more: int) -> None:
     tls = settings.tls_cert is not None
     urls = [url_of(listener, tls) for listener in listeners.clients]
     operations = url_of(listeners.operators[0], tls) if listeners.operators else None
-    backends = " ".join(spec.url for spec in specs_of(settings))
+    backends = " ".join([*(spec.url for spec in specs_of(settings)), *(f"pool:{name}" for name in settings.pools)])
     fields = logs.fields(
         url=",".join(urls), backend=backends, operations=operations, version=version_line(), pid=os.getpid(), **more
     )
@@ -82,6 +82,8 @@ def _print(settings: Settings, url: str, operations: str | None, stream: TextIO)
     reachable = _connectable(url)
     specs = specs_of(settings)
     models = _models(specs)
+    if models is None and not specs:
+        models = []  # of pools nothing is known here
     if models is None:
         asked = " ".join(spec.url for spec in specs)
         stream.write(
@@ -93,10 +95,12 @@ def _print(settings: Settings, url: str, operations: str | None, stream: TextIO)
         time.sleep(_RETRY_INTERVAL)
         models = _models(specs)
     # Others are refused there, or asked for a key that the gateway does not have.
-    has_page = settings.ui != "off" and (operations is not None or settings.admin_key is not None or not settings.api_keys)
+    has_page = settings.ui != "off" and (
+        operations is not None or settings.admin_key is not None or not settings.identifies_clients
+    )
     page = f"{_connectable(operations or url)}/ui" if has_page else None
     model = models[0] if models else None
-    stream.write(next_steps(reachable, model, keys=bool(settings.api_keys), page=page, command=_own_command()))
+    stream.write(next_steps(reachable, model, keys=settings.identifies_clients, page=page, command=_own_command()))
     stream.flush()
 
 

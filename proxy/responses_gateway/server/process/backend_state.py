@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from responses_gateway.backend.served_models import BackendSpec
+from responses_gateway.backend.served_models import BackendSpec, Discovered
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.server.process.worker_link import Worker
 
@@ -55,6 +55,7 @@ class BackendState(msgspec.Struct, frozen=True):
     found: Autoconfigured = NOTHING_FOUND
     received: int = 0  # reports of this worker that are part of the state
     known: dict[str, KnownModel] = {}  # what was learned about the models
+    discovered: Discovered = Discovered()  # what the parent found in the sources of pools
 
     def line(self) -> bytes:
         """Return the state as a line of the link."""
@@ -78,6 +79,7 @@ class SharedState:
         self._workers = workers
         self._changes: Changes = {}
         self._specs: list[BackendSpec] | None = None
+        self._discovered = Discovered()
         self._found: dict[int, Autoconfigured] = {}  # by generation
         self._known: dict[int, KnownModels] = {}  # by generation
         self._autoconfiguring: dict[int, Worker] = {}
@@ -95,6 +97,11 @@ class SharedState:
         self._broadcast()
         for worker in self._workers:
             worker.send(RELOAD)
+
+    def discover(self, found: Discovered) -> None:
+        """Take what the sources of pools say."""
+        self._discovered = found
+        self._broadcast()
 
     def receive(self, worker: Worker, line: bytes) -> None:
         """Take a line from a worker: a report, or a sign that it is ready."""
@@ -119,7 +126,8 @@ class SharedState:
         """Return what a worker has to know now."""
         generation = worker.generation
         found = self._found.get(generation, NOTHING_FOUND)
-        return BackendState(self._changes, self._specs, found, worker.reports, self._known.get(generation, {}))
+        known: dict[str, KnownModel] = self._known.get(generation, {})
+        return BackendState(self._changes, self._specs, found, worker.reports, known, self._discovered)
 
     def _broadcast(self) -> None:
         for worker in self._workers:

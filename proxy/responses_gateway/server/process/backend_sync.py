@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
-from responses_gateway.backend.served_models import BackendSpec
+from responses_gateway.backend.served_models import BackendSpec, Discovered
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.known_models import KnownModel
 from responses_gateway.server.lifespan import Parts
@@ -49,6 +49,7 @@ class WorkerSync:
         self._reports = 0
         self._specs = {spec.name: spec for spec in specs_of(parts.settings)}
         self._changes: Changes = {}
+        self._discovered = Discovered()
         self._found = NOTHING_FOUND
         parts.autoconfiguration.report = self._report_found
         parts.autoconfiguration.expect()
@@ -92,8 +93,9 @@ class WorkerSync:
         if state.specs is not None:
             self._specs = {spec.name: spec for spec in state.specs}
         self._changes = state.changes
+        self._discovered = state.discovered
         members = self._parts.pool.members
-        members.apply(self._wanted())
+        members.apply(self._wanted(), self._discovered.pools)
         for name, member in list(members.by_name.items()):
             draining = self._changes.get(name, UNCHANGED).draining
             if member.draining != draining:
@@ -106,13 +108,13 @@ class WorkerSync:
         self._parts.known_models.take_over(state.known)
 
     def _wanted(self) -> list[BackendSpec]:
-        specs = dict(self._specs)
+        specs = {**self._specs, **{spec.name: spec for spec in self._discovered.specs}}
         for name, change in self._changes.items():
             if change.removed:
                 specs.pop(name, None)
             elif change.fields is not None:
                 try:
-                    specs[name] = spec_of(name, BackendDetails.model_validate(change.fields), self._parts.settings)
+                    specs[name] = spec_of(name, BackendDetails.model_validate(change.fields), self._parts.settings, "admin")
                 except ValidationError:
                     fields = logs.fields(backend=name, reason="its fields are those of another version")
                     logs.logger().warning("an added backend is ignored", extra=fields)

@@ -90,7 +90,8 @@ async def _serve(
     with open_listeners(settings) if link is None else link.listeners() as listeners:
         share = ALL if link is None else Share(int(link.config.place), settings.workers)
         async with open_parts(settings, share, None if link is None else link.folder) as parts:
-            server = _Server(parts, tls, stop_signals)
+            show = partial(show_waiting, seconds=settings.drain_timeout) if link is None else link.send_left
+            server = _Server(parts, tls, stop_signals, show)
             try:
                 if link is not None:
                     await _serve_as_worker(server, parts, link, listeners, reload)
@@ -131,6 +132,7 @@ async def _serve_as_worker(
     if link.config.state:
         sync = WorkerSync(parts, link.send, reload)
         sync.receive(link.config.state.encode())
+        await parts.pool.members.first_checks()
         await link.open(server.stop_signals, sync.receive)
         await server.listen(listeners, link.table(), sync.report_change, link.folder)
     else:  # the parent is of an older version: the workers share no state
@@ -145,8 +147,12 @@ async def _serve_as_worker(
 class _Server:
     """The applications of this process, for clients and for operators, and how they stop."""
 
-    def __init__(self, parts: Parts, tls: ssl.SSLContext | None, stop_signals: StopSignals) -> None:
+    def __init__(
+        self, parts: Parts, tls: ssl.SSLContext | None, stop_signals: StopSignals, show_left: Callable[[int], None]
+    ) -> None:
+        """`show_left` is called with the number of responses that a stopping process waits for."""
         self.stop_signals = stop_signals
+        self._show_left = show_left
         self._parts = parts
         self._tls = tls
         self._runners: list[Runner] = []  # for clients, and for operators
@@ -215,8 +221,9 @@ class _Server:
         stop_signals = self.stop_signals
         logs.logger().info("draining", extra=logs.fields(in_flight=len(in_flight.activities), pid=os.getpid()))
         in_flight.enter(State.LEAVING)
+        if not stop_signals.stop_now.is_set():
+            self._show_left(len(in_flight.activities))
         if not stop_signals.retire.is_set() and not stop_signals.stop_now.is_set():
-            show_waiting(len(in_flight.activities), self._parts.settings.drain_timeout)
             await _either(stop_signals.stop_now, self._parts.settings.drain_delay)
         await self._stop_listening()
         stopped_at = asyncio.get_running_loop().time()
@@ -242,7 +249,10 @@ class _Server:
 
 def _use(parts: Parts, reloading: Reloading, settings: Settings) -> Reloaded:
     result = reloading.apply(settings)
-    parts.pool.members.apply(specs_of(result.settings))
+    assert parts.pools is not None  # this process is alone
+    parts.pools.replace(result.settings)
+    found = parts.pools.found()
+    parts.pool.members.apply([*specs_of(result.settings), *found.specs], found.pools)
     return result
 
 

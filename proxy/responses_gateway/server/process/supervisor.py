@@ -19,12 +19,13 @@ from typing import Any
 import msgspec
 
 from responses_gateway.server.access.counter_table import Table, create
-from responses_gateway.server.process.announcement import announce
+from responses_gateway.server.process.announcement import announce, show_waiting
 from responses_gateway.server.process.backend_state import SharedState
 from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
 from responses_gateway.server.process.sockets import Listeners, open_listeners, tls_context
 from responses_gateway.server.process.worker_link import Worker, WorkerConfig, own_command
 from responses_gateway.server.setup.backend_specs import specs_of
+from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.reloading import Reloaded, reloaded
 from responses_gateway.telemetry import logs, multiprocess
@@ -43,6 +44,8 @@ _START = 300.0
 _STOP_TIMEOUT = 15.0
 # Most processes for each configured worker: workers that retire may take long to end.
 _COLUMNS = 4
+# Seconds in which workers tell what they wait for when they stop.
+_LEFT = 2.0
 # Seconds between two checks of all workers.
 _CHECK_INTERVAL = 1.0
 
@@ -109,6 +112,7 @@ class Parent:
         self._current: set[Worker] = set()  # those that are to serve
         self._all: set[Worker] = set()  # and those that start for a rolling restart, or retire after one
         self._shared = SharedState(self._all)
+        self._pools: PoolWatch | None = None
         self._table = Table(self._folder)
         self._places: set[str] = set()  # taken
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,10 +131,13 @@ class Parent:
             stop_with_terminal(self._stop_signals)
         try:
             self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
+            self._pools = PoolWatch(self._in_force, self._shared.discover)
+            await self._pools.first_answers()
             self._spawn(self._watch_clocks())
             self._spawn(self._begin(on_ready))
             await self._stop_signals.stop.wait()
             self._send_order_to_all("stop")
+            self._spawn(self._show_waiting())
             self._spawn(self._pass_on_stop_now())
             await self._end()
         finally:
@@ -140,6 +147,8 @@ class Parent:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._pools is not None:
+                await self._pools.close()
         logs.logger().info("stopped", extra=logs.fields(pid=os.getpid()))
         return self._code
 
@@ -248,6 +257,8 @@ class Parent:
             logs.logger().info("rolling restart", extra=logs.fields(workers=self._settings.workers))
             self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
             self._shared.begin_generation()
+            if self._pools is not None:
+                self._pools.replace(self._in_force)
             fresh = await self._start_all()
             if await _all_ready(fresh):
                 self._switch(fresh)
@@ -279,8 +290,17 @@ class Parent:
         result = reloaded(self._in_force, settings)
         self._in_force = result.settings
         self._shared.reload(specs_of(result.settings))
+        if self._pools is not None:
+            self._pools.replace(result.settings)
         logs.logger().setLevel(result.settings.log_level.upper())
         return result
+
+    async def _show_waiting(self) -> None:
+        """Say what all workers together wait for, once each has told its number, or has ended."""
+        numbers = [worker.left for worker in self._all]
+        told, _ = await asyncio.wait(numbers, timeout=_LEFT) if numbers else (set[asyncio.Future[int]](), None)
+        if not self._stop_signals.stop_now.is_set():
+            show_waiting(sum(number.result() for number in told), self._in_force.drain_timeout)
 
     async def _pass_on_stop_now(self) -> None:
         await self._stop_signals.stop_now.wait()

@@ -1,8 +1,8 @@
 """The link between a worker and its parent, and both ends of it.
 
 The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it sends
-`retire`, `stop` or `stop_now`. The worker sends `ready` once, and `alive` every second. Both also send the lines of
-`backend_sync.py`. A worker whose parent has ended stops.
+`retire`, `stop` or `stop_now`. The worker sends `ready` once, `alive` every second, and `left N` when it stops: the responses
+that it waits for. Both also send the lines of `backend_sync.py`. A worker whose parent has ended stops.
 
 Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: each ignores
 unknown lines."""
@@ -33,6 +33,7 @@ from responses_gateway.telemetry import logs, multiprocess
 _ALIVE_INTERVAL = 1.0
 READY = b"ready\n"
 ALIVE = b"alive\n"
+_LEFT = b"left "
 # Longest line in bytes: the state of the backends is one line.
 _LONGEST_LINE = 64 * 1024 * 1024
 
@@ -99,6 +100,10 @@ class WorkerLink:
         if not self._writer.is_closing():
             self._writer.write(line)
 
+    def send_left(self, responses: int) -> None:
+        """Tell the parent how many responses this worker waits for."""
+        self.send(_LEFT + b"%d\n" % responses)
+
     async def close(self) -> None:
         """Stop reading and writing."""
         for task in self._tasks:
@@ -134,6 +139,7 @@ class Worker:
     _reader: asyncio.StreamReader
     _link: asyncio.StreamWriter
     ready: asyncio.Future[bool]  # False if it ended before
+    left: asyncio.Future[int]  # the responses that it waits for, once it stops; 0 if it has ended
     received_at: float  # on the loop's clock, like the other times
     ready_at: float | None = None
     leaving_since: float | None = None  # it was sent an order to end
@@ -154,7 +160,7 @@ class Worker:
             )
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         loop = asyncio.get_running_loop()
-        return cls(place, generation, process, reader, writer, loop.create_future(), loop.time())
+        return cls(place, generation, process, reader, writer, loop.create_future(), loop.create_future(), loop.time())
 
     @property
     def served_for(self) -> float:
@@ -172,20 +178,23 @@ class Worker:
         return self.ready_at is not None and self.leaving_since is None
 
     async def watch(self, receive: Callable[[Worker, bytes], None]) -> int:
-        """Read its lines until it ends, and pass on all but `alive`. Returns its exit code, negative for a signal."""
+        """Read its lines until it ends, and pass on all but `alive` and `left`. Return its exit code, negative for a signal."""
         try:
             while line := await self._reader.readline():
                 self.received_at = self._clock()
                 if line == READY and not self.ready.done():
                     self.ready_at = self.received_at
                     self.ready.set_result(True)
-                if line != ALIVE:
+                if line.startswith(_LEFT):
+                    self._set_left(line.removeprefix(_LEFT).strip())
+                elif line != ALIVE:
                     receive(self, line)
         except (ConnectionError, ValueError):  # a line without an end is a defect of that process: no more is read
             self._link.close()
         code = await self.process.wait()
         if not self.ready.done():
             self.ready.set_result(False)
+        self._set_left(b"0")
         self._link.close()
         return code
 
@@ -206,6 +215,10 @@ class Worker:
         """Send it a signal, unless it has ended."""
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
+
+    def _set_left(self, number: bytes) -> None:
+        if number.isdigit() and not self.left.done():
+            self.left.set_result(int(number))
 
     def _clock(self) -> float:
         return asyncio.get_running_loop().time()

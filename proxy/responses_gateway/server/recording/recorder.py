@@ -12,9 +12,9 @@ A record is a file of JSON lines:
     {"call", "at", "data", "sealed", "sent"}                      one call of the translator, as `stream/tape.py` has it
     {"end": {"outcome", "error", "truncated", "beyond"}}
 
-The head has `"websocket": true` where the request came as a message. `sealed` are the texts that were sealed during a call: no
-two seals are alike, and the key is not in a record. `beyond`: the request was refused for something that is not in the record
-either (the store, a limit).
+The head has `"websocket": true` where the request came as a message, and `"door": "messages"` where it came through that
+API. `sealed` are the texts that were sealed during a call: no two seals are alike, and the key is not in a record. `beyond`:
+the request was refused for something that is not in the record either (the store, a limit).
 
 Bytes are a text, or `{"base64": …}` where they are not valid UTF-8 (a read may end inside a character)."""
 
@@ -59,11 +59,16 @@ _PRIVATE = frozenset(
         "backend_api_key",
         "cors_origins",
         "host",
+        "jwt_audience",
+        "jwt_issuer",
         "model_table",
         "port",
+        "proxy_addresses",
+        "proxy_secret",
         "record",
         "record_limit",
         "seal_key",
+        "teams",
         "tokenizer",
     }
 )
@@ -81,12 +86,16 @@ class FileRecorder(Recorder):
         self._limit = limit
         self._dumped: tuple[Settings, dict[str, Any]] | None = None  # the settings in force, as a record has them
         self._tokenizer = settings.tokenizer is not None
-        keys = (settings.backend_api_key, *(details.api_key for details in settings.backends.values()))
+        keys = (
+            settings.backend_api_key,
+            *(details.api_key for details in settings.backends.values()),
+            *(pool.api_key for pool in settings.pools.values()),
+        )
         self._keys = {key.get_secret_value() for key in keys if key is not None}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
         self._room = threading.BoundedSemaphore(MAX_WAITING)
 
-    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool) -> FileRecording:
+    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool, door: str) -> FileRecording:
         given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
         found = {*self._keys, *given, headers.get("Cookie", "")}
         return FileRecording(
@@ -95,6 +104,7 @@ class FileRecorder(Recorder):
             settings=self._as_recorded(settings),
             headers={name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS},
             websocket=websocket,
+            door=door,
         )
 
     def keep(self, recording: FileRecording) -> None:
@@ -179,6 +189,8 @@ class FileRecorder(Recorder):
         head |= {"headers": recording.headers, "tokenizer": self._tokenizer}
         if recording.websocket:
             head["websocket"] = True
+        if recording.door != "responses":
+            head["door"] = recording.door
         lines: list[dict[str, Any]] = [head]
         if recording.request is not None:
             lines.append({"request": redaction.value(recording.request)})

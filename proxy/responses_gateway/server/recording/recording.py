@@ -21,6 +21,7 @@ from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, Hosted
 from responses_gateway.settings import Settings
 from responses_gateway.stream.tape import Call, Listener
 from responses_gateway.stream.translator import Translator
+from responses_gateway.stream.writer.message import MessagesProtocol
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest
 
@@ -97,13 +98,16 @@ class Recorder:
     # Until when it records, as a Unix time in seconds: 0 for never, infinity for always.
     until: float = 0.0
 
-    def begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False) -> Recording:
-        """Begin to record a request with these headers, or a message of a connection that began with them, if it is time."""
+    def begin(
+        self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False, door: str = "responses"
+    ) -> Recording:
+        """Begin to record a request with these headers, or a message of a connection that began with them, if it is time.
+        `door` is the API that it came through."""
         if not self.until or time.time() >= self.until:
             return NO_RECORDING
-        return self._begin(headers, settings, websocket=websocket)
+        return self._begin(headers, settings, websocket=websocket, door=door)
 
-    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool) -> Recording:
+    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool, door: str) -> Recording:
         return NO_RECORDING
 
     def read(self, name: str) -> str | None:
@@ -128,6 +132,7 @@ class FileRecording(Recording):
     settings: Mapping[str, Any]
     headers: dict[str, str]
     websocket: bool
+    door: str = "responses"
     began: float = field(default_factory=time.time)
     # Takes the place of a response id where there is none.
     number: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -199,6 +204,8 @@ class FileRecording(Recording):
             "continuable": options.continuable,
             "holds_text": options.holds_text,
         }
+        if isinstance(options.protocol, MessagesProtocol):
+            self.begun["message"] = msgspec.to_builtins(options.protocol.options)
 
     def note(self, call: Call, sent: bytes) -> None:
         """Take a call of the translator, and the events that it returned."""

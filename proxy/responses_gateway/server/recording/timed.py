@@ -32,9 +32,9 @@ class TimedRecorder(Recorder):
             self._files = FileRecorder(Path(self._folder.name), limit, self._settings)
         self.until = time.time() + seconds if seconds > 0 else 0.0
 
-    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool) -> Recording:
+    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool, door: str) -> Recording:
         assert self._files is not None
-        return self._files.begin(headers, settings, websocket=websocket)
+        return self._files.begin(headers, settings, websocket=websocket, door=door)
 
     def read(self, name: str) -> str | None:
         """Return the record of this name."""

@@ -44,7 +44,12 @@ class Admin:
         self._check_key(request)
         members = self._pool.members
         shown = [self._shown(member) for member in [*members.by_name.values(), *members.leaving]]
-        return web.json_response({"object": "list", "data": shown, "queued": self._pool.queued})
+        now = asyncio.get_running_loop().time()
+        pools = [
+            {"name": pool.name, "source": pool.source, "problem": pool.problem or None, "seconds": pool.stale_for(now)}
+            for pool in members.pools.values()
+        ]
+        return web.json_response({"object": "list", "data": shown, "queued": self._pool.queued, "pools": pools})
 
     @needs(Needs.NOTHING)
     async def show(self, request: web.Request) -> web.Response:
@@ -69,7 +74,7 @@ class Admin:
             raise _invalid_field(error) from None
         except ValueError as error:
             raise invalid_request(str(error), "name", "invalid_value") from None
-        member = self._pool.members.add(spec_of(name, details, self._settings))
+        member = self._pool.members.add(spec_of(name, details, self._settings, "admin"))
         self._on_change("added", name, fields)
         return web.json_response(self._shown(member), status=201)
 
@@ -108,10 +113,14 @@ class Admin:
             "object": "backend",
             "name": member.name,
             "url": spec.url,
+            "source": spec.source,
+            "pool": spec.pool or None,
+            "pod": spec.pod or None,
+            "state": member.state(asyncio.get_running_loop().time()),
             "healthy": member.healthy,
             "problem": member.problem or None,
             "breaker": member.breaker.state(asyncio.get_running_loop().time()),
-            "draining": member.draining,
+            "draining": member.drains,
             "leaving": member in self._pool.members.leaving,
             "in_flight": member.in_flight,
             "max_concurrency": spec.max_concurrency,

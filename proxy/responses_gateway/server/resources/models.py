@@ -21,13 +21,14 @@ from aiohttp import web
 
 from responses_gateway.backend.members import Member
 from responses_gateway.backend.pool import Pool
+from responses_gateway.server.access.api_keys import ALLOWS
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepare import forwards_client_key
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.server.resources.codex_catalog import ModelTable
 from responses_gateway.stream.options import CODEX, recognise
 from responses_gateway.telemetry import logs
-from responses_gateway.wire.errors import ApiError, gateway_key_refused, server_error
+from responses_gateway.wire.errors import ApiError, gateway_key_refused, server_error, unknown_model
 
 # How long a list is kept, in seconds: Codex asks twice at once, and several windows of a user start together.
 KEPT_SECONDS = 3.0
@@ -76,7 +77,7 @@ class Models:
     async def list_models(self, request: web.Request) -> web.Response:
         """Answer `GET /v1/models`. The ETag covers what matters to Codex only: vLLM's list contains the time of day."""
         try:
-            listed = await self._listed(request)
+            listed = await self.listed(request)
         except Refused as refused:
             return refused.passed_on()
         catalog = [self._table.catalog_entry(model) for model in listed["data"]]
@@ -90,15 +91,15 @@ class Models:
         """Answer `GET /v1/models/{id}` with one of the list, and its entry for Codex. The id may have slashes."""
         name = request.match_info["id"]
         try:
-            listed = await self._listed(request)
+            listed = await self.listed(request)
         except Refused as refused:
             return refused.passed_on()
         for model in listed["data"]:
             if model["id"] == name:
                 return web.json_response({**self._table.catalog_entry(model), **model})
-        raise ApiError(404, f"The model `{name}` does not exist.", param="model", code="model_not_found")
+        raise unknown_model(name)
 
-    async def _listed(self, request: web.Request) -> dict[str, Any]:
+    async def listed(self, request: web.Request) -> dict[str, Any]:
         """Return the list. Codex gets the last one known, or an empty one, where others get the backend's failure."""
         headers = {"Via": self._loop_detection.via(request)}
         authorization = self._authorization(request)
@@ -106,14 +107,19 @@ class Models:
             headers["Authorization"] = authorization
         kept = self._kept_for(authorization)
         try:
-            return await self._recent(kept, headers)
+            return self._visible(request, await self._recent(kept, headers))
         except (Refused, ApiError) as error:
             # Codex is recognised by its header, or by the version that it puts into the query of this request alone.
             from_codex = recognise(request.headers) is CODEX or "client_version" in request.query
             if not from_codex or not (error.status >= 500 or error.status == 429):
                 raise
             logs.logger().warning("no models from the backend", extra=logs.fields(status=error.status))
-            return kept.answer or _NO_LIST
+            return self._visible(request, kept.answer or _NO_LIST)
+
+    def _visible(self, request: web.Request, listed: dict[str, Any]) -> dict[str, Any]:
+        """Return the part of a list that the client may use."""
+        allows = request.get(ALLOWS)
+        return listed if allows is None else {**listed, "data": [model for model in listed["data"] if allows(model["id"])]}
 
     async def _recent(self, kept: _Kept, headers: Mapping[str, str]) -> dict[str, Any]:
         """Return the backends' list, a few seconds old at most. Raise `Refused` and `ApiError`."""

@@ -15,14 +15,16 @@ from multidict import CIMultiDict
 
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
-from responses_gateway.server.access.api_keys import Needs, needs
-from responses_gateway.server.access.rate_limits import RESERVATION
+from responses_gateway.server.access.allowed_models import check_model
+from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs
+from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.generation.preparation.prepare import forwards_client_key
 from responses_gateway.server.http.bodies import read_body, too_large
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.settings import Settings
+from responses_gateway.settings.identity import PROXY_SECRET_HEADER
 from responses_gateway.settings.keys import KEY_HEADERS
 from responses_gateway.wire.errors import ApiError, server_error
 
@@ -48,6 +50,7 @@ _OWN = frozenset(
         "host",
         "content-length",
         "expect",
+        "x-session-token",
     }
 )
 # A backend's headers that describe the body. Others are dropped: Codex acts on some, and some reveal secrets.
@@ -80,8 +83,11 @@ class Passthrough:
         reservation = request.get(RESERVATION)
         if reservation is not None:
             headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
-        body = await self._body(request, headers)
-        route = _route_of(body) if isinstance(body, bytes) and self._pool.needs_model else ANY
+        allows = request.get(ALLOWS)
+        body = await self._body(request, headers, read=allows is not None)
+        route = _route_of(body) if isinstance(body, bytes) and (self._pool.needs_model or allows is not None) else ANY
+        if body is not None:  # a backend may use any model for a body that names none
+            check_model(allows, route.model)
         sending = self._pool.request(
             request.method,
             path,
@@ -107,6 +113,8 @@ class Passthrough:
                     if reservation is not None:
                         meter.feed(data)
                     await response.write(data)
+                if reservation is not None:
+                    await reservation.settle(meter.tokens)
             except aiohttp.ClientError:
                 # The head is out: the only way to tell that the body is broken is to break it.
                 if request.transport is not None:
@@ -118,8 +126,11 @@ class Passthrough:
             await response.write_eof()
         return response
 
-    async def _body(self, request: web.Request, headers: CIMultiDict[str]) -> bytes | aiohttp.StreamReader | None:
-        """Return the body: as a stream where its size is known and its model does not matter, else read, and so measured."""
+    async def _body(
+        self, request: web.Request, headers: CIMultiDict[str], *, read: bool
+    ) -> bytes | aiohttp.StreamReader | None:
+        """Return the body: as a stream where its size is known and its model does not matter, else read, and so measured. It is
+        read in any case if `read`."""
         if not request.can_read_body:
             return None
         size = request.content_length
@@ -129,7 +140,7 @@ class Passthrough:
             return await read_body(request)
         if size > limit:
             raise too_large(limit)
-        if request.content_type == "application/json" and self._pool.needs_model:
+        if read or (request.content_type == "application/json" and self._pool.needs_model):
             return await read_body(request)
         headers["Content-Length"] = str(size)
         return request.content
@@ -158,9 +169,10 @@ def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
     headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in own)
     if not forwards_client_key(settings):
         headers.popall("Authorization", None)
-    if settings.api_keys:
-        for name in KEY_HEADERS:
-            headers.popall(name, None)
+    if settings.identifies_clients:
+        for name in (*KEY_HEADERS, PROXY_SECRET_HEADER, settings.proxy_name_header, settings.proxy_groups_header):
+            if name is not None:
+                headers.popall(name, None)
     return headers
 
 

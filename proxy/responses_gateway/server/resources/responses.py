@@ -9,8 +9,8 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.request import Loss, header_value
-from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
-from responses_gateway.server.access.rate_limits import RESERVATION
+from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
+from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.background.runner import Background, new_response
 from responses_gateway.server.generation.client_timer import NullSink
 from responses_gateway.server.generation.generation import Generation, shutting_down
@@ -49,14 +49,14 @@ class ResponsesResource:
         """Answer `POST` with a response, streamed or whole."""
         if self._responses.in_flight.state >= State.DRAINING:
             raise shutting_down()
-        caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, _OPERATION, request.get(RESERVATION))
+        caller = self._caller(request, _OPERATION)
         request[HAS_LOG] = True
-        creation = self._responses.open(caller, lambda: _abort(request))
+        creation = self._responses.open(caller, lambda: abort(request))
         try:
             with creation:
                 return await self._answer(request, creation)
         except asyncio.CancelledError:  # by now the backend is free
-            self._observe_release(request)
+            observe_release(request, self._responses)
             raise
         except ApiError as error:
             client = client_of(creation.in_force.settings, request.headers)
@@ -64,11 +64,10 @@ class ResponsesResource:
                 error.code = "invalid_prompt"
             raise
 
-    def _observe_release(self, request: web.Request) -> None:
-        left_at = request.get(LEFT_AT)
-        if left_at is not None:
-            metrics = self._responses.metrics
-            metrics.observe(metrics.release, asyncio.get_running_loop().time() - left_at)
+    def _caller(self, request: web.Request, operation: str) -> Caller:
+        allows = request.get(ALLOWS)
+        reservation = request.get(RESERVATION)
+        return Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, reservation, allows=allows)
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def upgrade(self, request: web.Request) -> web.StreamResponse:
@@ -87,8 +86,7 @@ class ResponsesResource:
         body = await read_json_body(request)
         # In a thread, so that no other stream waits for a long history.
         asked = await request.app[BODIES].in_thread(lambda: parse_request({**read_object(body), "store": False}))
-        operation = f"{_OPERATION}/compact"
-        caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, request.get(RESERVATION))
+        caller = self._caller(request, f"{_OPERATION}/compact")
         request[HAS_LOG] = True
         summary = await self._responses.summarise(with_trigger(asked), caller)
         response = msgspec.json.decode(summary.translator.response.json())
@@ -103,57 +101,13 @@ class ResponsesResource:
         asked = await request.app[BODIES].in_thread(parse_request, body) if large else parse_request(body)
         creation.recording.parsed()
         await creation.prepare(asked)
-        headers = _loss_header(creation.prepared.losses)
+        headers = loss_header(creation.prepared.losses)
         continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"
         if asked.background or (asked.stream and continues):
             return await self._detach(request, creation, asked, headers)
         if asked.stream:
-            return await self._stream(request, creation, headers)
-        return await self._collect(creation)
-
-    async def _stream(self, request: web.Request, creation: Creation, headers: dict[str, str]) -> web.StreamResponse:
-        """Answer with events. An error of the backend within the grace time is an HTTP error."""
-        stream = event_stream(request, creation.pause, creation.resume)
-        stream.response.headers.update(headers)
-        generation = creation.start(stream)
-        beginning: asyncio.Task[None] | None = None
-
-        def begin_early() -> None:
-            """Show the client that there is life, though the backend takes its time."""
-            nonlocal beginning
-            beginning = asyncio.create_task(_begin(stream, generation))
-
-        grace = asyncio.get_running_loop().call_later(creation.in_force.settings.header_grace, begin_early)
-        try:
-            try:
-                await generation.open()
-            except ApiError as error:
-                if beginning is None:
-                    raise
-                await beginning
-                generation.fail(error)
-            finally:
-                grace.cancel()
-            await (beginning or _begin(stream, generation))
-            stored = await creation.finish()
-            await stream.finish(creation.terminal(stored=stored))
-        finally:
-            if beginning is not None:
-                beginning.cancel()
-            stream.close()
-        return stream.response
-
-    async def _collect(self, creation: Creation) -> web.Response:
-        """Answer with the final response; the events are made in the same way, and not sent. One that failed is an HTTP error,
-        unless tools have run: a client would repeat its request."""
-        creation.start(NullSink())
-        stored = await creation.finish()
-        translator = creation.translator
-        if translator.error is not None and not creation.prepared.tools_ran:
-            raise translator.error.copy()
-        text = translator.response.json(stored=None if stored else False)
-        headers = _loss_header([*creation.prepared.losses, *creation.answer_losses])
-        return web.Response(text=text, content_type="application/json", headers=headers)
+            return await stream_answer(request, creation, headers)
+        return await whole_answer(creation)
 
     async def _detach(
         self, request: web.Request, creation: Creation, asked: ResponsesRequest, headers: dict[str, str]
@@ -180,6 +134,52 @@ class ResponsesResource:
         return web.Response(text=snapshot, content_type="application/json", headers=headers)
 
 
+async def stream_answer(request: web.Request, creation: Creation, headers: dict[str, str]) -> web.StreamResponse:
+    """Answer with events. An error of the backend within the grace time is an HTTP error."""
+    stream = event_stream(request, creation.pause, creation.resume)
+    stream.response.headers.update(headers)
+    generation = creation.start(stream)
+    beginning: asyncio.Task[None] | None = None
+
+    def begin_early() -> None:
+        """Show the client that there is life, though the backend takes its time."""
+        nonlocal beginning
+        beginning = asyncio.create_task(_begin(stream, generation))
+
+    grace = asyncio.get_running_loop().call_later(creation.in_force.settings.header_grace, begin_early)
+    try:
+        try:
+            await generation.open()
+        except ApiError as error:
+            if beginning is None:
+                raise
+            await beginning
+            generation.fail(error)
+        finally:
+            grace.cancel()
+        await (beginning or _begin(stream, generation))
+        stored = await creation.finish()
+        await stream.finish(creation.terminal(stored=stored))
+    finally:
+        if beginning is not None:
+            beginning.cancel()
+        stream.close()
+    return stream.response
+
+
+async def whole_answer(creation: Creation) -> web.Response:
+    """Answer with the final response; the events are made in the same way, and not sent. One that failed is an HTTP error,
+    unless tools have run: a client would repeat its request."""
+    creation.start(NullSink())
+    stored = await creation.finish()
+    translator = creation.translator
+    if translator.error is not None and not creation.prepared.tools_ran:
+        raise translator.error.copy()
+    text = translator.response.json(stored=None if stored else False)
+    headers = loss_header([*creation.prepared.losses, *creation.answer_losses])
+    return web.Response(text=text, content_type="application/json", headers=headers)
+
+
 async def _begin(stream: EventStream, generation: Generation) -> None:
     await stream.prepare()
     generation.begin()
@@ -187,12 +187,21 @@ async def _begin(stream: EventStream, generation: Generation) -> None:
         await stream.flush()
 
 
-def _abort(request: web.Request) -> None:
+def observe_release(request: web.Request, responses: Responses) -> None:
+    """Count how long it took to free the backend of a client that has left."""
+    left_at = request.get(LEFT_AT)
+    if left_at is not None:
+        metrics = responses.metrics
+        metrics.observe(metrics.release, asyncio.get_running_loop().time() - left_at)
+
+
+def abort(request: web.Request) -> None:
+    """Close the connection of a client that does not take its answer."""
     if request.transport is not None:
         request.transport.abort()
 
 
-def _loss_header(losses: Iterable[Loss]) -> dict[str, str]:
+def loss_header(losses: Iterable[Loss]) -> dict[str, str]:
     """Return the header that lists what was adapted or ignored; none if nothing was."""
     value = header_value(losses)
     return {_LOSS_HEADER: value} if value else {}

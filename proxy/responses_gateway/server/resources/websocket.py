@@ -6,16 +6,17 @@ connection, which needs no store. Errors before a response has begun are frames 
 from __future__ import annotations
 
 import asyncio
-import json
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from responses_gateway.server.access.api_keys import KEYS, require_key, tenant_of
+from responses_gateway.server.access.allowed_models import allowed_models
+from responses_gateway.server.access.api_keys import tenant_of
+from responses_gateway.server.access.clients import CLIENTS
 from responses_gateway.server.access.cors import check_socket
-from responses_gateway.server.access.rate_limits import LIMITS
+from responses_gateway.server.access.identities import IDENTITIES
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, PreviousResponse
@@ -23,10 +24,11 @@ from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.bodies import Bodies, Body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.event_stream import WebSocketSender
+from responses_gateway.server.resources.socket_messages import answer, error_event, may_be_other, other_message
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
-from responses_gateway.wire.requests import ResponsesRequest, parse_message, read_object
+from responses_gateway.wire.requests import parse_message
 
 # Seconds between two pings; a client that does not answer one has left.
 PING_INTERVAL = 30.0
@@ -42,10 +44,10 @@ LONGEST_PAUSE = 10.0
 _READ_ANYWAY = 0.01
 # Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE = 256 * 1024
-# A cancellation is no longer than this, in bytes.
-_SHORT = 512
+# Of so many responses a connection knows that they were its own.
+_REMEMBERED = 64
 _OPERATION = "WS /v1/responses"
-
+# Of a backend that was to read a prompt and did not.
 _EMPTY_ANSWER = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
 
@@ -109,8 +111,9 @@ class _Session:
         self._headers = request.headers
         self._request_id: str = request[REQUEST_ID]
         self._tenant = tenant_of(request)
-        self._limits = request.get(LIMITS)  # absent without limits
-        self._keys = request.app.get(KEYS)  # absent without keys
+        self._request = request
+        self._clients = request.app.get(CLIENTS)  # absent without limits and keys
+        self._identities = request.app.get(IDENTITIES)  # absent where clients need not say who they are
         self._socket = socket
         self._transport = request.transport
         self._outbox = WebSocketSender(socket, request.transport, self._pause, self._resume)
@@ -122,6 +125,7 @@ class _Session:
         self._stream_id: str | None = None  # the client's name of the message that is being answered
         self._creation: Creation | None = None  # of the response that has begun
         self._previous: PreviousResponse | None = None  # the last response, if it was not stored
+        self._response_ids: deque[str] = deque(maxlen=_REMEMBERED)  # of the last responses of this connection
 
     async def run(self) -> None:
         """Work until the client leaves, or the connection has lasted too long."""
@@ -150,13 +154,26 @@ class _Session:
                 return
             data: bytes = message.data
             del message
-            if b"response.cancel" in data[:_SHORT] and (cancellation := _cancellation(data)):
-                self._cancel(cancellation.get("response_id"))
+            if may_be_other(data) and await self._answered_at_once(data):
                 continue
             self._accept(data)
             del data
             while self._waiting_bytes > _WAITING_BYTES or self._messages.qsize() > _WAITING:
                 await self._hold_back()
+
+    async def _answered_at_once(self, data: bytes) -> bool:
+        """Answer a message that does not ask for a response. Return False for one that does, or cannot be read."""
+        large = len(data) >= _LARGE
+        message = await self._bodies.in_thread(other_message, data) if large else other_message(data)
+        if message is None:
+            return False
+        if message.get("type") == "response.cancel":
+            self._cancel(message.get("response_id"))
+        else:
+            self._outbox.write(answer(message, self._response_ids))
+            if self._outbox.slow:  # a client that does not read is not read either
+                await self._outbox.flush()
+        return True
 
     def _accept(self, data: bytes) -> None:
         """Let a message wait for its turn."""
@@ -223,39 +240,40 @@ class _Session:
             recording.parsed()
             if self._responses.in_flight.state >= State.DRAINING:
                 raise shutting_down()
-            if self._keys is not None:  # it may have been revoked since the connection was opened
-                require_key(self._keys, self._headers)
-            reservation = await self._limits.reserve_in_fleet() if self._limits is not None else None
+            if self._identities is not None:  # what it came with may have been revoked, or have expired
+                await self._identities.identify(self._request)
+            limits = self._clients.of(self._request) if self._clients is not None else None
+            reservation = await limits.reserve_in_fleet() if limits is not None else None
         except ApiError as error:
             recording.failed(error)
             recording.end("rejected")
             raise
-        caller = Caller(self._tenant, self._request_id, self._headers, _OPERATION, reservation, over_websocket=True)
+        allows = allowed_models(self._request, settings) if self._identities is not None else None
+        caller = Caller(
+            self._tenant, self._request_id, self._headers, _OPERATION, reservation, over_websocket=True, allows=allows
+        )
         previous = self._previous
         self._previous = None  # a response that is continued without success is forgotten
         creation = await self._responses.create(request, caller, previous, recording=recording, drop_client=self._drop)
         with creation:
-            self._previous = await self._respond(creation, request)
+            self._previous = await self._respond(creation)
 
-    async def _respond(self, creation: Creation, request: ResponsesRequest) -> PreviousResponse | None:
+    async def _respond(self, creation: Creation) -> PreviousResponse | None:
         """Answer one request; return what the next one may build on, if it is not in the store."""
-        if request.generate is False:
-            translator = creation.translator
-            creation.answer_without_backend(self._outbox, translator.start() + translator.feed(_EMPTY_ANSWER))
+        self._creation = creation
+        self._response_ids.append(creation.translator.response_id)
+        try:
+            await self._open(creation)
             stored = await creation.finish()
-        else:
-            self._creation = creation
-            try:
-                await self._open(creation)
-                stored = await creation.finish()
-            finally:
-                self._creation = None
+        finally:
+            self._creation = None
         self._outbox.write(creation.terminal(stored=stored))
         return creation.continued_by(stored=stored)
 
     async def _open(self, creation: Creation) -> None:
         """Wait for the backend, so that its refusal is an error frame. Raise `ApiError`."""
         generation = creation.start(self._outbox)
+        translator = creation.translator
         if self._cancelled:
             creation.cancel()
         if creation.prepared.compaction is not None:  # then the client gets `response.created` at once
@@ -263,7 +281,10 @@ class _Session:
         try:
             await generation.open()
         except ApiError:
-            if not creation.translator.ended:
+            if translator.options.discarded and translator.status == "queued":
+                # Templates refuse prompts without a user message; the client continues this response with one.
+                self._outbox.write(translator.start() + translator.feed(_EMPTY_ANSWER))
+            elif not translator.ended:
                 raise
 
     def _cancel(self, response_id: object = None) -> None:
@@ -277,12 +298,9 @@ class _Session:
             running.cancel()
 
     async def _send_error(self, error: ApiError) -> None:
-        frame = {"type": "error", "status": error.status, **error.body()}
-        if self._stream_id is not None:
-            frame["stream_id"] = self._stream_id
         with suppress(ConnectionError):
+            self._outbox.write(error_event(error, self._stream_id))
             await self._outbox.flush()
-            await self._socket.send_str(json.dumps(frame))
 
     def _drop(self) -> None:
         if self._transport is not None:
@@ -295,12 +313,3 @@ class _Session:
     def _resume(self) -> None:
         if self._creation is not None:
             self._creation.resume()
-
-
-def _cancellation(data: bytes) -> dict[str, Any] | None:
-    """Return the message if it is a `response.cancel`."""
-    try:
-        message = read_object(data)
-    except ApiError:
-        return None
-    return message if message.get("type") == "response.cancel" else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from responses_gateway.backend.members import PoolObserver, PoolOptions, Share
+from responses_gateway.backend.members import Members, PoolObserver, PoolOptions, Share
 from responses_gateway.backend.policies.breaker import State
 from responses_gateway.backend.policies.retry import Reason, Repeated
 from responses_gateway.settings import Settings
@@ -28,6 +28,15 @@ def pool_options(settings: Settings, *, identify: bool, share: Share) -> PoolOpt
         identify=identify,
         share=share,
     )
+
+
+def sample_pools(members: Members, metrics: Metrics) -> None:
+    """Show how many members each pool has, and whether its source can be read."""
+    now = members.clock()
+    for pool, states in members.counted(now).items():
+        for state, number in states.items():
+            metrics.child(metrics.pool_members, pool.name, pool.source, state).set(number)
+        metrics.child(metrics.pool_stale, pool.name, pool.source).set(pool.stale_for(now))
 
 
 class PoolMetrics(PoolObserver):

@@ -10,7 +10,16 @@ from typing import TypeVar
 
 from responses_gateway.extras import how_to_install
 from responses_gateway.settings import Settings
-from responses_gateway.state import Database, FleetCounters, LiveLog, Sqlite, Store, StoreUnavailable
+from responses_gateway.state import (
+    Database,
+    FleetCounters,
+    LiveLog,
+    QuotaCounters,
+    QuotaTable,
+    Sqlite,
+    Store,
+    StoreUnavailable,
+)
 from responses_gateway.telemetry import logs
 
 _DAY = 86_400
@@ -73,6 +82,19 @@ def fleet_counters(settings: Settings) -> FleetCounters | None:
         return RedisCounters(url)
 
     return _in_redis(settings, "limits", connected)
+
+
+def quota_counters(settings: Settings, store: Store | None) -> QuotaCounters | None:
+    """Return the counters of quotas: in Redis where there is one, else in the store; None without either. Raises
+    `StoreUnavailable`."""
+
+    def connected(url: str) -> QuotaCounters:
+        from responses_gateway.state.redis_quotas import RedisQuotas  # noqa: PLC0415  (its driver is an extra)
+
+        return RedisQuotas(url)
+
+    in_redis = _in_redis(settings, "quotas", connected)
+    return in_redis or (QuotaTable(store.database) if store is not None else None)
 
 
 def _in_redis(settings: Settings, what: str, connected: Callable[[str], _T]) -> _T | None:

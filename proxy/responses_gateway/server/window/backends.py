@@ -33,6 +33,7 @@ def merged_backends(views: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
             found[backend["name"]] = dict(backend)
             continue
         known["in_flight"] += backend["in_flight"]
+        known["state"] = max(known["state"], backend["state"], key=("ready", "unhealthy", "draining").index)
         known["healthy"] = known["healthy"] and backend["healthy"]
         known["problem"] = known["problem"] or backend["problem"]
         known["breaker"] = max(known["breaker"], backend["breaker"], key=("closed", "half_open", "open").index)
@@ -61,10 +62,14 @@ def _backend(member: Member, now: float, found: Autoconfiguration, *, leaving: b
     return {
         "name": member.name,
         "url": spec.url,
+        "source": spec.source,
+        "pool": spec.pool or None,
+        "pod": spec.pod or None,
+        "state": member.state(now),
         "healthy": member.healthy,
         "problem": member.problem or None,
         "breaker": member.breaker.state(now),
-        "draining": member.draining,
+        "draining": member.drains,
         "leaving": leaving,
         "in_flight": member.in_flight,
         "max_concurrency": spec.max_concurrency,

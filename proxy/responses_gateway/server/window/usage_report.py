@@ -11,25 +11,31 @@ from responses_gateway.state.usage import AMOUNTS, DAY, today
 
 # Days that a report may cover.
 PERIODS = (7, 30, 90)
-# Combinations of a key and a model in one report, those that used most.
+# Combinations of a key, a team and a model in one report, those that used most.
 _MOST_ROWS = 500
 
 
 async def usage_report(workers: Workers, days: int) -> dict[str, Any]:
-    """Return the usage of the last `days` days, today included: by day, and by key and model. Raise `StoreUnavailable`."""
+    """Return the usage of the last `days` days, today included: by day, and by key, team and model. Raise
+    `StoreUnavailable`."""
     last = today()
     first = last - days + 1
-    by_day = await _sums(workers, first, last, ["day"])
-    by_key = await _sums(workers, first, last, ["key", "model"])
+    by_day = await usage_sums(workers, first, last, ["day"])
+    by_key = await usage_sums(workers, first, last, ["key", "team", "model"])
     largest = sorted(by_key.items(), key=lambda row: row[1][1] + row[1][3], reverse=True)
     return {
         "days": [{"day": _date(day), **_amounts(by_day.get((day,), [0] * len(AMOUNTS)))} for day in range(first, last + 1)],
-        "rows": [{"key": key, "model": model, **_amounts(amounts)} for (key, model), amounts in largest[:_MOST_ROWS]],
+        "rows": [
+            {"key": key, "team": team, "model": model, **_amounts(amounts)}
+            for (key, team, model), amounts in largest[:_MOST_ROWS]
+        ],
         "more_rows": max(0, len(largest) - _MOST_ROWS),
     }
 
 
-async def _sums(workers: Workers, first: int, last: int, by: list[str]) -> dict[tuple[Any, ...], list[int]]:
+async def usage_sums(workers: Workers, first: int, last: int, by: list[str]) -> dict[tuple[Any, ...], list[int]]:
+    """Return the sums of all workers from day `first` to day `last`, for each combination of the labels `by`. Raise
+    `StoreUnavailable`."""
     parts = await workers.ask_all("unstored_usage", first, last, by)  # stores what it can, so it comes first
     parts.append(await workers.ask_here("stored_usage", first, last, by))
     return summed({tuple(labels): amounts for labels, amounts in part} for part in parts)

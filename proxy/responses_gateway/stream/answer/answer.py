@@ -67,7 +67,7 @@ class Answer:
         self._reader = Reader(
             known_tools=options.tools, logprobs=options.logprobs, refusal_as_text=options.client.drops_refusals
         )
-        self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=options.compaction is None)
+        self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=not options.hides_answer)
         self._observers = self._chosen_observers()
         self._stages = self._chosen_stages()
         self._plain = citations is None and join is None

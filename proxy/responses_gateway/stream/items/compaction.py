@@ -8,13 +8,22 @@ from collections.abc import Callable
 from responses_gateway.stream.writer.interface import EventWriter
 
 
+def begin_compaction(writer: EventWriter, response_id: str, hidden: EventWriter) -> None:
+    """Tell that the summary is being written, once the model's own items, which nobody gets, have begun in `hidden`."""
+    if hidden.next_index:
+        writer.begin_summary(_item_id(response_id))
+
+
 def write_compaction(writer: EventWriter, response_id: str, output: list[str], seal: Callable[[str], str]) -> bool:
     """Write the item, given the model's own items as JSON, which are not sent. Return False if the model wrote no text."""
     summary = _text_of(output)
     if summary:
-        members = {"encrypted_content": seal(summary)}
-        writer.write_item("compaction", f"cmp_{response_id.removeprefix('resp_')}", members)
+        writer.write_summary(_item_id(response_id), seal(summary))
     return bool(summary)
+
+
+def _item_id(response_id: str) -> str:
+    return f"cmp_{response_id.removeprefix('resp_')}"
 
 
 def _text_of(items: list[str]) -> str:

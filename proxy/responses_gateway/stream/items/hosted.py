@@ -23,21 +23,23 @@ CODE_OUTPUTS = "code_interpreter_call.outputs"
 class HostedOptions(NamedTuple):
     """What the items of a request's hosted tools depend on: the values of `include`, and the id of the container that the
     request's code runs in. `sources` were shown to the model in earlier responses, and may be cited. `turn_calls`: how
-    many calls one turn of the model may have."""
+    many calls one turn of the model may have. `shows_results`: the client gets what the model reads of them."""
 
     include: frozenset[str] = frozenset()
     container_id: str = ""
     sources: tuple[CitedSource, ...] = ()
     turn_calls: int = 32
+    shows_results: bool = False
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
     """The outcome of a hosted call, for its item. `item` has the members that the result adds to the item of the call;
-    `sources` may be cited from now on."""
+    `sources` may be cited from now on. `text` is what the model reads, if `HostedOptions.shows_results`."""
 
     item: dict[str, Any] = {}
     failed: bool = False
     sources: tuple[CitedSource, ...] = ()
+    text: str = ""
 
 
 class ToolListing(msgspec.Struct, frozen=True):
@@ -83,7 +85,8 @@ class HostedItem:
     def run(self, arguments: str) -> None:
         """Write that the arguments are whole and that the call runs."""
         self._ran = True
-        self._writer.run_hosted(self._place, self._shown(arguments), deltas=self._deltas)
+        members = self._members(arguments, CallOutcome())
+        self._writer.run_hosted(self._place, self._shown(arguments), deltas=self._deltas, members=members)
 
     def close(self, status: ItemStatus, arguments: str) -> None:
         """Write the result, and the item itself. A call without one, in an answer that was cut, was not run."""
@@ -94,8 +97,9 @@ class HostedItem:
             final: str = status if status == "completed" else self._cut
         else:
             final = "failed" if outcome.failed else "completed"
-        members = self._members(arguments, outcome or CallOutcome())
-        self._writer.close_hosted(self._place, {"status": final, **members}, end=final)
+        outcome = outcome or CallOutcome()
+        members = {"status": final, **self._members(arguments, outcome)}
+        self._writer.close_hosted(self._place, members, end=final, sources=outcome.sources, text=outcome.text)
 
     @property
     def _cut(self) -> str:

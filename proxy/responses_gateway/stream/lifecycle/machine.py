@@ -341,6 +341,7 @@ class Lifecycle:
         # A server that repeats finish_reason may not take back that something was cut.
         if self.turn.finish_reason in {None, "stop"}:
             self.turn.finish_reason = delta.reason
+            self.turn.stop_string = delta.stop_string
 
     def _set_usage(self, delta: Usage) -> None:
         self.turn.usage = delta

@@ -12,13 +12,14 @@ class Turn:
 
     __slots__ = (
         "call_cut", "client_calls", "counted", "dropped_calls", "finish_reason", "first_item", "hosted_calls",
-        "hosted_numbers", "mark", "reasoning_unknown", "usage", "visible",
+        "hosted_numbers", "mark", "reasoning_unknown", "stop_string", "usage", "visible",
     )  # fmt: skip
 
     def __init__(self, first_item: int = 0, mark: str = "") -> None:
         self.mark = mark
         self.first_item = first_item
         self.finish_reason: FinishReason | None = None
+        self.stop_string: str | None = None  # which one of those that the request names ended it
         self.visible = False  # something that a user sees (text, refusal, call) was opened
         self.call_cut = False  # a call was closed as incomplete, or left out
         self.client_calls = 0  # calls that the client has to answer
@@ -37,6 +38,7 @@ class Turn:
     def reopen(self) -> None:
         """Forget how the answer ended: another backend continues it, or answers in its place."""
         self.finish_reason = None
+        self.stop_string = None
         self.usage = None
 
 

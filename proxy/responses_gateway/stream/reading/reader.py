@@ -86,7 +86,7 @@ class Reader:
                 self._replace_half(out)
                 self._announce_waiting(out)
                 reason = choice.finish_reason.lower().partition(":")[0]  # some servers add details behind a colon
-                out.append(Finish(FINISH_REASONS.get(reason, "stop")))
+                out.append(Finish(FINISH_REASONS.get(reason, "stop"), choice.stop_string))
         if chunk.usage is not None and (usage := _usage(chunk.usage)) is not None:
             out.append(usage)
         return out

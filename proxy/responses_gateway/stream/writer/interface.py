@@ -1,20 +1,25 @@
-"""What the items of a stream are written with. One subclass for each protocol of clients: plain values in, its events out."""
+"""What a stream is written with: its items by an `EventWriter`, what stands around them by an `AnswerStream`. Each protocol of
+clients has a subclass of both (plain values in, its events out), and a `ClientProtocol` that makes them for a request."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from responses_gateway.wire.chat import TokenLogprob
-from responses_gateway.wire.json_text import quoted
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.hosted import CitedSource
+from responses_gateway.wire.json_text import quoted, sendable
 from responses_gateway.wire.tools import ToolTarget
 
 TextKind: TypeAlias = Literal["reasoning", "output_text", "refusal"]
 ItemStatus: TypeAlias = Literal["completed", "incomplete"]
 # The calls whose arguments are one text, shown as it comes.
 CallKind: TypeAlias = Literal["function_call", "custom_tool_call"]
+Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +48,7 @@ class EventWriter(ABC):
     """A stream that is being written. `done` is the answer so far, as items of the Responses API in JSON, whatever the protocol
     of the stream is: later turns, continuation and the store are made of it."""
 
-    __slots__ = ("_clock", "characters", "deltas", "done", "events", "items", "next_index", "next_number", "spans")
+    __slots__ = ("_clock", "characters", "deltas", "done", "events", "items", "next_index", "next_number", "repairs", "spans")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Begin a stream; `clock` times its items."""
@@ -56,6 +61,7 @@ class EventWriter(ABC):
         self.items: dict[str, int] = {}  # items done, by type
         self.deltas: dict[str, int] = {}  # delta events written, by event type
         self.characters: dict[str, int] = {}  # length of the text written, by kind
+        self.repairs: dict[str, int] = {}  # what the protocol had shown in another way, by kind
 
     @abstractmethod
     def blank(self) -> EventWriter:
@@ -114,13 +120,16 @@ class EventWriter(ABC):
         """Begin an item of a hosted tool with these members; `delta` shows its arguments or its code, if its kind has such."""
 
     @abstractmethod
-    def run_hosted(self, place: Place, text: str, *, deltas: int) -> None:
-        """Tell that the call runs; `text` is the whole of its deltas."""
+    def run_hosted(self, place: Place, text: str, *, deltas: int, members: Mapping[str, Any]) -> None:
+        """Tell that the call runs; `text` is the whole of its deltas, `members` are those that its arguments tell."""
 
     @abstractmethod
-    def close_hosted(self, place: Place, members: Mapping[str, Any], *, end: str) -> None:
+    def close_hosted(
+        self, place: Place, members: Mapping[str, Any], *, end: str, sources: Sequence[CitedSource] = (), text: str = ""
+    ) -> None:
         """End it with these members, which include its status where the kind has one. `end`: `completed`, `failed` or, for a
-        call that was interrupted, `incomplete`."""
+        call that was interrupted, `incomplete`. `sources` were found; `text` is what the model read of them, where the request
+        has it shown."""
 
     # ---- items that are whole ------------------------------------------------------------------------------------------
 
@@ -131,6 +140,16 @@ class EventWriter(ABC):
     @abstractmethod
     def write_record(self, kind: str, record: str) -> None:
         """Write an item that was made elsewhere, as JSON."""
+
+    # ---- the summary of a context ------------------------------------------------------------------------------------
+
+    def begin_summary(self, item_id: str) -> None:
+        """Tell that the model has begun to write the summary that this item will hold, where the protocol shows that."""
+        return
+
+    def write_summary(self, item_id: str, sealed: str) -> None:
+        """Write the item with the summary."""
+        self.write_item("compaction", item_id, {"encrypted_content": sealed})
 
     # ---- what all protocols count --------------------------------------------------------------------------------------
 
@@ -155,6 +174,84 @@ class EventWriter(ABC):
         if deltas:
             self.deltas[event] = self.deltas.get(event, 0) + deltas
 
+    def _repair(self, kind: str) -> None:
+        self.repairs[kind] = self.repairs.get(kind, 0) + 1
+
     def count_characters(self, kind: str, text: str) -> None:
         """Add the length of a closed item's text."""
         self.characters[kind] = self.characters.get(kind, 0) + len(text)
+
+
+class StreamStart(NamedTuple):
+    """What a stream begins with, whatever its protocol is: `resp_` and a token that makes ids unique, the model's name for the
+    client, the Unix time in seconds at which the response was created, and a clock that tells such times."""
+
+    response_id: str
+    model: str
+    created: float
+    clock: Callable[[], float]
+
+
+class Outcome(NamedTuple):
+    """What the end of a response adds to it: usage, a Unix time in seconds, why it is incomplete (`max_output_tokens`,
+    `content_filter`), the error of one that failed, the stop string that the model wrote, whether its last turn `reached_limit`
+    of tokens, and the usage of that turn alone."""
+
+    usage: Usage | None = None
+    completed_at: int | None = None
+    incomplete_reason: str | None = None
+    error: ApiError | None = None
+    stop_string: str | None = None
+    reached_limit: bool = False
+    last_turn: Usage | None = None
+
+
+class AnswerStream(ABC):
+    """The response of one stream, around the items that are written with its `writer`: `start`, `keep_alive` and `end` write
+    events with it, `terminal` makes the last ones."""
+
+    __slots__ = ("status", "writer")
+
+    def __init__(self, writer: EventWriter) -> None:
+        """The items of the response are those that are done in `writer`."""
+        self.status: Status = "queued"
+        self.writer = writer
+
+    @abstractmethod
+    def queue(self) -> None:
+        """Write that the response waits, if the protocol has an event for that; `start` follows."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Write the first events."""
+
+    @abstractmethod
+    def keep_alive(self) -> None:
+        """Write an event that resets the idle timers of clients."""
+
+    @abstractmethod
+    def end(self, status: Status, outcome: Outcome) -> None:
+        """Take the end."""
+
+    @abstractmethod
+    def terminal(self, *, stored: bool | None = None) -> bytes:
+        """Return the last events. `stored` overrides the `store` of the request, where the protocol has one."""
+
+    @abstractmethod
+    def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
+        """Return the response as JSON, as it stands. `status` takes the place of its own."""
+
+    @property
+    def output(self) -> list[str]:
+        """The JSON of the items done so far, as those of the Responses API."""
+        return [sendable(item) for item in self.writer.done]
+
+
+class ClientProtocol(ABC):
+    """A protocol of clients, with what a request says about how its stream is written."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def stream(self, start: StreamStart) -> AnswerStream:
+        """Return the stream of one response, of which nothing is written yet."""

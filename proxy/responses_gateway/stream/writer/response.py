@@ -2,48 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from responses_gateway.stream.writer.interface import AnswerStream, ClientProtocol, Outcome, Status, StreamStart
 from responses_gateway.stream.writer.responses import ResponsesWriter
 from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.json_text import encode, json_text, quote, sendable
 from responses_gateway.wire.sse import DONE
-
-Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 # Values of the echo that are at least this long, as JSON, are worth storing once.
 _LONG = 1024
 _MAY_BE_LONG = frozenset({str, list, dict})
+# What hosted tools have used, as members of the response; images are never generated here.
+_NOTHING = '"image_tokens":0,"text_tokens":0'
+_TOOL_USAGE = (
+    f'"tool_usage":{{"image_gen":{{"input_tokens":0,"input_tokens_details":{{{_NOTHING}}},"output_tokens":0,'
+    f'"output_tokens_details":{{{_NOTHING}}},"total_tokens":0}},"web_search":{{"num_requests":%d}}}}'
+)
+# The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
+_STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
 
 
-class Outcome(NamedTuple):
-    """What the end of a response adds to it: usage as JSON, a Unix time in seconds, (code, message) of the error."""
-
-    usage: str = "null"
-    completed_at: int | None = None
-    incomplete_reason: str | None = None
-    error: tuple[str, str] | None = None
+# Returns what the end adds to a response besides: its members, given what the backends have counted.
+AtEnd: TypeAlias = Callable[[Usage | None], Mapping[str, Any]]
 
 
-_NO_OUTCOME = Outcome()
+class _Ending(NamedTuple):
+    """What the end adds to the response, as JSON."""
+
+    completed_at: str = "null"
+    error: str = "null"
+    incomplete: str = "null"
+    usage: str = "null"  # and, behind the end, `tool_usage`, and what `AtEnd` adds
 
 
-class ResponseStream:
+_NO_ENDING = _Ending()
+
+
+class ResponsesProtocol(ClientProtocol):
+    """The Responses API. `echo` has the fields that repeat the request; for the others see `ResponsesWriter`."""
+
+    __slots__ = ("_at_end", "_echo", "_mirrors_reasoning", "_reasoning_event", "_stream_id")
+
+    def __init__(
+        self,
+        echo: Mapping[str, Any],
+        *,
+        stream_id: str | None = None,
+        reasoning_event: str = "response.reasoning_text",
+        mirrors_reasoning: bool = False,
+        at_end: AtEnd | None = None,
+    ) -> None:
+        self._at_end = at_end
+        self._echo = echo
+        self._stream_id = stream_id
+        self._reasoning_event = reasoning_event
+        self._mirrors_reasoning = mirrors_reasoning
+
+    def stream(self, start: StreamStart) -> ResponseStream:
+        """Return the stream of one response."""
+        writer = ResponsesWriter(
+            self._stream_id, start.clock, reasoning_event=self._reasoning_event, mirrors_reasoning=self._mirrors_reasoning
+        )
+        response = ResponseObject(start.response_id, int(start.created), start.model, self._echo)
+        return ResponseStream(response, writer, self._at_end)
+
+
+class ResponseStream(AnswerStream):
     """The response of one stream: `queue`, `start`, `keep_alive` and `end` write the events that show it whole (Open Responses:
     `response.created`, `queued`, `in_progress`), `terminal` makes the last one."""
 
-    __slots__ = ("_first_status", "_outcome", "_terminal_number", "_writer", "object", "status")
+    __slots__ = ("_at_end", "_ending", "_first_status", "_terminal_number", "_writer", "object")
 
-    def __init__(self, response: ResponseObject, writer: ResponsesWriter) -> None:
+    def __init__(self, response: ResponseObject, writer: ResponsesWriter, at_end: AtEnd | None = None) -> None:
         """The items of the response are those that are done in `writer`."""
+        super().__init__(writer)
+        self._at_end = at_end
         self.object = response
-        self.status: Status = "queued"
         self._writer = writer
         self._first_status: Status = "in_progress"
-        self._outcome = _NO_OUTCOME
+        self._ending = _NO_ENDING
         self._terminal_number = 0
 
     def queue(self) -> None:
@@ -64,7 +106,10 @@ class ResponseStream:
     def end(self, status: Status, outcome: Outcome) -> None:
         """Take the end, and the next sequence number for the terminal event."""
         self.status = status
-        self._outcome = outcome
+        self._ending = _ending(outcome, self._writer.items.get("web_search_call", 0))
+        if self._at_end is not None:
+            added = json_text(self._at_end(outcome.usage))[1:-1]
+            self._ending = self._ending._replace(usage=f"{self._ending.usage},{added}")
         self._terminal_number = self._writer.next_number
         self._writer.next_number += 1
 
@@ -72,11 +117,6 @@ class ResponseStream:
         """Return the terminal event and `[DONE]`. `stored` overrides the `store` of the request."""
         fields = f'"response":{self._json(None, stored)}'
         return self._writer.event(f"response.{self.status}", self._terminal_number, fields) + DONE.encode()
-
-    @property
-    def output(self) -> list[str]:
-        """The JSON of the items done so far, as it was streamed."""
-        return [sendable(item) for item in self._writer.done]
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the response as JSON, as it stands. `status` takes the place of its own."""
@@ -89,7 +129,7 @@ class ResponseStream:
 
     def first_text_around_output(self) -> tuple[str, str]:
         """Return the same of the response as the first event has it."""
-        before, behind = self.object.around(self._first_status, _NO_OUTCOME)
+        before, behind = self.object.around(self._first_status, _NO_ENDING)
         return sendable(before), sendable(behind)
 
     @property
@@ -108,8 +148,21 @@ class ResponseStream:
         return f"{before}{','.join(self._writer.done)}{behind}"
 
     def _around(self, status: Status | None, stored: bool | None = None) -> tuple[str, str]:
-        outcome = self._outcome._replace(error=None) if status == "cancelled" else self._outcome
-        return self.object.around(status or self.status, outcome, stored=stored)
+        ending = self._ending._replace(error="null") if status == "cancelled" else self._ending
+        return self.object.around(status or self.status, ending, stored=stored)
+
+
+def _ending(outcome: Outcome, searches: int) -> _Ending:
+    """Return the end of a response that has so many calls of web search."""
+    completed = "null" if outcome.completed_at is None else str(outcome.completed_at)
+    incomplete = "null" if outcome.incomplete_reason is None else f'{{"reason":"{outcome.incomplete_reason}"}}'
+    failure = "null" if outcome.error is None else _error_json(outcome.error)
+    return _Ending(completed, failure, incomplete, f"{usage_json(outcome.usage)},{_TOOL_USAGE % searches}")
+
+
+def _error_json(error: ApiError) -> str:
+    code = error.code if error.code in _STREAM_CODES else "server_error"
+    return f'{{"code":"{code}","message":{quote(error.message)}}}'
 
 
 class ResponseObject:
@@ -135,20 +188,16 @@ class ResponseObject:
                 self.long_texts.append(text.decode())
         return {**echo, **encoded} if encoded else echo
 
-    def around(self, status: Status, outcome: Outcome, *, stored: bool | None = None) -> tuple[str, str]:
+    def around(self, status: Status, ending: _Ending, *, stored: bool | None = None) -> tuple[str, str]:
         """Return the text before and behind the output items. `stored` overrides the `store` of the request, if it has one."""
-        usage, completed_at, reason, error = outcome
-        completed = "null" if completed_at is None else completed_at
-        incomplete = "null" if reason is None else f'{{"reason":"{reason}"}}'
-        failure = "null" if error is None else f'{{"code":"{error[0]}","message":{quote(error[1])}}}'
         tail = self._tail
         if stored is not None and self._echo.get("store", stored) != stored:
             tail = self._tail_of({**self._echo, "store": stored})
         before = (
-            f'{self._head},"status":"{status}","completed_at":{completed},"error":{failure}'
-            f',"incomplete_details":{incomplete},"output":['
+            f'{self._head},"status":"{status}","completed_at":{ending.completed_at},"error":{ending.error}'
+            f',"incomplete_details":{ending.incomplete},"output":['
         )
-        return before, f'],"usage":{usage}{tail}'
+        return before, f'],"usage":{ending.usage}{tail}'
 
     def _tail_of(self, echo: Mapping[str, Any]) -> str:
         return f',"model":{quote(self._model)},{json_text(echo)[1:-1]}}}' if echo else f',"model":{quote(self._model)}}}'

@@ -21,6 +21,7 @@ from responses_gateway.stream.writer.records import (
     summary_part,
 )
 from responses_gateway.wire.chat import TokenLogprob
+from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.json_text import json_text, quote, quoted
 from responses_gateway.wire.tools import ToolTarget
 
@@ -74,7 +75,7 @@ def _no_clock() -> float:
 class ResponsesWriter(EventWriter):
     """A Responses stream that is being written."""
 
-    __slots__ = ("_delta", "_end", "_mirrors", "_reasoning")
+    __slots__ = ("_delta", "_end", "_mirrors", "_reasoning", "_summary")
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class ResponsesWriter(EventWriter):
         super().__init__(clock)
         self._reasoning = reasoning_event
         self._mirrors = mirrors_reasoning
+        self._summary: Place | None = None  # of a context, once it is being made
         self._end = "}\n\n" if stream_id is None else f',"stream_id":{quote(stream_id)}}}\n\n'
         # One delta event: the head of its item, the sequence number, the piece of text as a JSON string. A template, for it is
         # written more often than all other events together.
@@ -230,7 +232,7 @@ class ResponsesWriter(EventWriter):
         self._write_step(place, events.before[0])
         return place
 
-    def run_hosted(self, place: Place, text: str, *, deltas: int) -> None:
+    def run_hosted(self, place: Place, text: str, *, deltas: int, members: Mapping[str, Any]) -> None:
         """Write the rest of the progress, with the done of the text."""
         events = HOSTED_EVENTS[place.kind]
         for step in events.before[1:]:
@@ -241,7 +243,9 @@ class ResponsesWriter(EventWriter):
         for step in events.after:
             self._write_step(place, step)
 
-    def close_hosted(self, place: Place, members: Mapping[str, Any], *, end: str) -> None:
+    def close_hosted(
+        self, place: Place, members: Mapping[str, Any], *, end: str, sources: Sequence[CitedSource] = (), text: str = ""
+    ) -> None:
         """Write how the progress ended, and the item itself."""
         if end in HOSTED_EVENTS[place.kind].ends:
             self._write_step(place, end)
@@ -264,6 +268,22 @@ class ResponsesWriter(EventWriter):
     def write_record(self, kind: str, record: str) -> None:
         """Write the item, added and done."""
         self.finish_item(kind, self.add_item(record), record)
+
+    # ---- the summary of a context ----------------------------------------------------------------------------------------
+
+    def begin_summary(self, item_id: str) -> None:
+        """Write the item, still empty, and that it is being made; once."""
+        if self._summary is None:
+            begun = f'{{"type":"compaction","id":"{item_id}","encrypted_content":""}}'
+            self._summary = Place("compaction", item_id, self.add_item(begun))
+            self._write_step(self._summary, "compacting")
+
+    def write_summary(self, item_id: str, sealed: str) -> None:
+        """Write the item itself, behind what `begin_summary` wrote."""
+        self.begin_summary(item_id)
+        assert self._summary is not None
+        record = json_text({"type": "compaction", "id": item_id, "encrypted_content": sealed})
+        self.finish_item("compaction", self._summary.index, record)
 
     # ---- parts of items ------------------------------------------------------------------------------------------------
 

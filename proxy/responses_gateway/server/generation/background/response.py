@@ -11,7 +11,8 @@ from typing import Protocol
 
 from responses_gateway.server.generation.background.event_log import RETRY, EventLog
 from responses_gateway.server.generation.generation import Generation
-from responses_gateway.server.generation.preparation.context import final_record, started_record
+from responses_gateway.server.generation.preparation.context import final_record, started_record, stored_stream
+from responses_gateway.server.generation.request_log.request_log import settle
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.state import EventRow, NewEvents, ResponseRecord, Running, Store, StoreUnavailable
 from responses_gateway.telemetry import logs
@@ -77,7 +78,7 @@ class BackgroundResponse:
         translator = self._creation.translator
         head = None
         if self._queued and translator.status == "in_progress":
-            head, _ = translator.response.text_around_output()
+            head, _ = stored_stream(translator).text_around_output()
             self._queued = False
         row = EventRow(self._stored, self._next_number, b"".join(self._pieces), self._unstored_journal + self._journalled())
         self._pieces = []
@@ -206,6 +207,7 @@ class BackgroundResponse:
         try:
             try:
                 await generation.run()
+                await settle(self._creation.prepared.caller.reservation, self._creation.translator)
             except asyncio.CancelledError:
                 if not self._stopped:
                     raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -34,10 +35,18 @@ SILENCE = 15.0
 _TAKEN_AT_ONCE = 16
 
 
+# Notes that somebody is to be told of the end of a response. Raises `StoreUnavailable`.
+Announce = Callable[[str], Awaitable[None]]
+
+
 class Background:
     """Runs responses in the background; one for each process."""
 
-    def __init__(self, store: Store, responses: Responses, autoconfiguration: Autoconfiguration) -> None:
+    def __init__(
+        self, store: Store, responses: Responses, autoconfiguration: Autoconfiguration, announce: Announce | None = None
+    ) -> None:
+        """`announce` is called with the id of each response before it begins, unless a client reads it as it is made."""
+        self._announce = announce
         self.running: dict[str, BackgroundResponse] = {}  # by id
         self.store = store
         self.events = EventLog(store, self._report)
@@ -53,6 +62,8 @@ class Background:
         """Start a response, which ends the creation by itself; return it as it stands. Raise `StoreUnavailable`."""
         creation.detach()
         try:
+            if self._announce is not None and response.record.background:
+                await self._announce(response.record.id)
             snapshot = await response.begin(self._claim())
         except StoreUnavailable:
             creation.end(server_error("The store failed.", 503))

@@ -168,7 +168,11 @@ class HostedTurns:
             result = task.result()
             done = translator.writer.done
             began = len(done)
-            events = translator.finish_call(self._outcome(result))
+            outcome = self._outcome(result)
+            hosted = translator.options.hosted
+            if hosted is not None and hosted.shows_results:
+                outcome = msgspec.structs.replace(outcome, text=result.text)
+            events = translator.finish_call(outcome)
             if len(done) > began:  # the item of this call; others may have been closed behind it
                 self._keep(msgspec.json.decode(done[began]), calls[0], result)
             emit(events)

@@ -78,7 +78,7 @@ async def is_due(
 ) -> bool:
     """Tell whether the context has more tokens than the threshold, and has to be compacted before the answer. `chat` is the
     body of the chat request."""
-    if context.request.generate is False or len(context.items) < 2:
+    if context.request.only_warms or len(context.items) < 2:
         return False
     if await _context_tokens(context, chat, tokenizer) <= threshold:
         return False

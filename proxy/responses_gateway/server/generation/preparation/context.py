@@ -4,16 +4,18 @@ its response."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import msgspec
 
+from responses_gateway.server.generation.request_log.facts import Door
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable, recent
 from responses_gateway.stream.items.hosted import HOSTED_ITEMS
 from responses_gateway.stream.translator import Translator
+from responses_gateway.stream.writer.response import ResponseStream
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import ResponsesRequest
@@ -29,7 +31,9 @@ class Caller(msgspec.Struct, frozen=True):
     """Who asks for a response, without HTTP.
 
     `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
-    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message."""
+    `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message.
+    `door` is the API that the request came through. `allows` tells the models that the client may use; None if it may use
+    all."""
 
     tenant: str
     request_id: str
@@ -37,6 +41,8 @@ class Caller(msgspec.Struct, frozen=True):
     operation: str | None = None
     reservation: LimitReservation | None = None
     over_websocket: bool = False
+    door: Door = "responses"
+    allows: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +206,15 @@ def new_record(response_id: str, context: Context, tenant: str) -> ResponseRecor
     )
 
 
+def stored_stream(translator: Translator) -> ResponseStream:
+    """Return the stream of a response that is stored: one of the Responses API, the other protocols store nothing."""
+    assert isinstance(translator.response, ResponseStream)
+    return translator.response
+
+
 def started_record(record: ResponseRecord, translator: Translator) -> ResponseRecord:
     """Return the record of a response that has only begun, from its first snapshot."""
-    response = translator.response
+    response = stored_stream(translator)
     head, tail = response.first_text_around_output()
     return replace(record, status=translator.status, head=head, tail=tail, repeated=response.long_texts)
 
@@ -214,7 +226,7 @@ def final_record(
     are kept with the items. No event has the status `cancelled`, so a cancelled response is stored with a status that differs
     from its stream's."""
     status = "cancelled" if cancelled else translator.status
-    response = translator.response
+    response = stored_stream(translator)
     head, tail = response.text_around_output(status=status)
     return replace(
         record,

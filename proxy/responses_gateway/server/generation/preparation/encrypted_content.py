@@ -1,12 +1,14 @@
 """Encrypted content: compacted histories and reasoning, which a client keeps for us and cannot read.
 
 Encrypted with AES-256-GCM, bound to the kind of content and to the tenant it was made for. An encrypted text names the key it
-was made with: one of another server is passed over like any foreign content, one of ours that was changed is refused."""
+was made with: one of another server is passed over like any foreign content, one of ours that was changed is refused. Reasoning
+has a signature of its own, which tells whether it was changed, or made for another tenant: then it is passed over, too."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import secrets
 import zlib
 from collections.abc import Sequence
@@ -25,6 +27,9 @@ Kind = Literal["compaction", "reasoning"]
 Item = dict[str, Any]
 
 _MARK = "rp1."
+# Of a text behind which its signature stands.
+_SIGNED_MARK = "rp2."
+_SIGNATURE = 16
 _NONCE = 12
 # Largest text that is decrypted, in bytes: what was encrypted was an answer of a model.
 _LIMIT = 64 * 1024 * 1024
@@ -51,7 +56,9 @@ class Encryption:
     def __init__(self, key: bytes) -> None:
         """`key`: any secret; 32 random bytes are best."""
         self._key = hashlib.sha256(b"responses-gateway seal\0" + key).digest()
-        self._mark = f"{_MARK}{hashlib.sha256(self._key).hexdigest()[:12]}."
+        name = hashlib.sha256(self._key).hexdigest()[:12]
+        self._mark = f"{_MARK}{name}."
+        self._signed_mark = f"{_SIGNED_MARK}{name}."
 
     @cached_property
     def _cipher(self) -> AESGCM:
@@ -65,22 +72,39 @@ class Encryption:
         payload = zlib.compress(msgspec.json.encode([model, text.encode("utf-8", "replace").decode()]))
         nonce = secrets.token_bytes(_NONCE)
         encrypted = nonce + self._cipher.encrypt(nonce, payload, _bound_to(kind, tenant))
+        if kind == "reasoning":
+            return self._signed_mark + base64.urlsafe_b64encode(encrypted + self._signature(encrypted)).decode()
         return self._mark + base64.urlsafe_b64encode(encrypted).decode()
 
+    def _signature(self, encrypted: bytes) -> bytes:
+        """Return what only a holder of the key can make, whatever the tenant."""
+        return hmac.digest(self._key, encrypted, "sha256")[:_SIGNATURE]
+
     def decrypt(self, kind: Kind, tenant: str, content: str, param: str) -> tuple[str, str] | None:
-        """Return model and text; None if it was not encrypted with this key. Raise `ApiError` 400 if it was changed since, or
-        belongs to another tenant."""
-        if not content.startswith(self._mark):
+        """Return model and text; None if it was not encrypted with this key, or is reasoning of another tenant. Raise
+        `ApiError` 400 if it was changed since, or belongs to another tenant."""
+        signed = kind == "reasoning" and content.startswith(self._signed_mark)
+        mark = self._signed_mark if signed else self._mark
+        if not content.startswith(mark):
             return None
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415  (as above)
 
         try:
-            data = base64.b64decode(content[len(self._mark) :], altchars=b"-_", validate=True)
-            if self._mark + base64.urlsafe_b64encode(data).decode() != content:  # spare bits of the last character were changed
+            data = base64.b64decode(content[len(mark) :], altchars=b"-_", validate=True)
+            if mark + base64.urlsafe_b64encode(data).decode() != content:  # spare bits of the last character were changed
                 raise _changed_since(param)
+            if signed:
+                signature = data[-_SIGNATURE:]
+                data = data[:-_SIGNATURE]
+                if not hmac.compare_digest(signature, self._signature(data)):
+                    raise _changed_since(param)
             payload = self._cipher.decrypt(data[:_NONCE], data[_NONCE:], _bound_to(kind, tenant))
             model, text = msgspec.json.decode(zlib.decompressobj().decompress(payload, _LIMIT), type=tuple[str, str])
-        except (InvalidTag, ValueError, zlib.error):
+        except InvalidTag:
+            if signed:  # unchanged, so that it is another tenant's
+                return None
+            raise _changed_since(param) from None
+        except (ValueError, zlib.error):
             raise _changed_since(param) from None
         return model, text
 

@@ -19,9 +19,18 @@ from responses_gateway.stream.tape import METHODS, Call
 _FORMAT = 2
 
 
+class Charged(msgspec.Struct, frozen=True):
+    """Whom the tokens of a response are charged to: the name of the client's key, its team, the owners of its quotas."""
+
+    key: str | None
+    team: str | None
+    owners: tuple[str, ...]
+
+
 class ResponseStart(msgspec.Struct, frozen=True):
     """How a response began: the client's request, and what else its translation depends on. `chat` is a digest of the chat
-    request, `created` the Unix time in seconds, `checkpoint` what the backends list of the model."""
+    request, `created` the Unix time in seconds, `checkpoint` what the backends list of the model. `charged`
+    is whom its tokens are charged to."""
 
     request: bytes
     request_id: str
@@ -31,6 +40,7 @@ class ResponseStart(msgspec.Struct, frozen=True):
     chat: bytes
     checkpoint: str = ""
     format: int = _FORMAT
+    charged: Charged | None = None
 
 
 class Journal:

@@ -20,6 +20,8 @@ from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, Hosted
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
+from responses_gateway.server.generation.preparation.backend_headers import filled
+from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER
 from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
 from responses_gateway.server.generation.preparation.context import (
     Caller,
@@ -29,14 +31,18 @@ from responses_gateway.server.generation.preparation.context import (
     find_context,
     new_record,
 )
+from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
-from responses_gateway.server.generation.preparation.journal import Journal, ResponseStart, ResumedResponse, digest
+from responses_gateway.server.generation.preparation.input_transformations import removed_reasoning
+from responses_gateway.server.generation.preparation.journal import Charged, Journal, ResponseStart, ResumedResponse, digest
 from responses_gateway.server.generation.preparation.live_settings import InForce
+from responses_gateway.server.generation.preparation.prompt_cache import diagnostics
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation_request import Obstacle, longest_stop, why_not_continuable
 from responses_gateway.server.recording.recording import NO_RECORDING, Recording
 from responses_gateway.settings import Settings
 from responses_gateway.state import ResponseRecord, Store
+from responses_gateway.state.prompt_hashes import PromptHashes
 from responses_gateway.stream.items.hosted import HostedOptions
 from responses_gateway.stream.options import Client, SealText, StreamOptions, recognise
 from responses_gateway.stream.tape import Tape
@@ -50,12 +56,13 @@ _KEPT_HEADERS = ("originator", "User-Agent")
 
 class RequestScope(NamedTuple):
     """What holds for one request: who asks, the settings in force, and its recording. `resumed`: the response has begun in
-    another gateway."""
+    another gateway. `dialect`: the request was made in another protocol."""
 
     caller: Caller
     in_force: InForce
     recording: Recording
     resumed: ResumedResponse | None = None
+    dialect: Dialect | None = None
 
 
 class Continuable(NamedTuple):
@@ -112,7 +119,9 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
             return None
         chat = digest(self.call.data)
         checkpoint = self.continuable.checkpoint
-        start = ResponseStart(request, caller.request_id, headers, created, self.start, chat, checkpoint)
+        held = caller.reservation
+        charged = Charged(held.key, held.team, held.owners) if held is not None and held.key is not None else None
+        start = ResponseStart(request, caller.request_id, headers, created, self.start, chat, checkpoint, charged=charged)
         return msgspec.msgpack.encode(start)
 
     def begins_like(self, beginning: ResponseStart) -> bool:
@@ -160,6 +169,10 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         )
         results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
+        if any(loss.name == "reasoning" and loss.outcome == "ignored" for loss in chat_request.losses):
+            items = [*context.history, *(given if isinstance(given, list) else ())]
+            if removed := removed_reasoning(items, encryption, self.tenant, request.model):
+                chat_request.echo["input_transformations"] = removed
         if self.token_ids:
             chat_request.body["return_token_ids"] = True
         return chat_request
@@ -174,6 +187,7 @@ class Preparation:
     encryption: Encryption
     tokenizer: ModelTokenizer | None
     toolbox: Toolbox | None = None
+    prompt_hashes: PromptHashes | None = None
 
     async def prepare(
         self,
@@ -186,10 +200,12 @@ class Preparation:
         """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
         same connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
         `StoreUnavailable`."""
-        caller, in_force, recording, resumed = scope
+        caller, in_force, recording, resumed, dialect = scope
         settings = in_force.settings
         parsers = in_force.parsers
         policy = parsers.policy(request.model)
+        if dialect is not None:
+            policy = dialect.policy(policy)
         if previous is not None and previous.response_id == request.previous_response_id:
             policy = replace(policy, stores_responses=True)  # what is continued is here
             if self.store is None:
@@ -207,18 +223,22 @@ class Preparation:
         stored = self.store is not None and request.store is not False
         # The next turn of a response with hosted tools has the same beginning, and so has the answer behind a summary.
         followed = stored or caller.over_websocket or chat_request.compacting or opened is not None
-        route = self._route(request, context, followed=followed)
-        headers = backend_headers(settings, caller.headers, caller.request_id)
+        route = self._route(request, context, dialect, followed=followed)
+        losses: Sequence[Loss] = chat_request.losses
+        if dialect is not None:
+            losses = [*dialect.losses, *dialect.words(losses), *await dialect.fit(chat_request.body)]
+        headers = _headers(settings, request, context, caller)
         call = ChatCall(chat_request.body, msgspec.json.encode(chat_request.body), headers, route)
         tape = None
         if recording.note is not None or continuable.journal is not None or resumed is not None:
             tape = Tape(time.time, resumed.beginning.created if resumed is not None else None)
         options = self._options(context, chat_request, scope, start, continuable, tape)
-        losses = chat_request.losses
+        if dialect is not None:
+            options = dialect.options(options)
         if opened is not None:
             losses = [*losses, *opened.reported_losses(strict=policy.strict)]
         hosted = None
-        if opened is not None and not chat_request.compacting:
+        if opened is not None and not chat_request.compacting and not chat_request.warming:
             listings = opened.new_listings(context.items)
             approved = chat_request.approved
             hosted = HostedTurns(opened, parsers, policy, options.response_id, listings, approved, chat_request.max_calls)
@@ -230,13 +250,19 @@ class Preparation:
             translation = msgspec.structs.replace(translation, token_ids=translation.token_ids or continuable.now)
             compaction = AutomaticCompaction(context, caller, self.encryption, summarise, translation.translate)
             continuable = continuable._replace(journal=None)
+        if request.prompt_cache_options is not None:
+            options = await self._with_diagnostics(options, request, caller.tenant, None if compaction else chat_request.body)
         return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable, tape)
 
-    async def translate(self, request: ResponsesRequest, tenant: str, in_force: InForce) -> ChatRequest:
+    async def translate(
+        self, request: ResponsesRequest, tenant: str, in_force: InForce, dialect: Dialect | None = None
+    ) -> ChatRequest:
         """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
         context = await find_context(self.store, tenant, request, in_force.settings.hosted_history_bytes)
         opened = await self._open_tools(request, context, tenant)
         policy = in_force.parsers.policy(request.model)
+        if dialect is not None:
+            policy = dialect.policy(policy)
         return self._translation(request.model, policy, in_force, tenant, opened).translate(request, context)
 
     async def _open_tools(self, request: ResponsesRequest, context: Context, tenant: str) -> OpenedTools | None:
@@ -294,7 +320,7 @@ class Preparation:
         tape: Tape | None,
     ) -> StreamOptions:
         """Return the options of the translator of the answer; its tape has the texts that it seals."""
-        caller, in_force, _, resumed = scope
+        caller, in_force, _, resumed, _ = scope
         request = context.request
         encrypt = self.encryption.encrypt
         sealing: Callable[[SealText], SealText] = (lambda seal: seal) if tape is None else tape.sealing
@@ -313,14 +339,27 @@ class Preparation:
         if chat_request.encrypted_reasoning:
             seal = sealing(partial(encrypt, "reasoning", caller.tenant, request.model))
             options = msgspec.structs.replace(options, seal=seal)
-        if chat_request.compacting:
+        if chat_request.compacting and not chat_request.warming:
             compaction = sealing(partial(encrypt, "compaction", caller.tenant, request.model))
             options = msgspec.structs.replace(options, compaction=compaction)
         return options
 
-    def _route(self, request: ResponsesRequest, context: Context, *, followed: bool) -> Route:
+    async def _with_diagnostics(
+        self, options: StreamOptions, request: ResponsesRequest, tenant: str, chat: Mapping[str, Any] | None
+    ) -> StreamOptions:
+        """Return the options of a response that tells how its prompt compares with an earlier one. `chat` is the body of the
+        chat request; None if a summary has to be made first."""
+        if self.prompt_hashes is None:
+            return options
+        routed = self.pool.chooses
+        at_end = await diagnostics(self.prompt_hashes, request, tenant, options.response_id, chat, routed=routed)
+        return msgspec.structs.replace(options, at_end=at_end)
+
+    def _route(self, request: ResponsesRequest, context: Context, dialect: Dialect | None, *, followed: bool) -> Route:
         if not self.pool.chooses:  # then nothing needs to be looked at
             return Route(request.model)
+        if dialect is not None:  # its client sends the whole conversation each time
+            return Route(request.model, dialect.affinity or affinity_key(request, context, continuable=True))
         return Route(request.model, affinity_key(request, context, continuable=followed))
 
 
@@ -355,6 +394,7 @@ def stream_options(
         call_ids=chat_request.call_ids,
         summary=settings.reasoning_summary == "always" or (chat_request.summary and settings.reasoning_summary == "mirror"),
         logprobs=chat_request.logprobs,
+        discarded=chat_request.warming,
         reasoning_event=reasoning_event(settings),
         client=client,
         hosted=hosted_options(request, chat_request, settings.hosted_turn_calls),
@@ -390,7 +430,7 @@ def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:
 
 def forwards_client_key(settings: Settings) -> bool:
     """Tell whether a client's own `Authorization` is sent to the backend: never if it is a key for the gateway."""
-    return settings.forward_authorization and not settings.api_keys
+    return settings.forward_authorization and not settings.identifies_clients
 
 
 def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:
@@ -402,6 +442,24 @@ def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: 
     if authorization is not None and forwards_client_key(settings):
         sent["Authorization"] = authorization
     return sent
+
+
+def _headers(settings: Settings, request: ResponsesRequest, context: Context, caller: Caller) -> dict[str, str]:
+    """Return the headers for the backend, and those of the settings whose placeholders have values."""
+    headers = backend_headers(settings, caller.headers, caller.request_id)
+    if settings.backend_headers:
+        beginning = affinity_key(request, context, continuable=True)
+        session = caller.headers.get(SESSION_HEADER) or beginning.partition(":")[2]
+        reservation = caller.reservation
+        values = {
+            "conversation": context.conversation or session,
+            "key": reservation.key if reservation is not None else None,
+            "team": reservation.team if reservation is not None else None,
+            "model": request.model,
+            "service_tier": request.service_tier,
+        }
+        headers.update(filled(settings.backend_headers, {name: value for name, value in values.items() if value}))
+    return headers
 
 
 def affinity_key(request: ResponsesRequest, context: Context, *, continuable: bool) -> str:

@@ -5,7 +5,7 @@ Times are the loop's, in seconds, unless they are said to be Unix times."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,8 @@ from responses_gateway.hosted.interface import MadeCall
 from responses_gateway.request import Loss
 from responses_gateway.wire.errors import ApiError
 
+# The API through which a request came.
+Door = Literal["responses", "messages"]
 Phase = Literal["request", "backend", "stream", "tools"]
 
 
@@ -34,22 +36,31 @@ class StreamTimes(msgspec.Struct, eq=False):
     reads: list[float] = msgspec.field(default_factory=list)
 
 
+class Account(NamedTuple):
+    """The name of the client's key and of its team, as far as it has any."""
+
+    key: str | None = None
+    team: str | None = None
+
+
 class RequestFacts(msgspec.Struct, eq=False):
     """One request. `id` is unique among the requests of all workers, which the client's `request_id` may not be; it is empty
-    where no requests are remembered. `client` is the client's name of itself, `key` that of its key.
+    where no requests are remembered. `client` is the client's name of itself, `account` says who it is. `door`: the API that
+    it came through.
 
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
-    continues in another gateway. `error` is the HTTP error that was the answer. `quotes_backends`: the log may repeat what a
-    backend says."""
+    continues in another gateway. `pod`: the server behind a router. `error` is the HTTP error that was the answer.
+    `quotes_backends`: the log may repeat what a backend says."""
 
     request_id: str
     id: str
     client: str
-    key: str | None
+    account: Account
     quotes_backends: bool
     began: float
     started: float  # a Unix time
     times: StreamTimes
+    door: Door = "responses"
     phase: Phase = "request"
     model: str = ""
     streamed: bool = False
@@ -58,6 +69,7 @@ class RequestFacts(msgspec.Struct, eq=False):
     client_left: bool = False
     error: ApiError | None = None
     backend: str | None = None
+    pod: str | None = None
     backend_called: float | None = None
     continued: int = 0
     not_continued: str | None = None

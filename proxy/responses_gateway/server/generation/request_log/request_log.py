@@ -16,14 +16,14 @@ from yarl import URL
 from responses_gateway.backend.transport.request_ids import backend_request_id
 from responses_gateway.hosted.interface import HostedLoss, MadeCall
 from responses_gateway.request import Loss
-from responses_gateway.server.generation.request_log.facts import RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.facts import Account, Door, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.sampling import StreamSample
 from responses_gateway.settings import Settings
 from responses_gateway.state.usage import AMOUNTS, DAY
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
+from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics, key_label
 from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
@@ -47,16 +47,29 @@ _CUT = (
 class LimitReservation(Protocol):
     """What a request holds of its client's limits, until it ends."""
 
-    # The name of the client's key, if it came with one.
+    # The name of the client's key, if it came with one, and the team to which it belongs.
     key: str | None
+    team: str | None
     # Set by whoever ends the reservation with the response, which may outlive its HTTP exchange.
     kept: bool
+    # Whose quotas are charged, and whether `settle` is to be called before the answer ends.
+    owners: tuple[str, ...]
+    settles: bool
+
+    async def settle(self, tokens: int, response_id: str | None = None) -> None:
+        """Write down the tokens of a response, before its client can know that it has ended."""
 
     def charge(self, tokens: int) -> None:
         """Count tokens that the request has used before its end."""
 
-    def end(self, tokens: int = 0) -> None:
+    def end(self, tokens: int = 0, response_id: str | None = None) -> None:
         """End the request, which has used so many tokens. Only the first call counts."""
+
+
+async def settle(reservation: LimitReservation | None, translator: Translator) -> None:
+    """Charge a response to the quotas of its client, if there are any, before its terminal event is sent."""
+    if reservation is not None and reservation.settles:
+        await reservation.settle(_tokens_of(translator), translator.response_id)
 
 
 class RequestLog:
@@ -78,7 +91,7 @@ class RequestLog:
         for_compaction: bool,
     ) -> None:
         """`reservation` and `trace` end with the log. `history` gets a summary at the end. `for_compaction`: the response is
-        needed to make another one, which reports the losses; it is never checked against the rules of a Responses stream."""
+        needed to make another one, which reports the losses; it is never checked against the rules of a stream."""
         self.facts = facts
         self.times = facts.times
         self._metrics = metrics
@@ -207,7 +220,7 @@ class RequestLog:
         """End the log; return the outcome as a label of the metrics, which are updated a little later, unless it has failed.
         `record` is the name of the file with the recorded exchange."""
         if self._reservation is not None:
-            self._reservation.end(_tokens_of(translator))
+            self._reservation.end(_tokens_of(translator), translator.response_id if translator is not None else None)
         self._metrics.count(self._metrics.in_flight, amount=-1)
         error = self.facts.error or (translator.error or _late_error(translator) if translator is not None else None)
         outcome = _outcome(self.facts, translator)
@@ -232,7 +245,7 @@ class RequestLog:
         if translator is not None and translator.defect is not None:
             self._report_defect(translator.defect)
         if self._sample is not None and translator is not None and translator.ended:
-            self._sample.check(translator.terminal(), self._metrics, facts.request_id)
+            self._sample.check(translator, self._metrics, facts.request_id)
         if not (self._logs_line or self._trace is not None or self._history is not None):
             return
         line = _line(facts, translator, error, now)
@@ -261,17 +274,24 @@ class RequestLog:
 
 
 def new_facts(
-    request_id: str, headers: Mapping[str, str], settings: Settings, history: RecentRequests | None, key: str | None, now: float
+    request_id: str,
+    headers: Mapping[str, str],
+    settings: Settings,
+    history: RecentRequests | None,
+    reservation: LimitReservation | None,
+    now: float,
+    door: Door = "responses",
 ) -> RequestFacts:
-    """Return what is known of a request with these headers that came `now`."""
+    """Return what is known of a request with these headers that came `now`, through this API."""
     return RequestFacts(
         request_id=request_id,
         id="" if history is None else history.new_id(),
         client=client_name(headers),
-        key=key,
+        account=Account() if reservation is None else Account(reservation.key, reservation.team),
         quotes_backends=settings.log_backend_errors,
         began=now,
         started=time.time(),
+        door=door,
         times=StreamTimes(now, gaps=[0] * (len(INTER_TOKEN_BUCKETS) + 1)),
     )
 
@@ -341,12 +361,12 @@ def _count_request(
     # Clients make names up: one that no backend answered for gets no time series of its own.
     answered = translator is not None and translator.chunks > 0
     model = metrics.model(facts.model) if answered else "unknown"
-    metrics.count(metrics.requests, model, outcome, "true" if facts.streamed else "false")
+    metrics.count(metrics.requests, model, outcome, "true" if facts.streamed else "false", facts.door)
     metrics.observe(metrics.duration, now - facts.began, model)
-    if facts.key is not None:
-        metrics.observe(metrics.key_duration, now - facts.began, facts.key)
+    if facts.account.key is not None:
+        metrics.observe(metrics.key_duration, now - facts.began, key_label(facts.account.key))
         if facts.times.first is not None:
-            metrics.observe(metrics.key_first_token, facts.times.first - facts.began, facts.key)
+            metrics.observe(metrics.key_first_token, facts.times.first - facts.began, key_label(facts.account.key))
     if translator is not None:
         _count_stream(metrics, facts, translator, model)
         if answered:
@@ -395,7 +415,7 @@ def _count_usage(metrics: Metrics, facts: RequestFacts, translator: Translator, 
     usage = translator.usage or Usage(None, None)
     output = _seen_tokens(translator) if usage.output is None else usage.output
     reasoning = usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
-    row = (int(time.time() // DAY), facts.key or "", model)
+    row = (int(time.time() // DAY), facts.account.key or "", facts.account.team or "", model)
     known = metrics.usage.get(row, _NOTHING_USED)
     amounts = (1, usage.input or 0, usage.cached or 0, output, reasoning)
     metrics.usage[row] = [one + more for one, more in zip(known, amounts, strict=True)]
@@ -418,9 +438,12 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
     fields: dict[str, Any] = {
         "request_id": facts.request_id,
         "response_id": translator.response_id if translator is not None else None,
-        "key": facts.key,
+        "door": facts.door,
+        "key": facts.account.key,
+        "team": facts.account.team,
         "model": facts.model[:200] or None,  # clients make names up
         "backend": facts.backend,
+        "pod": facts.pod,
         "backend_request_id": backend_request_id(facts.request_id) if facts.backend is not None else None,
         "stream": facts.streamed,
         "outcome": _execution(facts, translator, error),

@@ -1,4 +1,4 @@
-"""Requests and tokens by day, key and model: what this process has counted, and what all processes have stored.
+"""Requests and tokens by day, key, team and model: what this process has counted, and what all processes have stored.
 
 A process adds its counts to the store every few seconds, and once more when it ends: the table has the sums of all workers and
 replicas, and outlives them. Without a store the counts last as long as the process."""
@@ -45,6 +45,10 @@ class TokenUsage:
     async def stored(self, first: int, last: int, by: Sequence[str]) -> Sums:
         """Return the same of what is in the store. Raise `StoreUnavailable`."""
         return {} if self._table is None else await self._table.sums(first, last, by)
+
+    async def sums(self, first: int, last: int, by: Sequence[str]) -> Sums:
+        """Return both together. Raise `StoreUnavailable`."""
+        return summed([await self.unstored(first, last, by), await self.stored(first, last, by)])
 
     async def _keep_up(self) -> None:
         while True:

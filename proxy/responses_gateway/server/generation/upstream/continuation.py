@@ -5,6 +5,7 @@ is cut back to where that is certain; where it is not, the response fails as it 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -89,6 +90,8 @@ class Continuation:
             if isinstance(other, str):
                 raise CannotContinue(other)
             call = call._replace(route=other)
+            if other.again:
+                await asyncio.sleep(self.pool.pause_before(other))
             try:
                 return await self._ask(translator, call, headers)
             except _Unanswered as error:

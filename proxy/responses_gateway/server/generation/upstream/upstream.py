@@ -9,6 +9,8 @@ from contextlib import suppress
 from yarl import URL
 
 from responses_gateway.backend.policies.retry import Reason
+from responses_gateway.backend.policies.routers import REASON_HEADER
+from responses_gateway.backend.policies.routers import refusal as router_refusal
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.backend.transport.client import ChatStream
@@ -126,6 +128,7 @@ class Upstream:
         self._log.facts.phase = "backend"
         chat = await self._pool.open_chat(self.call.data, self._headers_for, self.call.route)
         self._chat = chat
+        self._log.facts.pod = chat.pod or None
         if chat.status != 200:
             raise await self._refusal(chat)
         if self._counter is not None:
@@ -189,6 +192,7 @@ class Upstream:
         self._chat = opened.chat
         self.call = self.call._replace(route=opened.route)
         self.last_read = self._clock()
+        self._log.facts.pod = opened.chat.pod or None
         self._log.continued(cause, failed, opened.chat.backend, opened.kept, self.last_read)
         return opened.events
 
@@ -209,6 +213,9 @@ class Upstream:
         self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=chat.refuses_gateway_key)
         if chat.refuses_gateway_key:
             return gateway_key_refused(chat.status)
+        reason = chat.header(REASON_HEADER)
+        if reason and chat.status in (429, 503):
+            return router_refusal(chat.status, reason, chat.retry_after)
         return in_client_terms(read_error(chat.status, refusal, chat.retry_after))
 
     # ---- while it is read --------------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ function facts(backend) {
   const adapted = Object.entries(backend.adapted ?? {}).map(([name, value]) => `${name}: ${value}`).join(", ");
   return [
     ["URL", backend.url],
+    ["Source", backend.pool ? `${backend.source}, pool ${backend.pool}${backend.pod ? `, pod ${backend.pod}` : ""}` : ""],
     ["Problem", backend.problem],
     ["Requests in flight", number(backend.in_flight) + (backend.max_concurrency ? ` of at most ${number(backend.max_concurrency)}` : "")],
     ["Weight", backend.weight === 1 ? "" : String(backend.weight)],

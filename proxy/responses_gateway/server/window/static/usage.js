@@ -1,4 +1,4 @@
-// What each key and each model used over some days.
+// What each key, each team and each model used over some days.
 
 import { ask } from "./api.js";
 import { byId, h, number, svg } from "./dom.js";
@@ -34,6 +34,7 @@ export class Usage {
 function draw({ days, rows, more_rows: moreRows }) {
   const total = Object.fromEntries(AMOUNTS.map(([name]) => [name, days.reduce((sum, day) => sum + day[name], 0)]));
   const most = Math.max(1, ...rows.map(tokensOf));
+  const teams = rows.some((row) => row.team);
   byId("usage-report").replaceChildren(
     h("section", { class: "card", "aria-label": "Tokens by day" },
       h("h3", {}, "Tokens by day"), chart(days),
@@ -42,7 +43,7 @@ function draw({ days, rows, more_rows: moreRows }) {
         table(["Day"], days.filter((day) => day.requests).reverse().map((day) => [[day.day], day]), "Usage by day"))),
     h("section", { class: "card", "aria-label": "By key and model" },
       h("h3", {}, "By key and model"),
-      rows.length ? table(["Key", "Model"], rows.map((row) => [[row.key || "no key", row.model], row, bar(tokensOf(row) / most)]), "Usage by key and model") : h("p", { class: "totals" }, "Nothing was used in these days."),
+      rows.length ? table(teams ? ["Key", "Team", "Model"] : ["Key", "Model"], rows.map((row) => [[row.key || "no key", ...(teams ? [row.team] : []), row.model], row, bar(tokensOf(row) / most)]), "Usage by key and model") : h("p", { class: "totals" }, "Nothing was used in these days."),
       moreRows ? h("p", { class: "totals" }, `${number(moreRows)} more, which used less.`) : ""));
 }
 

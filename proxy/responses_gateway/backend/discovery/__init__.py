@@ -1,0 +1,1 @@
+"""Finds the members of pools: backends that come and go by themselves."""

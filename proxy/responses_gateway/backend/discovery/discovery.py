@@ -1,0 +1,109 @@
+"""Watches the sources of all pools, and tells what they hold.
+
+A source that fails keeps what it said last. Changes are told together, a few times a second at most: many members that come or
+go at once cost little more than one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from random import random
+
+from responses_gateway.backend.discovery.interface import Source, SourceKind, Target
+
+# Least seconds between two times that changes are told.
+_INTERVAL = 0.1
+# Seconds until a source is watched again whose own code failed.
+_AFTER_DEFECT = 10.0
+
+# Called when the problem of a pool changes: with its name, the kind of its source, and the problem; empty: it is over.
+OnProblem = Callable[[str, SourceKind, str], None]
+
+
+class Found:
+    """What is known of one pool. `since` is when its source could be read last, by the loop's clock; None: it can be read."""
+
+    def __init__(self, source: Source, now: float) -> None:
+        self.source = source
+        self.targets: Sequence[Target] = ()
+        self.problem = ""
+        self.since: float | None = now
+        self.answered = asyncio.Event()  # with targets or a problem
+
+
+class Discovery:
+    """Watches sources, by the name of their pool. Create it inside the running event loop.
+
+    `use` is called after changes; `found` has what is known by then. `on_defect` is called for an error in a source's code."""
+
+    def __init__(self, use: Callable[[], None], on_problem: OnProblem, on_defect: Callable[[BaseException], None]) -> None:
+        self.found: dict[str, Found] = {}
+        self._use = use
+        self._on_problem = on_problem
+        self._on_defect = on_defect
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._told = self._loop.time() - _INTERVAL
+        self._telling: asyncio.TimerHandle | None = None
+
+    def watch(self, sources: Mapping[str, Source]) -> None:
+        """Watch these sources from now on, and no others. One that is watched already goes on."""
+        for name, known in list(self.found.items()):
+            if sources.get(name) != known.source:
+                self._tasks.pop(name).cancel()
+                del self.found[name]
+        for name, source in sources.items():
+            if name not in self.found:
+                found = self.found[name] = Found(source, self._loop.time())
+                self._tasks[name] = asyncio.create_task(self._watch(name, found))
+
+    async def first_answers(self, seconds: float) -> None:
+        """Wait until each source has said something, at most so many seconds; what they said is told then."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for found in list(self.found.values()):
+                    await found.answered.wait()
+        self._tell()
+
+    async def close(self) -> None:
+        """Stop watching."""
+        if self._telling is not None:
+            self._telling.cancel()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _watch(self, name: str, found: Found) -> None:
+        while True:
+            try:
+                await found.source.watch(partial(self._report, name, found))
+            except Exception as error:  # a defect in the code of one source must not stop the others
+                self._on_defect(error)
+                self._report(name, found, None, "a defect of the gateway")
+            await asyncio.sleep(_AFTER_DEFECT * (1 + random()))
+
+    def _report(self, name: str, found: Found, targets: Sequence[Target] | None, problem: str = "") -> None:
+        if self.found.get(name) is not found:
+            return
+        if problem != found.problem:
+            self._on_problem(name, found.source.kind, problem)
+            found.problem = problem
+        if not problem:
+            found.since = None
+        elif found.since is None:
+            found.since = self._loop.time()
+        if targets is not None:
+            found.targets = targets
+        found.answered.set()
+        if self._telling is None:
+            due = max(self._loop.time(), self._told + _INTERVAL)
+            self._telling = self._loop.call_at(due, self._tell)
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        self._told = self._loop.time()
+        self._use()

@@ -1,0 +1,79 @@
+"""A router in front of a pool of vLLM servers, such as llm-d's: many servers behind one URL.
+
+What one request meets there says little about the next one, which may get another server. The router refuses with a reason in a
+header, and may tell with a token which server it chose; a client that sends the token back gets the same one. No I/O, no
+clock."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from responses_gateway.backend.policies.retry import Reason
+from responses_gateway.wire.errors import ApiError, server_error
+
+REASON_HEADER = "x-llm-d-request-dropped-reason"
+TOKEN_HEADER = "x-session-token"
+# By these a router sends a request to the server that had the last one.
+_SESSION_HEADERS = frozenset(
+    {TOKEN_HEADER, "x-session-id", "session-id", "session_id", "x-session-affinity", "x-claude-code-session-id"}
+)
+# Failures of the URL itself; all others are those of one server behind it.
+OF_THE_URL: frozenset[Reason] = frozenset({"dns", "tls", "connect", "connect_timeout"})
+# Failures after which the same URL may be asked again: another server will answer.
+OF_ONE_SERVER: frozenset[Reason] = frozenset({"dropped", "broke", "status_502"})
+# How often an answer is continued through the same URL, and the seconds before each try: until the router has noticed that a
+# server is gone, it would choose that one again, which knows the beginning.
+PAUSES = (0.2, 1.0, 3.0)
+# Seconds after which a refused client may ask again where the router does not say.
+_RETRY_AFTER = 1.0
+_LONGEST_TOKEN = 512
+_CONVERSATIONS = 10_000
+
+
+def refusal(status: int, reason: str, retry_after: float | None) -> ApiError:
+    """Return the error for a request that a router has refused, with its reason."""
+    wait = _RETRY_AFTER if retry_after is None else retry_after
+    told = f"The router in front of the models refused the request: {reason[:100]}."
+    if status == 429:
+        return ApiError(429, told, type="rate_limit_error", code="rate_limit_exceeded", retry_after=wait)
+    error = server_error(told, 503 if status == 503 else 502)
+    error.retry_after = wait
+    return error
+
+
+def pod_of(token: str) -> str:
+    """Return the server that a token names; the token itself where it is none that can be read."""
+    try:
+        pod = base64.b64decode(token, validate=True).decode("ascii")
+    except (binascii.Error, ValueError):
+        return token
+    return pod if pod.isprintable() else token
+
+
+def without_session(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers without those by which a request would go to the server that had the last one."""
+    return {name: value for name, value in headers.items() if name.lower() not in _SESSION_HEADERS}
+
+
+class SessionTokens:
+    """The tokens of the conversations that used this process last."""
+
+    def __init__(self) -> None:
+        self._tokens: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def headers(self, backend: str, conversation: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the headers with the token of a conversation, if it has one."""
+        token = self._tokens.get((backend, conversation)) if conversation else None
+        return headers if token is None else {**headers, TOKEN_HEADER: token}
+
+    def note(self, backend: str, conversation: str, token: str) -> None:
+        """Keep the token of an answer for the next request of its conversation."""
+        if not conversation or not token.isprintable() or len(token) > _LONGEST_TOKEN:
+            return
+        self._tokens[(backend, conversation)] = token
+        self._tokens.move_to_end((backend, conversation))
+        while len(self._tokens) > _CONVERSATIONS:
+            self._tokens.popitem(last=False)

@@ -1,0 +1,137 @@
+"""How many tokens the prompt of a chat request has: the backend counts, or else the gateway's own tokenizer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.served_models import Route
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
+from responses_gateway.wire.errors import ApiError, in_client_terms, read_error, server_error
+
+# Fields of a chat request that vLLM's `/tokenize` has as well.
+_FIELDS = (
+    "model",
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "chat_template_kwargs",
+    "mm_processor_kwargs",
+)
+# Answers of servers without such an endpoint, or with one that takes no messages.
+_NO_ENDPOINT = frozenset({404, 405, 422, 501})
+
+# Characters of a text for each token, about: a little less than in English, since code and other languages have fewer.
+_CHARACTERS = 3.5
+# Tokens of a picture, about.
+_PICTURE = 1500
+
+
+class _Tokenized(msgspec.Struct):
+    """The answer of `/tokenize`, with or without a count, or of `/apply-template`."""
+
+    count: int | None = None
+    tokens: list[msgspec.Raw] | None = None
+    prompt: str | None = None
+
+
+class PromptTokens:
+    """Counts prompts without asking for an answer."""
+
+    def __init__(self, pool: Pool, tokenizer: ModelTokenizer | None) -> None:
+        self._pool = pool
+        self._tokenizer = tokenizer
+
+    async def count(self, chat: Mapping[str, Any], headers: Mapping[str, str], within: float) -> int | None:
+        """Return the number of tokens; None if nobody can count them. `within` is in seconds. Raise `ApiError` if the backend
+        refuses the request or fails."""
+        sent = [("Content-Type", "application/json"), *headers.items()]
+        tokens = await self._ask_backend(chat, sent, within)
+        if tokens is None and self._tokenizer is not None:
+            tokens = await asyncio.to_thread(self._tokenizer.count_input, chat)
+        return tokens
+
+    async def _ask_backend(self, chat: Mapping[str, Any], headers: list[tuple[str, str]], within: float) -> int | None:
+        """Return the backend's own count; None if it cannot say. Raise `ApiError` if it refuses the request or fails."""
+        route = Route(chat["model"])
+        try:
+            async with asyncio.timeout(within):
+                status, data = await self._post("tokenize", _question(chat), route, headers)
+                if status == 200:
+                    answer = _decoded(data)
+                    return await self._count_rendered(chat, route, headers) if answer.count is None else answer.count
+        except TimeoutError:
+            raise server_error("The backend did not count the tokens in time.", 504) from None
+        except aiohttp.ClientError:
+            raise server_error("The connection to the backend broke in the middle of the answer.") from None
+        error = in_client_terms(read_error(status, data))
+        known = status not in _NO_ENDPOINT or error.code == "model_not_found"
+        if known and (status != 400 or self._tokenizer is None):
+            raise error
+        return None
+
+    async def _count_rendered(self, chat: Mapping[str, Any], route: Route, headers: list[tuple[str, str]]) -> int | None:
+        """Return the count of a llama.cpp, whose `/tokenize` ignores messages: it renders the prompt first. None if it has no
+        such endpoint."""
+        try:
+            status, data = await self._post("apply-template", chat, route, headers)
+            prompt = _decoded(data).prompt if status == 200 else None
+            if prompt is None:
+                return None
+            text = {"model": chat["model"], "content": prompt, "add_special": True, "parse_special": True}
+            status, data = await self._post("tokenize", text, route, headers)
+        except ApiError:  # the gateway may have a tokenizer of its own
+            return None
+        tokens = _decoded(data).tokens if status == 200 else None
+        return len(tokens) if tokens else None
+
+    async def _post(
+        self, path: str, body: Mapping[str, Any], route: Route, headers: list[tuple[str, str]]
+    ) -> tuple[int, bytes]:
+        async with self._pool.request(
+            "POST", path, route, below_root=True, body=msgspec.json.encode(body), headers=headers
+        ) as answer:
+            return answer.status, await answer.read()
+
+
+def _question(chat: Mapping[str, Any]) -> dict[str, Any]:
+    question: dict[str, Any] = {"add_generation_prompt": True}
+    question |= {name: chat[name] for name in _FIELDS if chat.get(name) is not None}
+    if chat.get("reasoning_effort") is not None:  # a variable of the template: this endpoint has no field for it
+        variables = {"reasoning_effort": chat["reasoning_effort"], **question.get("chat_template_kwargs", {})}
+        question["chat_template_kwargs"] = variables
+    return question
+
+
+def _decoded(data: bytes) -> _Tokenized:
+    try:
+        return msgspec.json.decode(data, type=_Tokenized)
+    except msgspec.MsgspecError:
+        return _Tokenized()
+
+
+def estimated_tokens(chat: Mapping[str, Any]) -> int:
+    """Return about how many tokens the prompt of a chat request has, where nobody counts them."""
+    characters = 0
+    pictures = 0
+    for message in chat["messages"]:
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+        for part in parts:
+            text = part.get("text") if part.get("type") == "text" else None
+            characters += len(text or "")
+            pictures += text is None
+        for name in ("reasoning", "reasoning_content"):
+            characters += len(message.get(name) or "")
+        if message.get("tool_calls"):
+            characters += len(msgspec.json.encode(message["tool_calls"]))
+    if chat.get("tools"):
+        characters += len(msgspec.json.encode(chat["tools"]))
+    return int(characters / _CHARACTERS) + _PICTURE * pictures + 4 * len(chat["messages"])

@@ -1,0 +1,186 @@
+"""Read the content blocks of a Messages body as parts of Responses items. Raise `ApiError` 400 that names the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from responses_gateway.request.fields import (
+    Object,
+    filled_text,
+    missing,
+    object_list,
+    optional_text,
+    quote,
+    required_object,
+    text,
+    wrong_type,
+)
+from responses_gateway.request.loss_report import LossReport
+from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.search_results import carried_text
+
+_NO_PDF = (
+    "[{} cannot be shown here: the server of this model reads no PDF. Its text can be read with a program, if one is at hand.]"
+)
+
+
+class Block(NamedTuple):
+    """A content block and where it stands (`messages[1].content[0]`)."""
+
+    path: str
+    kind: str
+    fields: Object
+
+
+def blocks(content: object, path: str) -> Iterator[Block]:
+    """Yield the blocks of a content, of which a string is one; texts that are empty are left out."""
+    if isinstance(content, str):
+        if content:
+            yield Block(path, "text", {"type": "text", "text": content})
+        return
+    if content is None:
+        raise missing(path)
+    if not isinstance(content, list):
+        raise wrong_type(path, "a string or a list of blocks")
+    for index, block in enumerate(object_list(content, path)):
+        place = f"{path}[{index}]"
+        kind = text(block, "type", place)
+        if kind != "text" or text(block, "text", place):
+            yield Block(place, kind, block)
+
+
+def texts(content: object, path: str) -> Iterator[Block]:
+    """Yield the blocks of a content that can have nothing but texts: that of a system message."""
+    for block in blocks(content, path):
+        place, kind, _ = block
+        if kind != "text":
+            raise invalid_request(
+                f"{place}: a block of the type {quote(kind)} cannot stand here.", f"{place}.type", "invalid_value"
+            )
+        yield block
+
+
+class ContentReader:
+    """Reads blocks of users and of tools as parts. `referenced` are the tools that `tool_reference` blocks name, in order."""
+
+    def __init__(self, report: LossReport) -> None:
+        self._report = report
+        self.referenced: dict[str, None] = {}
+        self._cached = False
+
+    def note_cache_control(self, block: Object) -> None:
+        """Report that a block is marked for Anthropic's cache."""
+        if not self._cached and block.get("cache_control") is not None:
+            self._cached = True
+            reason = "the backend decides what it caches"
+            self._report.ignored("parameter", "cache_control", reason, "cache_control", matters=False)
+
+    def part(self, block: Block) -> Object | None:
+        """Return the part for a block; None if it cannot be shown."""
+        path, kind, fields = block
+        self.note_cache_control(fields)
+        match kind:
+            case "text":
+                return _text(fields["text"])
+            case "image":
+                return _image(fields, path)
+            case "document":
+                return _text(self._document(fields, path))
+            case "search_result":
+                self._report.adapted("content", "search_result", "sent as text")
+                found = _joined(fields.get("content"), f"{path}.content")
+                return _text(f"{text(fields, 'title', path)}\n{text(fields, 'source', path)}\n\n{found}")
+            case "tool_reference":
+                name = filled_text(fields, "tool_name", path)
+                self.referenced[name] = None
+                self._report.adapted("content", "tool_reference", "sent as text; the tool is declared")
+                return _text(f"The tool {name} is available now.")
+            case "container_upload":
+                raise invalid_request(f"{path}: files of containers are not here.", f"{path}.type", "unsupported_value")
+        self._report.ignored("content", "unknown", f"a block of the type {kind[:64]}", f"{path}.type")
+        return None
+
+    def _document(self, document: Object, path: str) -> str:
+        title = optional_text(document, "title", path)
+        about = optional_text(document, "context", path)
+        source = required_object(document, "source", path)
+        place = f"{path}.source"
+        kind = text(source, "type", place)
+        match kind:
+            case "text":
+                content = text(source, "data", place)
+            case "content":
+                content = "\n".join(
+                    block.fields["text"] for block in blocks(source.get("content"), f"{place}.content") if block.kind == "text"
+                )
+            case "base64" | "url":
+                self._report.ignored("content", "document", "the backend reads no PDF, of which the model is told", path)
+                named = f"The document {title!r}" if title else "This document"
+                return _NO_PDF.format(named if kind == "base64" else f"{named} ({text(source, 'url', place)})")
+            case _:
+                raise _unknown_source(kind, place)
+        self._report.adapted("content", "document", "its text")
+        return "\n\n".join(filter(None, (title, about, content)))
+
+
+def _joined(content: object, path: str) -> str:
+    return "\n".join(block.fields["text"] for block in texts(content, path))
+
+
+def _text(found: str) -> Object:
+    return {"type": "input_text", "text": found}
+
+
+def _image(image: Object, path: str) -> Object:
+    source = required_object(image, "source", path)
+    place = f"{path}.source"
+    kind = text(source, "type", place)
+    if kind == "base64":
+        url = f"data:{filled_text(source, 'media_type', place)};base64,{filled_text(source, 'data', place)}"
+    elif kind == "url":
+        url = filled_text(source, "url", place)
+    else:
+        raise _unknown_source(kind, place)
+    return {"type": "input_image", "image_url": url}
+
+
+def _unknown_source(kind: str, place: str) -> Exception:
+    what = (
+        "files cannot be resolved by this gateway: send the content itself"
+        if kind == "file"
+        else f"unknown source {quote(kind)}"
+    )
+    return invalid_request(f"{place}.type: {what}.", f"{place}.type", "unsupported_value")
+
+
+def server_result(content: Any) -> str:
+    """Return the result of a server tool as the model has read it, or what can be read of it. Its shape depends on the tool."""
+    if isinstance(content, list) and (carried := carried_text(content)):
+        return carried
+    page = content.get("content") if isinstance(content, dict) and content.get("type") == "web_fetch_result" else None
+    source = page.get("source") if isinstance(page, dict) else None
+    data = source.get("data") if isinstance(source, dict) and source.get("type") == "text" else None
+    return data if isinstance(data, str) else _readable(content)
+
+
+def _readable(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n\n".join(filter(None, map(_readable, content)))
+    if not isinstance(content, dict):
+        return ""
+    if isinstance(content.get("error_code"), str):
+        return f"Error: {content['error_code']}"
+    known = [
+        content[name] for name in ("title", "url", "text", "data", "stdout", "stderr") if isinstance(content.get(name), str)
+    ]
+    inner = [_readable(content[name]) for name in ("source", "content") if isinstance(content.get(name), dict | list | str)]
+    return "\n".join(filter(None, [*known, *inner]))
+
+
+def json_of(value: Object) -> str:
+    """Return arguments as a model writes them."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,245 @@
+"""Read the messages of a Messages body as the items of a Responses input.
+
+The items of a message depend on it and on what precedes it alone, and the two forms of a content (a string, a list) become the
+same item: so a growing conversation keeps its beginning byte for byte, and the backend's prefix cache hits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from responses_gateway.request.fields import (
+    Object,
+    filled_text,
+    optional_flag,
+    optional_text,
+    quote,
+    required_object,
+    text,
+)
+from responses_gateway.request.loss_report import LossReport
+from responses_gateway.request.messages.content import Block, ContentReader, blocks, json_of, server_result, texts
+from responses_gateway.request.messages.places import Place, Places
+from responses_gateway.request.policy import Policy
+from responses_gateway.wire.errors import invalid_request
+
+# Claude Code's bill, which differs from request to request, before everything else in the prompt.
+_BILLING = "x-anthropic-billing-header:"
+# The text of a result that says no more than that the call has failed.
+_FAILED = "Error"
+# Anthropic's names of the tools that the gateway runs -> their names here.
+_SERVER_TOOLS = {"web_fetch": "open_page"}
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Reads the system prompt and the messages of one body. `items` are those of the Responses input, `places` where each
+    stands in the body, `leading` the texts of the system message. `prefilled`: the last message begins the answer."""
+
+    _policy: Policy
+    _report: LossReport
+    _content: ContentReader
+    places: Places
+    items: list[Object] = field(default_factory=list)
+    leading: list[str] = field(default_factory=list)
+    prefilled: bool = False
+    # Calls by id: how many came before, and how many with this id have no result yet; the calls that the last message made.
+    _calls: dict[str, int] = field(default_factory=dict)
+    _unanswered: dict[str, int] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
+    # Of the results at the end of the conversation, that of the last call: its tool message ends the prompt.
+    _last_result: Object | None = None
+    # Texts of system messages that came between calls and their results.
+    _waiting: list[str] = field(default_factory=list)
+
+    def system(self, content: object) -> None:
+        """Read the field `system`. Raise `ApiError` 400."""
+        if content is not None:
+            self.leading += self._system_texts(content, "system")
+
+    def message(self, message: Object, path: str) -> None:
+        """Read a message. Raise `ApiError` 400."""
+        role = text(message, "role", path)
+        content = message.get("content")
+        self.prefilled = False
+        match role:
+            case "user":
+                self._user(content, path)
+            case "assistant":
+                self._assistant(content, path)
+            case "system":
+                self._late_system("\n\n".join(self._system_texts(content, f"{path}.content")), path)
+            case _:
+                error = f"{path}.role: invalid value {quote(role)}. Supported values are: 'user', 'assistant', 'system'."
+                raise invalid_request(error, f"{path}.role", "invalid_value")
+
+    def finish(self) -> None:
+        """End the conversation: nothing more answers what is open."""
+        self._release("messages")
+
+    # ---- system messages -----------------------------------------------------------------------------------------------
+
+    def _system_texts(self, content: object, path: str) -> list[str]:
+        found: list[str] = []
+        for block in texts(content, path):
+            self._content.note_cache_control(block.fields)
+            found.append(block.fields["text"])
+        kept = [part for part in found if not part.startswith(_BILLING)]
+        if len(kept) < len(found):
+            reason = "it would change the beginning of every prompt"
+            self._report.ignored("content", "billing_header", reason, path, matters=False)
+        return kept
+
+    def _late_system(self, told: str, path: str) -> None:
+        """Read a system message that stands among the others. Where the template may refuse it, it becomes part of what stands
+        before it: of the user's message, or of the last result. A user message of its own behind results would make templates
+        drop the reasoning before them."""
+        if not told:
+            return
+        if not self.items:
+            self.leading.append(told)
+        elif self._open:
+            self._waiting.append(told)
+        elif self._policy.late_developer == "system":
+            self._report.preserved("content", "late_system")
+            self._add({"type": "message", "role": "system", "content": told}, path)
+        else:
+            self._report.adapted("content", "late_system", "part of the message before it")
+            self._fold(_marked(told), path)
+
+    def _fold(self, told: str, path: str) -> None:
+        part = {"type": "input_text", "text": told}
+        last = self.items[-1]
+        if self._last_result is not None:
+            self._last_result["output"].append(part)
+        elif last["type"] == "message" and last["role"] == "user":
+            last["content"].append(part)
+        else:
+            self._add({"type": "message", "role": "user", "content": [part]}, path)
+
+    def _release(self, path: str) -> None:
+        """Take the system messages that have waited for results."""
+        waiting = self._waiting
+        self._open.clear()
+        self._waiting = []
+        for told in waiting:
+            self._late_system(told, path)
+
+    # ---- users ---------------------------------------------------------------------------------------------------------
+
+    def _user(self, content: object, path: str) -> None:
+        shown: list[Block] = []
+        for block in blocks(content, f"{path}.content"):
+            if block.kind == "tool_result":
+                self._result(block)
+            else:
+                shown.append(block)
+        parts, places = self._parts(shown)
+        if parts:
+            self._add({"type": "message", "role": "user", "content": parts}, f"{path}.content", places)
+        self._release(path)
+
+    def _parts(self, shown: Iterable[Block]) -> tuple[list[Object], list[str]]:
+        """Return the parts for blocks, and the place of each."""
+        parts: list[Object] = []
+        places: list[str] = []
+        for block in shown:
+            part = self._content.part(block)
+            if part is not None:
+                parts.append(part)
+                places.append(block.path)
+        return parts, places
+
+    def _result(self, block: Block) -> None:
+        result = block.fields
+        call_id = filled_text(result, "tool_use_id", block.path)
+        if call_id not in self._calls:
+            error = f"{block.path}.tool_use_id: there is no `tool_use` block with the id {quote(call_id)} before this result."
+            raise invalid_request(error, f"{block.path}.tool_use_id", "tool_call_not_found")
+        if not self._unanswered[call_id]:
+            self._report.ignored("content", "tool_result", "the call already has a result", block.path)
+            return
+        self._unanswered[call_id] -= 1
+        self._content.note_cache_control(result)
+        content = result.get("content")
+        parts, places = self._parts(() if content is None else blocks(content, f"{block.path}.content"))
+        if not parts and optional_flag(result, "is_error", block.path):
+            parts.append({"type": "input_text", "text": _FAILED})
+        self._open.discard(call_id)
+        self._add({"type": "function_call_output", "call_id": call_id, "output": parts}, block.path, places)
+
+    # ---- the model -----------------------------------------------------------------------------------------------------
+
+    def _assistant(self, content: object, path: str) -> None:
+        self._release(path)
+        said: list[Block] = []
+        for block in blocks(content, f"{path}.content"):
+            self._content.note_cache_control(block.fields)
+            if block.kind == "text":
+                said.append(block)
+                continue
+            self._say(said)
+            said = []
+            self._do(block)
+        self.prefilled = bool(said)
+        self._say(said)
+
+    def _say(self, said: list[Block]) -> None:
+        """Add the texts that the model wrote in a row: citations split one text into several."""
+        if said:
+            parts = [{"type": "output_text", "text": block.fields["text"]} for block in said]
+            places = [block.path for block in said]
+            self._add({"type": "message", "role": "assistant", "content": parts}, said[0].path, places)
+
+    def _do(self, block: Block) -> None:
+        path, kind, fields = block
+        if kind == "thinking":
+            thought = optional_text(fields, "thinking", path)
+            if thought:
+                item = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": thought}]}
+                self._add(item, path)
+        elif kind == "redacted_thinking":
+            self._report.ignored("content", kind, "only Anthropic can read it", path, matters=False)
+        elif kind == "tool_use":
+            self._call(fields, filled_text(fields, "name", path), path)
+            self._open.add(fields["id"])
+        elif kind in ("server_tool_use", "mcp_tool_use"):
+            name = filled_text(fields, "name", path)
+            asked = required_object(fields, "input", path)
+            if name == "web_search" and isinstance(asked.get("query"), str):
+                fields = {**fields, "input": {"queries": [asked["query"]]}}
+            self._call(fields, _SERVER_TOOLS.get(name, name), path)
+        elif kind.endswith("_tool_result"):
+            self._server_result(fields, path)
+        else:
+            self._report.ignored("content", "unknown", f"a block of the type {kind[:64]}", f"{path}.type")
+
+    def _call(self, fields: Object, name: str, path: str) -> None:
+        call_id = filled_text(fields, "id", path)
+        arguments = required_object(fields, "input", path)
+        self._calls[call_id] = len(self.items)
+        self._unanswered[call_id] = self._unanswered.get(call_id, 0) + 1
+        self._add({"type": "function_call", "call_id": call_id, "name": name, "arguments": json_of(arguments)}, path)
+
+    def _server_result(self, fields: Object, path: str) -> None:
+        """Read the result of a tool that a server has run, which stands in the answer itself."""
+        call_id = filled_text(fields, "tool_use_id", path)
+        if call_id not in self._calls:
+            error = f"{path}.tool_use_id: there is no `server_tool_use` block with the id {quote(call_id)} before this result."
+            raise invalid_request(error, f"{path}.tool_use_id", "tool_call_not_found")
+        self._report.adapted("content", "server_tool_use", "shown as a function call with its result")
+        told = server_result(fields.get("content"))
+        self._add({"type": "function_call_output", "call_id": call_id, "output": [{"type": "input_text", "text": told}]}, path)
+
+    def _add(self, item: Object, path: str, parts: list[str] | None = None) -> None:
+        last = self._last_result
+        if item["type"] != "function_call_output":
+            self._last_result = None
+        elif last is None or self._calls[last["call_id"]] < self._calls[item["call_id"]]:
+            self._last_result = item
+        self.items.append(item)
+        self.places.items.append(Place(path, parts or []))
+
+
+def _marked(told: str) -> str:
+    return f"<system_message>\n{told}\n</system_message>"

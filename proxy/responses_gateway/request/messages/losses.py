@@ -1,0 +1,69 @@
+"""What becomes of each part of a Messages body, as data, and the losses of its translation in this protocol's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from responses_gateway.request.loss_report import Kind, Loss
+
+# Parameters for Anthropic's own machinery: a model here answers the same without them, so that strict mode lets them pass.
+MACHINERY = frozenset({
+    "safeguards", "service_tier", "cache_control", "speed", "inference_geo", "betas", "diagnostics", "fallbacks", "fallback",
+})  # fmt: skip
+# The names of losses that the translation of the items reports -> names of the Messages API.
+_NAMES: dict[tuple[Kind, str], tuple[Kind, str]] = {
+    ("parameter", "max_output_tokens"): ("parameter", "max_tokens"),
+    ("parameter", "reasoning.effort"): ("parameter", "thinking"),
+    ("parameter", "text.format"): ("parameter", "output_config.format"),
+    ("parameter", "stop"): ("parameter", "stop_sequences"),
+    ("item", "message"): ("content", "text"),
+    ("item", "reasoning"): ("content", "thinking"),
+    ("item", "function_call"): ("content", "tool_use"),
+    ("item", "function_call_output"): ("content", "tool_result"),
+    ("content", "input_image"): ("content", "image"),
+    ("content", "tool_output_media"): ("content", "image"),
+    ("content", "call_id"): ("content", "tool_use"),
+    ("content", "arguments"): ("content", "tool_use"),
+    ("content", "order"): ("content", "tool_result"),
+    ("tool", "function"): ("tool", "custom"),
+}
+# What the reading of a Messages body itself reports; the rest is in the table of the Responses API, under the names above.
+MESSAGES_LOSSES = (
+    Loss("parameter", "model", "adapted", "an unknown name that begins with claude or anthropic means the default model"),
+    Loss("parameter", "max_tokens", "adapted", "reduced to what the context has room for"),
+    Loss("parameter", "thinking", "adapted", "off is as little as it can for a model that always thinks, and not shown"),
+    Loss("parameter", "thinking", "ignored", "if thinking cannot be turned off; it is not shown then"),
+    Loss("parameter", "tool_choice", "ignored", "without tools"),
+    Loss("parameter", "context_management", "ignored", "what is in the request is sent"),
+    Loss("parameter", "metadata", "adapted", "requests of one user go to the same backend"),
+    Loss("parameter", "output_config", "ignored", "fields other than effort and format"),
+    Loss("parameter", "unknown", "ignored", "any other parameter"),
+    Loss("parameter", "input_tokens", "adapted", "estimated, where neither the backend nor a tokenizer can count"),
+    *(Loss("parameter", name, "ignored", "for Anthropic's own servers") for name in sorted(MACHINERY)),
+    Loss("content", "billing_header", "ignored", "it would change the beginning of every prompt"),
+    Loss("content", "late_system", "preserved", "stays in its place, if the settings say that the template takes it"),
+    Loss("content", "late_system", "adapted", "else part of the message before it"),
+    Loss("content", "redacted_thinking", "ignored", "only Anthropic can read it"),
+    Loss("content", "document", "adapted", "its text"),
+    Loss("content", "document", "ignored", "a PDF: the model is told that it cannot be shown"),
+    Loss("content", "tool_result", "ignored", "if the call has a result already"),
+    Loss("content", "search_result", "adapted", "sent as text"),
+    Loss("content", "tool_reference", "adapted", "sent as text; the tool is declared"),
+    Loss("content", "server_tool_use", "adapted", "shown as a function call with its result"),
+    Loss("content", "prefill", "preserved", "continued by vLLM; other servers are not asked to"),
+    Loss("content", "unknown", "ignored", "unknown types of blocks"),
+    Loss("tool", "defer_loading", "adapted", "offered once a tool_reference names it"),
+    Loss("tool", "web_search", "preserved", "run by the gateway"),
+    Loss("tool", "web_fetch", "adapted", "offered together with the search"),
+    Loss("tool", "max_uses", "ignored", "beside other tools the gateway's own limits apply"),
+    Loss("tool", "options", "ignored", "options of a server tool that the gateway's own tool does not have"),
+)
+
+
+def in_messages_words(losses: Iterable[Loss]) -> list[Loss]:
+    """Return losses of the translation under the names of this protocol."""
+    found: dict[Loss, None] = {}
+    for loss in losses:
+        kind, name = _NAMES.get((loss.kind, loss.name), (loss.kind, loss.name))
+        found[Loss(kind, name, loss.outcome, loss.reason)] = None
+    return list(found)

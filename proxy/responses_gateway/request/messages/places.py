@@ -1,0 +1,78 @@
+"""Where the parts of a Messages body stand that became parts of a Responses request: errors name the client's fields."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from responses_gateway.wire.errors import ApiError
+
+# Fields of a Responses request -> those of a Messages body, the longest first.
+_FIELDS = {
+    "max_output_tokens": "max_tokens",
+    "reasoning.effort": "output_config.effort",
+    "reasoning": "thinking",
+    "text.format": "output_config.format",
+    "instructions": "system",
+    "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+    "stop": "stop_sequences",
+    "input": "messages",
+}
+# The same within items and tools.
+_MEMBERS = {
+    "arguments": "input",
+    "image_url": "source.url",
+    "file_url": "source.url",
+    "parameters": "input_schema",
+    "filters.allowed_domains": "allowed_domains",
+    "filters.blocked_domains": "blocked_domains",
+}
+_ITEM = re.compile(r"(input|tools)\[(\d+)\](?:\.(?:content|output)\[(\d+)\])?(?:\.(.+))?")
+_IN_MESSAGES = re.compile(r"\bmax_output_tokens\b|\breasoning\.effort\b|\btext\.format\b")
+
+
+class Place(NamedTuple):
+    """Where an item stands in the body, and each of its parts."""
+
+    path: str
+    parts: list[str]
+
+
+@dataclass(slots=True)
+class Places:
+    """The places of the items of an input, and of its tools."""
+
+    items: list[Place] = field(default_factory=list)
+    tools: list[str] = field(default_factory=list)
+
+    def error(self, error: ApiError) -> ApiError:
+        """Return an error of the translation, or of a backend, with the fields that the client has sent."""
+        renamed = error.copy()
+        if error.quoted:
+            renamed.message = _IN_MESSAGES.sub(lambda found: _FIELDS[found[0]], error.message)
+        if error.param is not None:
+            renamed.param = self.path(error.param)
+            if not error.quoted:
+                renamed.message = error.message.replace(f"'{error.param}'", f"'{renamed.param}'")
+        return renamed
+
+    def path(self, param: str) -> str:
+        """Return the path of the client's field for that of a Responses request."""
+        found = _ITEM.fullmatch(param)
+        if found is None:
+            name = next((name for name in _FIELDS if param == name or param.startswith((f"{name}.", f"{name}["))), None)
+            return param if name is None else _FIELDS[name] + param[len(name) :]
+        kind, number, part, member = found.groups()
+        place = self._at(kind, int(number), None if part is None else int(part))
+        if member is None or member == "type":
+            return place
+        return f"{place}.{_MEMBERS.get(member, member)}"
+
+    def _at(self, kind: str, number: int, part: int | None) -> str:
+        if kind == "tools":
+            return self.tools[number] if number < len(self.tools) else "tools"
+        if number >= len(self.items):
+            return "messages"
+        place = self.items[number]
+        return place.path if part is None or part >= len(place.parts) else place.parts[part]

@@ -1,0 +1,179 @@
+"""Read a Messages body: the Responses request that asks for the same, and what that cannot express."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from responses_gateway.request.fields import Object, object_list, objects, optional_object, optional_text, required_object, text
+from responses_gateway.request.input.items import too_long
+from responses_gateway.request.loss_report import Loss, LossReport
+from responses_gateway.request.messages.content import ContentReader
+from responses_gateway.request.messages.conversation import Conversation
+from responses_gateway.request.messages.losses import MACHINERY
+from responses_gateway.request.messages.places import Places
+from responses_gateway.request.messages.tools import ToolReader, Tools
+from responses_gateway.request.policy import Policy
+from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.messages import MessagesRequest
+from responses_gateway.wire.requests import ResponsesRequest
+
+# What becomes of the model's thoughts: shown, shown without their text, or not shown, since thinking is off.
+Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
+# Parts of the names of models that always think: their servers refuse an effort of `none`.
+_ALWAYS_THINK = ("gpt-oss", "gpt_oss")
+# Budgets of thinking in tokens, below which an effort is enough.
+_BUDGETS = ((4096, "low"), (16384, "medium"))
+
+
+class MessagesReading(msgspec.Struct, frozen=True):
+    """`request` asks for the same as the body. `places` is where its parts stand in the body. `losses` are what the reading
+    itself could not carry over. `user`: whom the request is for, by the client's own id; empty if it says nothing. `prefilled`:
+    the answer continues the last message."""
+
+    request: ResponsesRequest
+    places: Places
+    losses: list[Loss]
+    thinking: Thinking
+    user: str = ""
+    prefilled: bool = False
+
+
+class _Effort(NamedTuple):
+    thinking: Thinking
+    effort: str | None
+
+
+def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] = (), served_as: str = "") -> MessagesReading:
+    """Read a body as `policy` wants it; `hosted` are the kinds of tools that the gateway runs, `served_as` is the backend's
+    name of the model, if it differs. Raise `ApiError` 400, naming a field of the body."""
+    report = LossReport(policy.strict)
+    places = Places()
+    _refuse_unavailable(body)
+    content = ContentReader(report)
+    conversation = Conversation(policy, report, content, places)
+    conversation.system(body.system)
+    if not body.messages:
+        raise invalid_request("messages: at least one message is required.", "messages", "invalid_value")
+    if len(body.messages) > policy.max_input_items:
+        raise too_long("messages", len(body.messages), policy.max_input_items, "messages")
+    for index, message in enumerate(object_list(body.messages, "messages")):
+        conversation.message(message, f"messages[{index}]")
+    conversation.finish()
+    tools = ToolReader(hosted, places, report).read(body.tools or [], body.tool_choice, content.referenced)
+    effort = _effort(body, served_as or body.model, policy, report)
+    fields: Object = {
+        "model": body.model,
+        "input": conversation.items,
+        "instructions": "\n\n".join(conversation.leading) or None,
+        "max_output_tokens": body.max_tokens,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "reasoning": None if effort.effort is None else {"effort": effort.effort},
+        "text": _text(body),
+        "stream": body.stream,
+        "store": False,
+        **_tool_fields(tools),
+        **_extras(body),
+    }
+    _report_ignored(body, report)
+    request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
+    if conversation.prefilled:
+        report.preserved("content", "prefill")
+    return MessagesReading(request, places, report.losses(), effort.thinking, _user(body), conversation.prefilled)
+
+
+def _refuse_unavailable(body: MessagesRequest) -> None:
+    """Raise `ApiError` 400 for what would change the answer and cannot be done here."""
+    for name, value in (("mcp_servers", body.mcp_servers), ("container", body.container)):
+        if value:
+            raise invalid_request(f"{name}: not supported by this gateway.", name, "unsupported_parameter")
+    for index, edit in enumerate(objects(body.context_management or {}, "edits", "context_management")):
+        path = f"context_management.edits[{index}].type"
+        if (optional_text(edit, "type", f"context_management.edits[{index}]") or "").startswith("compact_"):
+            raise invalid_request(f"{path}: the gateway compacts no conversations of this API.", path, "unsupported_value")
+
+
+def _effort(body: MessagesRequest, model: str, policy: Policy, report: LossReport) -> _Effort:
+    """Return what becomes of the thoughts, and how much the model is to think. Without `thinking` it is not to think, as in the
+    older versions of this API: titles and classifiers have few tokens."""
+    config = body.output_config or {}
+    wanted = optional_text(config, "effort", "output_config")
+    thinking = body.thinking
+    kind = "disabled" if thinking is None else text(thinking, "type", "thinking")
+    if kind == "disabled":
+        if policy.reasoning_effort != "drop":
+            if not any(name in model.lower() for name in _ALWAYS_THINK):
+                return _Effort("hidden", "none")
+            report.adapted("parameter", "thinking", "this model always thinks: as little as it can, and it is not shown")
+            return _Effort("hidden", "low")
+        report.ignored("parameter", "thinking", "the backend cannot turn it off; it is not shown", "thinking", matters=False)
+        return _Effort("hidden", None)
+    assert thinking is not None
+    shown: Thinking = "empty" if thinking.get("display") == "omitted" else "shown"
+    if wanted is not None or kind != "enabled":
+        return _Effort(shown, wanted)
+    budget = thinking.get("budget_tokens")
+    if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
+        message = "thinking.budget_tokens: a number of tokens is expected."
+        raise invalid_request(message, "thinking.budget_tokens", "invalid_value")
+    return _Effort(shown, next((effort for most, effort in _BUDGETS if budget < most), "high"))
+
+
+def _text(body: MessagesRequest) -> Object | None:
+    """Return the format of the answer, which has no name here and is always to be kept to."""
+    path = "output_config.format"
+    layout = optional_object(body.output_config or {}, "format", "output_config")
+    if layout is None:
+        path = "output_format"
+        layout = body.output_format
+    if layout is None:
+        return None
+    if text(layout, "type", path) != "json_schema":
+        raise invalid_request(f"{path}.type: 'json_schema' is expected.", f"{path}.type", "invalid_value")
+    return {"format": {"type": "json_schema", "schema": required_object(layout, "schema", path), "strict": True}}
+
+
+def _tool_fields(tools: Tools) -> Object:
+    if not tools.declared:
+        return {}
+    return {
+        "tools": tools.declared,
+        "tool_choice": tools.choice,
+        "parallel_tool_calls": tools.parallel,
+        "max_tool_calls": tools.most_calls,
+    }
+
+
+def _extras(body: MessagesRequest) -> Object:
+    """Return the parameters that the Responses API does not have."""
+    stops = [stop for stop in body.stop_sequences or () if stop]
+    return {"stop": stops or None, "top_k": body.top_k or None}
+
+
+def _user(body: MessagesRequest) -> str:
+    return optional_text(body.metadata or {}, "user_id", "metadata") or ""
+
+
+def _report_ignored(body: MessagesRequest, report: LossReport) -> None:
+    if _user(body):
+        report.adapted("parameter", "metadata", "requests of one user go to the same backend")
+    if body.context_management:
+        reason = "what is in the request is sent"
+        report.ignored("parameter", "context_management", reason, "context_management", matters=False)
+    others = [name for name in body.output_config or () if name not in ("effort", "format")]
+    if others:
+        report.ignored("parameter", "output_config", f"not known: {', '.join(others)[:100]}", f"output_config.{others[0]}")
+    given: dict[str, Any] = body.model_extra or {}
+    unknown = []
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in MACHINERY:
+            report.ignored("parameter", name, "for Anthropic's own servers", name, matters=False)
+        else:
+            unknown.append(name)
+    if unknown:
+        report.ignored("parameter", "unknown", f"not known here: {', '.join(unknown)[:200]}", unknown[0])

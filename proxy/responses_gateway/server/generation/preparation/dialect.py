@@ -1,0 +1,43 @@
+"""What a request brings with it that was made in the words of another protocol than the Responses API."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from responses_gateway.request import Loss, Policy
+from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.writer.interface import ClientProtocol
+
+# Changes a chat request, before it is sent, to what the backend has room for; returns what was lost by that.
+Fit = Callable[[dict[str, Any]], Awaitable[Sequence[Loss]]]
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """What the Responses request that stands for another one does not say.
+
+    `protocol` writes the answer, in which the model is called `model`. `losses` are those of reading the request, and `words`
+    gives those of its translation the names that its client knows. `affinity`: requests with the same one go to the same
+    backend; empty: those with the same beginning. `prefilled`: the answer continues the last message. `fit` is applied to the
+    chat request."""
+
+    protocol: ClientProtocol
+    model: str
+    losses: Sequence[Loss]
+    words: Callable[[Iterable[Loss]], Sequence[Loss]]
+    fit: Fit
+    affinity: str = ""
+    prefilled: bool = False
+
+    def policy(self, policy: Policy) -> Policy:
+        """Return how the request is translated."""
+        return replace(policy, continues_last_message=self.prefilled)
+
+    def options(self, options: StreamOptions) -> StreamOptions:
+        """Return the options of the translator of the answer. What was searched is shown to the client: nothing is stored, so
+        that it has to come back with the next request."""
+        hosted = None if options.hosted is None else options.hosted._replace(shows_results=True)
+        return msgspec.structs.replace(options, protocol=self.protocol, model=self.model, hosted=hosted)

@@ -1,0 +1,151 @@
+"""`prompt_cache_diagnostics`: why a backend could not use what it had cached for an earlier response.
+
+Two prompts are compared as they were sent, by hashes: the model, what stands before the messages in a chat template (tools, how
+much to reason), and the messages, one by one. What only constrains the answer, such as an output format, changes no prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Literal
+
+import msgspec
+
+from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.state.prompt_hashes import PromptHashes
+from responses_gateway.stream.writer.response import AtEnd
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.requests import ResponsesRequest
+
+Reason = Literal[
+    "model_changed",
+    "prompt_cache_key_changed",
+    "tools_changed",
+    "reasoning_effort_changed",
+    "verbosity_changed",
+    "context_compacted",
+    "input_changed",
+]
+Object = dict[str, Any]
+_DIGEST = 12
+# Fields of a chat request that templates read before the messages, by what is said to have changed.
+_BEFORE_MESSAGES: dict[Reason, tuple[str, ...]] = {
+    "model_changed": ("model",),
+    "tools_changed": ("tools",),
+    "reasoning_effort_changed": ("reasoning_effort", "chat_template_kwargs"),
+    "verbosity_changed": ("verbosity",),
+}
+
+
+class PromptPrint(msgspec.Struct, array_like=True):
+    """The hashes of one prompt. `parts` are those of what precedes the messages, by reason; `messages` has one for each,
+    `sizes` their lengths in bytes. `key` names the cache; empty where requests are not routed by it. `compacted`: what is sent
+    was not known yet, because a summary had to be made first."""
+
+    parts: dict[str, bytes]
+    messages: list[bytes]
+    sizes: list[int]
+    key: bytes
+    compacted: bool
+
+
+class Divergence(msgspec.Struct, frozen=True):
+    """Where two prompts differ: why, and the share of the later one that comes after that."""
+
+    reason: Reason
+    missed: float
+
+
+def print_of(body: Mapping[str, Any] | None, key: str | None) -> PromptPrint:
+    """Return the hashes of a chat request, or of one that is not known yet. `key` is the client's name of the cache, where
+    requests are routed by it."""
+    if body is None:
+        return PromptPrint({}, [], [], b"", compacted=True)
+    parts: dict[str, bytes] = {
+        reason: _digest({name: body.get(name) for name in names}) for reason, names in _BEFORE_MESSAGES.items()
+    }
+    texts = [msgspec.json.encode(message) for message in body["messages"]]
+    return PromptPrint(
+        parts, [_digest_of(text) for text in texts], [len(text) for text in texts], _digest(key), compacted=False
+    )
+
+
+def divergence(earlier: PromptPrint, later: PromptPrint, *, has_summary: bool) -> Divergence | None:
+    """Return the first difference between two prompts; None if the later one continues the earlier one, or is its beginning.
+    `has_summary`: the later one contains a summary of what came before."""
+    if later.compacted:
+        return Divergence("context_compacted", 1.0)
+    changed: list[Reason] = [reason for reason in _BEFORE_MESSAGES if later.parts[reason] != earlier.parts.get(reason)]
+    if changed[:1] == ["model_changed"]:
+        return Divergence("model_changed", 1.0)
+    if later.key != earlier.key:
+        return Divergence("prompt_cache_key_changed", 1.0)
+    if changed:
+        return Divergence(changed[0], 1.0)
+    pairs = zip(earlier.messages, later.messages, strict=False)
+    place = next((index for index, (one, other) in enumerate(pairs) if one != other), None)
+    if place is None:
+        return None
+    total = sum(later.sizes)
+    reason: Reason = "context_compacted" if has_summary else "input_changed"
+    return Divergence(reason, sum(later.sizes[place:]) / total if total else 1.0)
+
+
+async def diagnostics(
+    hashes: PromptHashes,
+    request: ResponsesRequest,
+    tenant: str,
+    response_id: str,
+    body: Mapping[str, Any] | None,
+    *,
+    routed: bool,
+) -> AtEnd | None:
+    """Keep the hashes of a prompt, and compare it with that of the response that the request names. Return what the end of the
+    response tells; None if the request names none. `body` is None where a summary has to be made first. `routed`: requests go
+    to backends by their keys. Never raises: what cannot be compared is `unavailable`."""
+    options = request.prompt_cache_options or {}
+    other_id = options.get("comparison_response_id")
+    later = print_of(body, request.prompt_cache_key if routed else None)
+    try:
+        found = await hashes.exchange(tenant, response_id, msgspec.msgpack.encode(later), other_id)
+    except StoreUnavailable:
+        return _fixed("unavailable") if other_id is not None else None
+    if other_id is None:
+        return None
+    if found is None:
+        return _fixed("comparison_response_not_found")
+    try:
+        earlier = msgspec.msgpack.decode(found, type=PromptPrint)
+    except msgspec.DecodeError:  # of another version of the gateway
+        return _fixed("unavailable")
+    if earlier.compacted:
+        return _fixed("unavailable")
+    has_summary = isinstance(request.input, list) and any(is_compaction(item) for item in request.input)
+    return partial(_result, divergence(earlier, later, has_summary=has_summary))
+
+
+def _fixed(kind: str) -> AtEnd:
+    result = {"prompt_cache_diagnostics": {"type": kind}}
+    return lambda _usage: result
+
+
+def _result(found: Divergence | None, usage: Usage | None) -> Mapping[str, Any]:
+    if found is None:
+        # The prompts are alike; a backend that says it has reused nothing has dropped its cache, or is another one.
+        kind = "unavailable" if usage is not None and usage.cached == 0 else "cache_hit"
+        return {"prompt_cache_diagnostics": {"type": kind}}
+    tokens = usage.input if usage is not None and usage.input is not None else None
+    if tokens is None:
+        return {"prompt_cache_diagnostics": {"type": "unavailable"}}
+    missed = {"type": "cache_miss", "reason": found.reason, "cache_missed_tokens": round(tokens * found.missed)}
+    return {"prompt_cache_diagnostics": missed}
+
+
+def _digest(value: object) -> bytes:
+    return _digest_of(msgspec.json.encode(value))
+
+
+def _digest_of(text: bytes) -> bytes:
+    return blake2b(text, digest_size=_DIGEST).digest()

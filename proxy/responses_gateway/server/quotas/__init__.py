@@ -1,0 +1,1 @@
+"""Quotas: tokens per day and month of keys and teams, counted by all gateways together."""

@@ -1,0 +1,166 @@
+"""The quotas of one client: checked before a request, charged when it ends. The stricter of key and team counts."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from responses_gateway.server.quotas.ledger import Ledger
+from responses_gateway.settings import Settings
+from responses_gateway.settings.keys import Limited
+from responses_gateway.state import Charge, Counter, Period, counter
+from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.metrics import Metrics, key_label
+from responses_gateway.wire.errors import ApiError
+
+_PERIODS: tuple[Period, ...] = ("day", "month")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The tokens that somebody may use in a period, and those beyond which a warning is given; 0 for none."""
+
+    period: Period
+    most: int
+    warning: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose quotas these are: `key alice`, `team red`."""
+
+    name: str
+    bounds: tuple[Bounds, ...]
+
+
+def owner_of(name: str, entry: Limited | None, settings: Settings | None) -> Owner | None:
+    """Return whose quotas an entry of the settings has; None if it has none. For what it leaves out, the general settings
+    apply, if they are given."""
+    bounds = []
+    for period in _PERIODS:
+        own: int | None = getattr(entry, f"tokens_per_{period}", None)
+        of_all: int = getattr(settings, f"tokens_per_{period}", 0)
+        most = of_all if own is None else own
+        warning: int = getattr(entry, f"soft_tokens_per_{period}", None) or 0
+        if most or warning:
+            bounds.append(Bounds(period, most, warning))
+    return Owner(name, tuple(bounds)) if bounds else None
+
+
+class Quota:
+    """The quotas that the requests of one client count against."""
+
+    def __init__(self, owners: Sequence[Owner], ledger: Ledger, metrics: Metrics) -> None:
+        self.owners = tuple(owners)
+        # What an answer tells of a soft limit that is exceeded.
+        self.warning = ""
+        self._ledger = ledger
+        self._metrics = metrics
+        self._warned: set[str] = set()  # counters that the log has warned about
+
+    async def check(self) -> None:
+        """Raise `ApiError` 429 if any of the quotas is used up."""
+        now = self._ledger.clock()
+        places = [(owner, bounds, counter(owner.name, bounds.period, now)) for owner in self.owners for bounds in owner.bounds]
+        used = await self._ledger.used([place[2] for place in places])
+        warnings = []
+        for (owner, bounds, counted), tokens in zip(places, used, strict=True):
+            self._show(owner, bounds, tokens)
+            if bounds.most and tokens >= bounds.most:
+                self._metrics.count(self._metrics.access_refusals, "quota")
+                raise _exceeded(owner, bounds, tokens, counted.ends)
+            if bounds.warning and tokens >= bounds.warning:
+                warnings.append(f"{owner.name}: {tokens} tokens of this {bounds.period}, soft limit {bounds.warning}")
+                self._warn(owner, bounds, tokens, counted)
+        self.warning = "; ".join(warnings)
+
+    def _show(self, owner: Owner, bounds: Bounds, tokens: int) -> None:
+        metrics = self._metrics
+        if ":" in owner.name:  # of an issuer's clients there may be any number
+            return
+        metrics.child(metrics.quota_used, owner.name, bounds.period).set(tokens / (bounds.most or bounds.warning))
+
+    def _warn(self, owner: Owner, bounds: Bounds, tokens: int, counted: Counter) -> None:
+        self._metrics.count(self._metrics.quota_warnings, key_label(owner.name), bounds.period)
+        if counted.name not in self._warned:
+            self._warned = {name for name in self._warned if not name.endswith(f" {owner.name}")} | {counted.name}
+            fields = logs.fields(owner=owner.name, period=bounds.period, used=tokens, soft_limit=bounds.warning)
+            logs.logger().warning("soft quota exceeded", extra=fields)
+
+
+class Inner(Protocol):
+    """What the request holds of the limits of its client."""
+
+    def charge(self, tokens: int) -> None:
+        """Count tokens that the request has used before its end."""
+
+    def end(self, tokens: int = 0, response_id: str | None = None) -> None:
+        """End the request, which has used so many tokens."""
+
+
+class QuotaReservation:
+    """One request of a client with quotas, until it ends (see `request_log.LimitReservation`)."""
+
+    __slots__ = ("_charged", "_id", "_inner", "_ledger", "_more", "kept", "key", "owners", "settles", "team")
+
+    def __init__(
+        self, ledger: Ledger | None, owners: Sequence[str], key: str | None, team: str | None, inner: Sequence[Inner] = ()
+    ) -> None:
+        """`owners` are the names of those whose quotas are charged, `inner` what the request holds of other limits."""
+        self.key = key
+        self.team = team
+        self.kept = False
+        self.owners = tuple(owners)
+        self.settles = bool(owners)
+        self._ledger = ledger
+        self._inner = inner
+        self._more = 0  # tokens beside those of the response itself
+        self._charged = 0
+        self._id = secrets.token_hex(16)
+
+    def charge(self, tokens: int) -> None:
+        """Count tokens that the request has used before its end."""
+        self._more += tokens
+        for inner in self._inner:
+            inner.charge(tokens)
+
+    async def settle(self, tokens: int, response_id: str | None = None) -> None:
+        """Have the tokens charged before the answer ends. A response that another gateway takes over is charged once, by its
+        id."""
+        charge = self._due(tokens, response_id)
+        if charge is not None and self._ledger is not None:
+            await self._ledger.settle(charge)
+
+    def end(self, tokens: int = 0, response_id: str | None = None) -> None:
+        """End the request, which has used so many tokens. Only the first call counts."""
+        inner = self._inner
+        self._inner = ()
+        for reserved in inner:
+            reserved.end(tokens)
+        charge = self._due(tokens, response_id)
+        if charge is not None and self._ledger is not None:
+            self._ledger.add(charge)
+
+    def _due(self, tokens: int, response_id: str | None) -> Charge | None:
+        """Return what is to be charged; None if it was."""
+        total = tokens + self._more
+        if self._ledger is None or not self.owners or total <= self._charged:
+            return None
+        self._charged = total
+        now = self._ledger.clock()
+        counters = tuple(counter(owner, period, now) for owner in self.owners for period in _PERIODS)
+        return Charge(response_id or self._id, total, counters)
+
+
+def _exceeded(owner: Owner, bounds: Bounds, used: int, ends: float) -> ApiError:
+    renewed = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%dT%H:%MZ")
+    message = (
+        f"You exceeded your current quota: {owner.name} has used {used} of {bounds.most} tokens of this {bounds.period} (UTC). "
+        f"It is renewed at {renewed}."
+    )
+    error = ApiError(429, message, type="insufficient_quota", code="insufficient_quota")
+    error.final = True
+    return error

@@ -1,0 +1,107 @@
+"""`/v1/models` in the words of the Messages API, and which model a request of it means.
+
+Clients of this API know Anthropic's names: Claude Code asks for several of them, whatever its user has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+from responses_gateway.backend.pool import Pool
+from responses_gateway.server.access.api_keys import Allows
+from responses_gateway.server.http.errors import Handler
+from responses_gateway.server.resources.models import Models, Refused
+from responses_gateway.wire.errors import ApiError, invalid_request, read_error
+from responses_gateway.wire.messages import key_refused
+
+# By this header a client says which of the two APIs with this path it speaks.
+VERSION_HEADER = "anthropic-version"
+_NAMES = ("claude", "anthropic")
+_MOST = 1000
+_DEFAULT = 20
+
+
+def served_model(pool: Pool, asked: str, default: str | None, allows: Allows | None = None) -> str:
+    """Return the model that a request asks for: for a name of Anthropic's that no backend is known to serve, the default, or
+    else the first one that is served and allowed."""
+    if not asked.lower().startswith(_NAMES):
+        return asked
+    catalogues = [member.catalogue for member in pool.members.by_name.values()]
+    if any(catalogue.serves(asked) for catalogue in catalogues):
+        return asked
+    if default is not None:
+        return default
+    names = (name for catalogue in catalogues for name in catalogue.names())
+    return next((name for name in names if allows is None or allows(name)), asked)
+
+
+def by_version(others: Handler, messages: Handler) -> Handler:
+    """Return the handler for a path that both APIs have."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await (messages if VERSION_HEADER in request.headers else others)(request)
+
+    return handle
+
+
+class MessagesModels:
+    """Serves the models of the backends, with their aliases."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def list_models(self, request: web.Request) -> web.Response:
+        """Answer `GET /v1/models` with a page of the list."""
+        found = [_shown(model) for model in await self._listed(request)]
+        page, more = _page(found, request.query)
+        ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+        return web.json_response({"data": page, "has_more": more, **ends})
+
+    async def retrieve_model(self, request: web.Request) -> web.Response:
+        """Answer `GET /v1/models/{id}`. The id may have slashes."""
+        name = request.match_info["id"]
+        for model in await self._listed(request):
+            if model["id"] == name:
+                return web.json_response(_shown(model))
+        raise ApiError(404, f"model: {name[:100]}", param="model", code="model_not_found")
+
+    async def _listed(self, request: web.Request) -> Sequence[Mapping[str, Any]]:
+        try:
+            listed: Sequence[Mapping[str, Any]] = (await self._models.listed(request))["data"]
+        except Refused as refused:
+            if refused.status in (401, 403):
+                raise key_refused(refused.status) from None
+            raise read_error(refused.status, refused.body) from None
+        return listed
+
+
+def _shown(model: Mapping[str, Any]) -> dict[str, Any]:
+    created = model.get("created")
+    moment = datetime.fromtimestamp(created if type(created) is int and 0 <= created < 2**32 else 0, UTC)
+    shown = {"type": "model", "id": model["id"], "display_name": model["id"], "created_at": f"{moment:%Y-%m-%dT%H:%M:%SZ}"}
+    window = model.get("max_model_len")
+    return {**shown, "max_input_tokens": window, "max_tokens": window} if type(window) is int else shown
+
+
+def _page(found: list[dict[str, Any]], query: Mapping[str, str]) -> tuple[list[dict[str, Any]], bool]:
+    """Return the models that are asked for, and whether there are more. Raise `ApiError` 400."""
+    limit = query.get("limit", str(_DEFAULT))
+    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= _MOST:
+        raise invalid_request(f"limit: a number from 1 to {_MOST} is expected.", "limit", "invalid_value")
+    ids = [model["id"] for model in found]
+    if (before := query.get("before_id")) is not None:
+        end = _position(ids, before, "before_id")
+        return found[max(0, end - int(limit)) : end], end > int(limit)
+    begin = 0
+    if (after := query.get("after_id")) is not None:
+        begin = _position(ids, after, "after_id") + 1
+    return found[begin : begin + int(limit)], len(found) > begin + int(limit)
+
+
+def _position(ids: list[str], wanted: str, param: str) -> int:
+    if wanted not in ids:
+        raise invalid_request(f"{param}: there is no model of this id.", param, "invalid_value")
+    return ids.index(wanted)

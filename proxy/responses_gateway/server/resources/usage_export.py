@@ -1,0 +1,92 @@
+"""`/admin/usage`: what was used, by day, key, team and model, as JSON or CSV, for those who have the admin key."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any
+
+from aiohttp import web
+
+from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
+from responses_gateway.settings import Settings
+from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, today
+from responses_gateway.wire.errors import invalid_request
+
+# Days that an export has if `from` is missing.
+_DAYS = 30
+# Returns the sums from one day to another for each combination of some labels.
+SumsOf = Callable[[int, int, list[str]], Awaitable[Mapping[tuple[Any, ...], Sequence[int]]]]
+
+
+class UsageExport:
+    """Serves the path. `settings` are those at the start."""
+
+    def __init__(self, settings: Settings, sums_of: SumsOf) -> None:
+        self._settings = settings
+        self._sums_of = sums_of
+
+    @needs(Needs.NOTHING)
+    async def export(self, request: web.Request) -> web.Response:
+        """Answer `GET ?from=DAY&to=DAY&by=day,key,team,model&format=json`: both days included, in UTC. Raise `ApiError`,
+        `StoreUnavailable`."""
+        require_admin_key(self._settings, request.headers)
+        last = _day(request, "to", today())
+        first = _day(request, "from", last - _DAYS + 1)
+        by = _labels(request.query.get("by", "day,key"))
+        sums = await self._sums_of(first, last, by)
+        rows = [
+            {**dict(zip(by, _shown(by, labels), strict=True)), **dict(zip(AMOUNTS, amounts, strict=True))}
+            for labels, amounts in sorted(sums.items())
+        ]
+        if _format(request) == "csv":
+            headers = {"Content-Disposition": 'attachment; filename="usage.csv"'}
+            return web.Response(text=_csv([*by, *AMOUNTS], rows), content_type="text/csv", charset="utf-8", headers=headers)
+        return web.json_response({"object": "usage", "from": _date(first), "to": _date(last), "by": by, "data": rows})
+
+
+def _day(request: web.Request, name: str, default: int) -> int:
+    """Return the number of the day in a parameter. Raise `ApiError` 400."""
+    given = request.query.get(name)
+    if given is None:
+        return default
+    try:
+        return (date.fromisoformat(given) - date(1970, 1, 1)).days
+    except ValueError:
+        raise invalid_request(f"'{name}' must be a day such as {_date(default)}.", name, "invalid_value") from None
+
+
+def _labels(given: str) -> list[str]:
+    """Return what the sums are divided by. Raise `ApiError` 400."""
+    labels = [label.strip() for label in given.split(",")]
+    if not set(labels) <= set(LABELS) or len(set(labels)) != len(labels):
+        raise invalid_request(f"'by' must be some of {', '.join(LABELS)}, separated by commas.", "by", "invalid_value")
+    return labels
+
+
+def _format(request: web.Request) -> str:
+    found = request.query.get("format") or ("csv" if "text/csv" in request.headers.get("Accept", "") else "json")
+    if found not in ("csv", "json"):
+        raise invalid_request("'format' must be json or csv.", "format", "invalid_value")
+    return found
+
+
+def _shown(by: Sequence[str], labels: Sequence[Any]) -> list[Any]:
+    return [_date(value) if label == "day" else value for label, value in zip(by, labels, strict=True)]
+
+
+def _date(day: int) -> str:
+    try:
+        return datetime.fromtimestamp(day * DAY, UTC).date().isoformat()
+    except (ValueError, OverflowError, OSError):
+        raise invalid_request("This day is not in any year.", "from", "invalid_value") from None
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

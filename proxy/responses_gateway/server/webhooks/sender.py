@@ -1,0 +1,104 @@
+"""Sends what is due to each endpoint. One that hangs keeps only its own task waiting, and only its own events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+import aiohttp
+from yarl import URL
+
+from responses_gateway.hosted.public_connections import PublicResolver
+from responses_gateway.server.webhooks.signature import event_of, signed_headers, signing_key
+from responses_gateway.settings.webhooks import WebhookEndpoint
+from responses_gateway.state import Store, StoreUnavailable
+from responses_gateway.state.webhooks import Notice, WebhookTable
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
+from responses_gateway.wire.hosts.public_urls import not_public
+
+# Seconds between two looks for what is due, and for which a taken event is left alone by others: longer than an attempt.
+INTERVAL = 1.0
+_LEASE = 60.0
+# How long an endpoint may take to answer, in seconds.
+_TIMEOUT = 15.0
+# Events that are sent to one endpoint at a time.
+_AT_ONCE = 4
+# Seconds before the next attempt, by how many there were.
+DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
+# After so many attempts an event is given up: about three days.
+_MOST_ATTEMPTS = 72
+
+
+class Webhooks:
+    """The endpoints of the settings, and a task for each. Create it inside the running event loop."""
+
+    def __init__(self, endpoints: Mapping[str, WebhookEndpoint], store: Store) -> None:
+        self._endpoints = endpoints
+        self._table = WebhookTable(store.database)
+        self._tasks = [asyncio.create_task(self._serve(name, endpoint)) for name, endpoint in endpoints.items()]
+
+    async def announce(self, response_id: str) -> None:
+        """Note that the endpoints are to be told of the end of a response. Raise `StoreUnavailable`."""
+        await self._table.announce(response_id, list(self._endpoints))
+
+    async def close(self) -> None:
+        """Stop; what was not delivered is sent by the next process."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, name: str, endpoint: WebhookEndpoint) -> None:
+        private = AllowedHosts.read([URL(endpoint.url).host or ""] if endpoint.private else [])
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(resolver=PublicResolver(private), limit=_AT_ONCE),
+            timeout=aiohttp.ClientTimeout(total=_TIMEOUT),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        ) as session:
+            while True:
+                if await self._send_due(session, name, endpoint) < _AT_ONCE:
+                    await asyncio.sleep(INTERVAL)
+
+    async def _send_due(self, session: aiohttp.ClientSession, name: str, endpoint: WebhookEndpoint) -> int:
+        """Send what is due, as far as the store can be reached. Return how many were tried."""
+        try:
+            notices = await self._table.take(name, _AT_ONCE, _LEASE)
+        except StoreUnavailable:  # `Background` logs outages
+            return 0
+        sending = (self._deliver(session, name, endpoint, notice) for notice in notices)
+        for failure in await asyncio.gather(*sending, return_exceptions=True):
+            # What could not be noted is sent again when its lease has ended.
+            if isinstance(failure, BaseException) and not isinstance(failure, StoreUnavailable):
+                logs.logger().error("defect", exc_info=failure, extra=logs.fields(endpoint=name))
+        return len(notices)
+
+    async def _deliver(self, session: aiohttp.ClientSession, name: str, endpoint: WebhookEndpoint, notice: Notice) -> None:
+        failure = await self._attempt(session, endpoint, notice)
+        known = {"endpoint": name, "response_id": notice.response_id, "event": f"response.{notice.status}"}
+        attempts = notice.attempts + 1
+        if failure is None:
+            logs.logger().info("webhook delivered", extra=logs.fields(**known, attempts=attempts))
+            await self._table.delivered(notice)
+        elif attempts >= _MOST_ATTEMPTS:
+            logs.logger().error("webhook given up", extra=logs.fields(**known, attempts=attempts, reason=failure))
+            await self._table.delivered(notice)
+        else:
+            logs.logger().warning("webhook failed", extra=logs.fields(**known, attempts=attempts, reason=failure))
+            await self._table.retry(notice, DELAYS[min(notice.attempts, len(DELAYS) - 1)])
+
+    async def _attempt(self, session: aiohttp.ClientSession, endpoint: WebhookEndpoint, notice: Notice) -> str | None:
+        """Send a notice once. Return None if the endpoint has taken it, else why not."""
+        body = event_of(notice)
+        key = signing_key(endpoint.secret.get_secret_value())
+        headers = signed_headers(notice, body, key, int(time.time()))
+        try:
+            if not endpoint.private and (reason := not_public(endpoint.url)):
+                return reason
+            # A redirection is no answer: it may lead anywhere.
+            async with session.post(endpoint.url, data=body, headers=headers, allow_redirects=False) as answer:
+                return None if 200 <= answer.status < 300 else f"status {answer.status}"
+        except TimeoutError:
+            return "no answer in time"
+        except (aiohttp.ClientError, OSError) as error:
+            return f"{type(error).__name__}: {error}"[:200]

@@ -1,0 +1,98 @@
+"""The counters of quotas in Redis or Valkey. Needs the extra `redis`.
+
+A server without persistence forgets them when it restarts. So each process passes what it has seen, and a counter is set to
+that if it is less: what any living process knows is not lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from redis import exceptions
+
+from responses_gateway.state.quotas import KEPT, Charge, Counter, QuotasUnavailable
+from responses_gateway.state.redis import connect
+
+_PREFIX = "responses-gateway:quotas:"
+# Connections of a process, and seconds within which an answer has to come: requests wait for it.
+_CONNECTIONS = 16
+TIMEOUT = 2.0
+
+# The keys are a charge (or an empty text) and counters; the arguments its tokens, how long it is kept, and for each counter
+# what was seen before and when it expires. Returns the counters.
+_CHARGE = """
+local more = 0
+if KEYS[1] ~= '' then
+    more = math.max(0, tonumber(ARGV[1]) - tonumber(redis.call('GET', KEYS[1]) or '0'))
+    if more > 0 then redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2]) end
+end
+local found = {}
+for index = 2, #KEYS do
+    local before = tonumber(redis.call('GET', KEYS[index]) or '0')
+    local tokens = math.max(before, tonumber(ARGV[2 * index - 1])) + more
+    local text = string.format('%.0f', tokens)
+    if tokens > before then
+        redis.call('SET', KEYS[index], text)
+        redis.call('EXPIREAT', KEYS[index], ARGV[2 * index])
+    end
+    found[index - 1] = text
+end
+return found
+"""
+
+
+class RedisQuotas:
+    """`QuotaCounters` in Redis."""
+
+    def __init__(self, url: str) -> None:
+        """Connect to `url`, as for the log of running responses."""
+        self._client = connect(url, _CONNECTIONS, TIMEOUT)
+        self._script = self._client.register_script(_CHARGE)
+
+    async def read(self, counters: Sequence[Counter], known: Mapping[str, int]) -> dict[str, int]:
+        keys, arguments = _call("", 0, counters, known)
+        found = await _within(self._script(keys=keys, args=arguments))
+        return {counter.name: int(tokens) for counter, tokens in zip(counters, found, strict=True)}
+
+    async def charge(self, charges: Sequence[Charge], known: Mapping[str, int], now: float) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for tokens in await _within(self._send(charges, known)):
+            found |= tokens
+        return found
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _send(self, charges: Sequence[Charge], known: Mapping[str, int]) -> list[dict[str, int]]:
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for charge in charges:
+                keys, arguments = _call(charge.id, charge.tokens, charge.counters, known)
+                pipeline.eval(_CHARGE, len(keys), *keys, *map(str, arguments))
+            answers = await pipeline.execute()
+        return [
+            {counter.name: int(tokens) for counter, tokens in zip(charge.counters, answer, strict=True)}
+            for charge, answer in zip(charges, answers, strict=True)
+        ]
+
+
+def _call(charge: str, tokens: int, counters: Sequence[Counter], known: Mapping[str, int]) -> tuple[list[str], list[str | int]]:
+    """Return the keys and the arguments of the script."""
+    keys = [f"{_PREFIX}charge:{charge}" if charge else ""]
+    arguments: list[str | int] = [tokens, KEPT]
+    for counter in counters:
+        # Names of keys and teams are nobody else's business.
+        keys.append(f"{_PREFIX}used:{blake2b(counter.name.encode('utf-8', 'replace'), digest_size=16).hexdigest()}")
+        arguments += [known.get(counter.name, 0), int(counter.ends) + KEPT]
+    return keys, arguments
+
+
+async def _within(command: Awaitable[Any]) -> Any:
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            return await command
+    except TimeoutError:
+        raise QuotasUnavailable(f"no answer within {TIMEOUT:g} seconds") from None
+    except (exceptions.RedisError, OSError) as error:
+        raise QuotasUnavailable(type(error).__name__) from error

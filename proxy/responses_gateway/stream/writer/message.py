@@ -1,0 +1,134 @@
+"""The message of the Messages API around its content blocks: its first and last events, and its JSON."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from responses_gateway.stream.writer.interface import AnswerStream, ClientProtocol, Outcome, Status, StreamStart
+from responses_gateway.stream.writer.messages import MessagesWriter, Thinking
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.errors import server_error
+from responses_gateway.wire.json_text import json_text, quote, sendable
+from responses_gateway.wire.messages import error_body
+
+
+class MessageOptions(NamedTuple):
+    """What a request of the Messages API says about its stream. `context_window`: in tokens, where it is known; `max_tokens`:
+    what the client asked for."""
+
+    thinking: Thinking = "shown"
+    stop_sequences: frozenset[str] = frozenset()
+    max_tokens: int | None = None
+    context_window: int | None = None
+    request_id: str | None = None
+
+
+class MessagesProtocol(ClientProtocol):
+    """The Messages API."""
+
+    __slots__ = ("options",)
+
+    def __init__(self, options: MessageOptions) -> None:
+        self.options = options
+
+    def stream(self, start: StreamStart) -> MessageStream:
+        """Return the stream of one message."""
+        return MessageStream(start, self.options)
+
+
+class MessageStream(AnswerStream):
+    """One message: `message_start` and a ping, blocks, then `message_delta` and `message_stop`. One that fails ends with an
+    `error` event alone, which leaves the open block open."""
+
+    __slots__ = ("_head", "_options", "_outcome", "_writer")
+
+    def __init__(self, start: StreamStart, options: MessageOptions) -> None:
+        writer = MessagesWriter(start.clock, thinking=options.thinking)
+        super().__init__(writer)
+        self._writer = writer
+        self._options = options
+        self._outcome = Outcome()
+        message_id = start.response_id.removeprefix("resp_")
+        self._head = f'"id":"msg_{message_id}","type":"message","role":"assistant","model":{quote(start.model)}'
+
+    def queue(self) -> None:
+        """Write nothing: no message waits in the background."""
+
+    def start(self) -> None:
+        """Write `message_start` and a ping."""
+        self.status = "in_progress"
+        rest = f'"content":[],"stop_reason":null,"stop_sequence":null,"usage":{usage_json(None)}'
+        self._writer.write("message_start", f',"message":{{{self._head},{rest}}}')
+        self._writer.ping()
+
+    def keep_alive(self) -> None:
+        """Write a ping."""
+        self._writer.ping()
+
+    def end(self, status: Status, outcome: Outcome) -> None:
+        """Take the end, and write what was kept back for it."""
+        self.status = status
+        self._outcome = outcome
+        self._writer.end(failed=status == "failed")
+
+    def terminal(self, *, stored: bool | None = None) -> bytes:
+        """Return the last events."""
+        if self.status == "failed":
+            error = self._outcome.error or server_error("The message failed.")
+            return _event("error", json_text(error_body(error, self._options.request_id)))
+        usage = usage_json(self._outcome.usage)
+        delta = _event("message_delta", f'{{"type":"message_delta","delta":{{{self._ending()}}},"usage":{usage}}}')
+        return delta + _event("message_stop", '{"type":"message_stop"}')
+
+    def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
+        """Return the message as it stands."""
+        content = ",".join(self._writer.blocks())
+        return sendable(f'{{{self._head},"content":[{content}],{self._ending()},"usage":{usage_json(self._outcome.usage)}}}')
+
+    def _ending(self) -> str:
+        """Return the members that tell why the message ended."""
+        reason, matched = self._stop_reason()
+        return f'"stop_reason":"{reason}","stop_sequence":{"null" if matched is None else quote(matched)}'
+
+    def _stop_reason(self) -> tuple[str, str | None]:
+        """Return why the message ended, and the stop sequence if it was one."""
+        outcome = self._outcome
+        if outcome.incomplete_reason == "content_filter":
+            return "refusal", None
+        if outcome.incomplete_reason is not None:
+            return ("model_context_window_exceeded" if self._window_is_full() else "max_tokens"), None
+        if self._writer.calls:
+            return "tool_use", None
+        if self._writer.refused:
+            return "refusal", None
+        if outcome.stop_string in self._options.stop_sequences:
+            return "stop_sequence", outcome.stop_string
+        return "end_turn", None
+
+    def _window_is_full(self) -> bool:
+        """Tell whether it was the context window that ended the last turn, not `max_tokens`."""
+        usage = self._outcome.last_turn
+        if not self._outcome.reached_limit or usage is None or usage.input is None or usage.output is None:
+            return False
+        if self._options.context_window is not None:
+            return usage.input + usage.output >= self._options.context_window
+        return self._options.max_tokens is not None and usage.output < self._options.max_tokens
+
+
+def usage_json(usage: Usage | None) -> str:
+    """Return the usage object: `input_tokens` are those of the prompt that no cache had, `output_tokens` contain the thought.
+    What is not known counts 0, since the SDKs raise where a number is missing."""
+    prompt = (usage.input if usage is not None else None) or 0
+    output = (usage.output if usage is not None else None) or 0
+    cached = min((usage.cached if usage is not None else None) or 0, prompt)
+    written = min((usage.cache_write if usage is not None else None) or 0, prompt - cached)
+    thought = min((usage.reasoning if usage is not None else None) or 0, output)
+    return (
+        f'{{"input_tokens":{prompt - cached - written},"cache_creation_input_tokens":{written}'
+        f',"cache_read_input_tokens":{cached},"output_tokens":{output}'
+        f',"output_tokens_details":{{"thinking_tokens":{thought}}}}}'
+    )
+
+
+def _event(kind: str, data: str) -> bytes:
+    return f"event: {kind}\ndata: {data}\n\n".encode("utf-8", "replace")

@@ -1,0 +1,303 @@
+"""The events of the Messages API: what an answer consists of, as content blocks.
+
+An event is `event: TYPE`, `data: {"type": TYPE, ...}` and a blank line. Those of a block: `content_block_start` with its text
+or input empty, deltas, `content_block_stop`. One block is open at a time; clients read its text in the deltas alone.
+
+A block that is cut is not stopped at once: its stop, and all that would follow, is kept back until it is known how the message
+ends. In one that failed the block stays open and nothing follows it, so that no client runs half a call or takes half a text
+for a whole one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Place, TextKind
+from responses_gateway.stream.writer.records import call_begun, logprobs_json, message, message_part, reasoning
+from responses_gateway.wire.chat import TokenLogprob
+from responses_gateway.wire.hosted import CitedSource
+from responses_gateway.wire.json_text import json_text, quote, quoted, read_object
+from responses_gateway.wire.search_results import cited, fetched_page, search_error, search_results
+from responses_gateway.wire.tools import ToolTarget
+
+# The signature of a thought. Clients send it back, and some take a thought without one for broken; nobody here reads it.
+SIGNATURE = "responses-gateway"
+# How a thought is shown; `empty` is a block without its text, and what is `hidden` becomes the text of an answer without any.
+Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
+
+_TOOL = "toolu_"
+_SERVER_TOOL = "srvtoolu_"
+# The operation of a web search -> the server tool that clients know it as.
+_WEB_TOOLS = {"open_page": "web_fetch", "find_in_page": "web_fetch"}
+
+
+def no_clock() -> float:
+    """Return no time."""
+    return 0.0
+
+
+class MessagesWriter(EventWriter):
+    """The content blocks of a message that is being written. `calls` counts those of the client's tools."""
+
+    __slots__ = ("_block_open", "_blocks", "_kept", "_results", "_thinking", "calls", "refused")
+
+    def __init__(self, clock: Callable[[], float] = no_clock, *, thinking: Thinking = "shown") -> None:
+        """Begin a message."""
+        super().__init__(clock)
+        self._thinking = thinking
+        self._blocks = 0  # how many have begun
+        self._block_open = False
+        self._kept: list[bytes] | None = None  # events behind a block that was cut
+        self._results: dict[str, list[str]] = {}  # the blocks of hosted calls, by the id of the item
+        self.calls = 0
+        self.refused = False
+
+    def blank(self) -> MessagesWriter:
+        """Return a writer that makes the same items, for a stream that nobody gets."""
+        return MessagesWriter(thinking=self._thinking)
+
+    # ---- events --------------------------------------------------------------------------------------------------------
+
+    def write(self, kind: str, fields: str = "") -> None:
+        """Append the next event; `fields` are its JSON members, each with a leading comma."""
+        event = f'event: {kind}\ndata: {{"type":"{kind}"{fields}}}\n\n'.encode("utf-8", "replace")
+        (self.events if self._kept is None else self._kept).append(event)
+        self.next_number += 1
+
+    def ping(self) -> None:
+        """Append an event that may stand anywhere."""
+        self.events.append(b'event: ping\ndata: {"type":"ping"}\n\n')
+
+    def _start_block(self, block: str) -> None:
+        """Append the start of the next block, given as JSON."""
+        self.write("content_block_start", f',"index":{self._blocks},"content_block":{block}')
+        self._blocks += 1
+        self._block_open = True
+
+    def _stop_block(self) -> None:
+        if self._block_open:
+            self.write("content_block_stop", f',"index":{self._blocks - 1}')
+            self._block_open = False
+
+    def _write_block_delta(self, kind: str, member: str, value: str) -> None:
+        self.write("content_block_delta", f',"index":{self._blocks - 1},"delta":{{"type":"{kind}","{member}":{value}}}')
+
+    def _delta_head(self, kind: str, member: str) -> bytes:
+        """Return all of a delta event of the open block up to its text."""
+        place = f'"index":{self._blocks - 1},"delta":{{"type":"{kind}","{member}":'
+        return f'event: content_block_delta\ndata: {{"type":"content_block_delta",{place}'.encode()
+
+    def _end_block(self, status: ItemStatus) -> None:
+        """Stop the open block. If it is cut, that and what follows waits until it is known how the message ends."""
+        if status == "incomplete" and self._kept is None:
+            self._kept = []
+        self._stop_block()
+
+    def end(self, *, failed: bool) -> None:
+        """Write what was kept back, unless the message has failed. A thought that was hidden is the text of an answer without
+        any other."""
+        kept = self._kept
+        self._kept = None
+        if failed:
+            return
+        self.events += kept or ()
+        if not self._blocks and (thought := self._hidden_thought()):
+            self._repair("thought_as_text")
+            self._start_block('{"type":"text","text":""}')
+            self._write_block_delta("text_delta", "text", quote(thought))
+            self._stop_block()
+
+    def _hidden_thought(self) -> str:
+        """Return the thought of an answer of which nothing else came."""
+        items = map(_decoded, self.done) if self._thinking == "hidden" else ()
+        return "\n\n".join([_text_of(item) for item in items if item["type"] == "reasoning"])
+
+    # ---- thoughts and text ---------------------------------------------------------------------------------------------
+
+    def open_text(self, kind: TextKind, item_id: str) -> Place:
+        """Start the block; there is none for a thought that is hidden."""
+        place = Place(kind, item_id, self._begin())
+        if kind != "reasoning":
+            self.refused = self.refused or kind == "refusal"
+            self._start_block('{"type":"text","text":""}')
+            place.head = self._delta_head("text_delta", "text")
+        elif self._thinking == "hidden":
+            self._repair("thought_hidden")
+        else:
+            self._start_block('{"type":"thinking","thinking":"","signature":""}')
+            if self._thinking == "shown":
+                place.head = self._delta_head("thinking_delta", "thinking")
+        return place
+
+    def delta(self, place: Place, quoted: bytes) -> bytes:
+        """Return the delta event; none for what is not shown."""
+        return b"%b%b}}\n\n" % (place.head, quoted) if place.head else b""
+
+    def write_delta(self, place: Place, text: str) -> None:
+        """Write a piece of a text or of a call."""
+        if place.head:
+            (self.events if self._kept is None else self._kept).append(self.delta(place, quoted(text)))
+
+    def write_logprobs_delta(self, place: Place, text: str, logprobs: Sequence[TokenLogprob]) -> None:
+        """Write the text alone: the protocol has no log probabilities."""
+        self.write_delta(place, text)
+
+    def annotate(self, place: Place, number: int, annotation: Mapping[str, Any]) -> None:
+        """Write the source of what stands before in the block."""
+        if annotation["type"] == "url_citation":
+            self._write_block_delta("citations_delta", "citation", json_text(cited(annotation)))
+
+    def close_text(
+        self,
+        place: Place,
+        status: ItemStatus,
+        text: str,
+        *,
+        deltas: int,
+        logprobs: Sequence[TokenLogprob],
+        annotations: Sequence[Mapping[str, Any]],
+        sealed: str | None,
+    ) -> None:
+        """Stop the block; a thought has its signature before that."""
+        if place.kind == "reasoning":
+            self._count_deltas("thinking_delta", deltas)
+            self.count_characters("reasoning", text)
+            record = reasoning(place.item_id, status, text, summary=False, sealed=sealed)
+            if status == "incomplete" and self._kept is None:
+                self._kept = []
+            if self._block_open:
+                self._write_block_delta("signature_delta", "signature", quote(SIGNATURE))
+        else:
+            refused = place.kind == "refusal"
+            self._count_deltas("text_delta", deltas)
+            self.count_characters("refusal" if refused else "text", text)
+            part = message_part("refusal" if refused else "output_text", text, logprobs_json(logprobs), annotations)
+            record = message(place.item_id, status, part)
+        self._end_block(status)
+        self._count("reasoning" if place.kind == "reasoning" else "message", place.index, record)
+
+    # ---- calls of the client's tools -----------------------------------------------------------------------------------
+
+    def open_call(self, kind: CallKind, item_id: str, call_id: str, target: ToolTarget) -> Place:
+        """Start the block. Its id is made of that of the item, since clients lose calls whose id was used in any earlier answer
+        and backends count theirs from 0 in each."""
+        tool_id = _own_id(_TOOL, item_id)
+        place = Place(kind, item_id, self._begin(), begun=call_begun(kind, item_id, tool_id, target))
+        self._start_block(f'{{"type":"tool_use","id":"{tool_id}","name":{quote(target.name)},"input":{{}}}}')
+        if kind == "function_call":  # the input of the others is no JSON: it is written when it is whole
+            place.head = self._delta_head("input_json_delta", "partial_json")
+        self.calls += 1
+        return place
+
+    def close_call(self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False) -> None:
+        """Stop the block."""
+        self._count_deltas("input_json_delta", deltas)
+        if place.kind == "custom_tool_call" and status == "completed":
+            self._write_block_delta("input_json_delta", "partial_json", quote(json_text({"input": text})))
+        self._end_block(status)
+        member = "arguments" if place.kind == "function_call" else "input"
+        self._count(place.kind, place.index, f'{place.begun},"{member}":{quote(text)},"status":"{status}"}}')
+
+    # ---- calls that the gateway runs -----------------------------------------------------------------------------------
+
+    def open_hosted(self, kind: str, item_id: str, members: Mapping[str, Any]) -> Place:
+        """Write nothing yet: a block of a call that the gateway runs begins with its whole input."""
+        return Place(kind, item_id, self._begin())
+
+    def run_hosted(self, place: Place, text: str, *, deltas: int, members: Mapping[str, Any]) -> None:
+        """Write the block of a web search, or of a page that is fetched. Other calls are not shown."""
+        if place.kind != "web_search_call":
+            return
+        action = members["action"]
+        name = _WEB_TOOLS.get(action["type"], "web_search")
+        asked = {"url": action.get("url", "")} if name == "web_fetch" else {"query": action.get("query", "")}
+        head = f'{{"type":"server_tool_use","id":"{_own_id(_SERVER_TOOL, place.item_id)}","name":"{name}","input":'
+        place.begun = name
+        self._start_block(f"{head}{{}}}}")
+        self._write_block_delta("input_json_delta", "partial_json", quote(json_text(asked)))
+        self._stop_block()
+        self._results[place.item_id] = [f"{head}{json_text(asked)}}}"]
+
+    def close_hosted(
+        self, place: Place, members: Mapping[str, Any], *, end: str, sources: Sequence[CitedSource] = (), text: str = ""
+    ) -> None:
+        """Write the block with the results, whole in its start."""
+        if place.begun:
+            tool_id = _own_id(_SERVER_TOOL, place.item_id)
+            if end != "completed":
+                content: object = search_error(place.begun)
+            elif place.begun == "web_fetch":
+                content = fetched_page(sources, text)
+            else:
+                content = search_results(sources, text)
+            block = f'{{"type":"{place.begun}_tool_result","tool_use_id":"{tool_id}","content":{json_text(content)}}}'
+            self._start_block(block)
+            self._stop_block()
+            self._results[place.item_id].append(block)
+        self._count(place.kind, place.index, json_text({"type": place.kind, "id": place.item_id, **members}))
+
+    # ---- items that are whole ------------------------------------------------------------------------------------------
+
+    def write_item(self, kind: str, item_id: str, members: Mapping[str, Any], status: ItemStatus | None = None) -> None:
+        """Take the item; the protocol has no block for it."""
+        ending = {} if status is None else {"status": status}
+        self.write_record(kind, json_text({"type": kind, "id": item_id, **members, **ending}))
+
+    def write_record(self, kind: str, record: str) -> None:
+        """Take the item; the protocol has no block for it."""
+        self._count(kind, self._begin(), record)
+
+    # ---- the whole message ---------------------------------------------------------------------------------------------
+
+    def blocks(self) -> list[str]:
+        """Return the JSON of all blocks, for a message that is not streamed: those that the events tell of."""
+        found = [block for item in map(_decoded, self.done) for block in self._blocks_of(item)]
+        if not found and (thought := self._hidden_thought()):
+            found.append(f'{{"type":"text","text":{quote(thought)}}}')
+        return found
+
+    def _blocks_of(self, item: dict[str, Any]) -> Iterator[str]:
+        match item["type"]:
+            case "reasoning":
+                if self._thinking != "hidden":
+                    text = _text_of(item) if self._thinking == "shown" else ""
+                    yield f'{{"type":"thinking","thinking":{quote(text)},"signature":{quote(SIGNATURE)}}}'
+            case "message":
+                yield json_text(_text_block(item))
+            case "function_call" | "custom_tool_call":
+                input_json = json_text(_input_of(item))
+                yield f'{{"type":"tool_use","id":"{item["call_id"]}","name":{quote(item["name"])},"input":{input_json}}}'
+            case _:
+                yield from self._results.get(item["id"], ())
+
+
+def _own_id(prefix: str, item_id: str) -> str:
+    """Return an id with the unique part of an item's id."""
+    return prefix + item_id.partition("_")[2]
+
+
+def _decoded(record: str) -> dict[str, Any]:
+    item: dict[str, Any] = msgspec.json.decode(record.encode("utf-8", "replace"))
+    return item
+
+
+def _text_of(item: Mapping[str, Any]) -> str:
+    return "".join(part.get("text", part.get("refusal", "")) for part in item["content"])
+
+
+def _text_block(item: Mapping[str, Any]) -> dict[str, Any]:
+    notes = [note for part in item["content"] for note in part.get("annotations", ()) if note["type"] == "url_citation"]
+    block: dict[str, Any] = {"type": "text", "text": _text_of(item)}
+    return {**block, "citations": [cited(note) for note in notes]} if notes else block
+
+
+def _input_of(item: Mapping[str, Any]) -> object:
+    """Return the input of a call. Arguments that are no JSON object are shown as Claude Code keeps them in its history: the
+    client refuses them, and tells the model."""
+    if item["type"] == "custom_tool_call":
+        return {"input": item["input"]} if item["status"] == "completed" else {}
+    text = item["arguments"]
+    found = read_object(text or "{}")
+    return {"__unparsedToolInput": {"raw": text, "len": len(text)}} if found is None else found

@@ -1,0 +1,140 @@
+"""Decode and check the body of `POST /v1/messages`, without translating it; errors as this protocol words them.
+
+As with Responses, parameters are typed here, while messages, tools and the like stay plain dicts that the translation checks
+(`request/messages/`). The shapes are those of Anthropic's SDK 2.12: `MessageCreateParams`, `ErrorResponse`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from responses_gateway.wire.errors import ApiError, invalid_request, server_error
+from responses_gateway.wire.requests import MAX_FIELDS, Open, PositiveInt, Probability, Temperature, read_object, refusal
+
+# The most stop sequences of a request: each costs time at every token.
+_MAX_STOPS = 64
+
+
+class MessagesRequest(BaseModel):
+    """Every parameter of the Messages API that means something here. None means absent or null. Other fields are kept in
+    `model_extra`: new ones come every month, and a client must not be refused for them."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: Annotated[str, StringConstraints(min_length=1)]
+    messages: list[Any]
+    max_tokens: PositiveInt | None = None
+    system: Any = None
+    stop_sequences: Annotated[list[str], Field(max_length=_MAX_STOPS)] | None = None
+    stream: bool | None = None
+
+    tools: list[Any] | None = None
+    tool_choice: Open | None = None
+    thinking: Open | None = None
+    output_config: Open | None = None
+    output_format: Open | None = None
+
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
+    top_k: Annotated[int, Field(ge=0)] | None = None
+
+    metadata: Open | None = None
+    context_management: Open | None = None
+    mcp_servers: list[Any] | None = None
+    container: Any = None
+
+
+def parse_messages(body: bytes, *, counts: bool = False) -> MessagesRequest:
+    """Decode and check a body; `counts`: it is only to be counted, so that `max_tokens` may be absent. Raise `ApiError` 400,
+    which names the field (`param`), whatever the body contains, and 413 for too many values."""
+    fields = read_object(body)
+    if len(fields) > MAX_FIELDS:
+        message = f"Too many parameters: at most {MAX_FIELDS} fields are accepted, but got {len(fields)}."
+        raise invalid_request(message, code="object_above_max_properties")
+    required = ("model", "messages") if counts else ("model", "messages", "max_tokens")
+    for name in required:
+        if fields.get(name) is None:
+            raise invalid_request(f"{name}: Field required", name, "missing_required_parameter")
+    try:
+        return MessagesRequest.model_validate(fields)
+    except ValidationError as error:
+        raise refusal(error) from None
+
+
+# ---- errors ------------------------------------------------------------------------------------------------------------
+
+# The status of an error -> the status and the type that a client of this protocol gets. Claude Code and the SDKs repeat a
+# request after 529 as after any other failure of a server, and tell the user that the server is busy.
+_TYPES = {
+    400: (400, "invalid_request_error"),
+    401: (401, "authentication_error"),
+    402: (402, "billing_error"),
+    403: (403, "permission_error"),
+    404: (404, "not_found_error"),
+    413: (413, "request_too_large"),
+    429: (429, "rate_limit_error"),
+    500: (500, "api_error"),
+    503: (529, "overloaded_error"),
+    504: (504, "timeout_error"),
+    529: (529, "overloaded_error"),
+}
+# Numbers in the words of servers about a full context: the window, the prompt, and the tokens that were asked for.
+_WINDOW = re.compile(
+    r"(?:context|model) (?:length|size|window)\D{0,20}?(\d+)|maximum (?:allowed length|input length|number of tokens allowed)"
+    r"\D{0,10}?(\d+)|\bmust be <= (\d+)|less than (\d+) tokens",
+    re.IGNORECASE,
+)
+_PROMPT = re.compile(
+    r"(\d+) (?:input|prompt) tokens|(\d+) (?:tokens )?(?:in|from) the (?:input )?(?:messages|prompt)"
+    r"|messages resulted in (\d+)|(?:request|input|input length|prompt) \((?:length )?(\d+)|\bGiven: (\d+)|You sent (\d+)",
+    re.IGNORECASE,
+)
+_ASKED = re.compile(
+    r"(\d+) (?:tokens )?(?:in|for) the completion|(\d+) (?:output|completion) tokens|too large: (\d+)|\bGiven: \d+ and (\d+)",
+    re.IGNORECASE,
+)
+
+
+def error_of(error: ApiError) -> tuple[int, str, str]:
+    """Return the status, the type and the message of an error in this protocol."""
+    status, kind = _TYPES.get(error.status, (error.status, "invalid_request_error" if error.status < 500 else "api_error"))
+    if error.code == "context_length_exceeded":
+        return status, kind, full_context(error.message)
+    named = error.param is None or error.status != 400 or error.param in error.message
+    return status, kind, error.message if named else f"{error.param}: {error.message}"
+
+
+def key_refused(status: int) -> ApiError:
+    """Return the error (502) for a backend that answers 401 or 403. As a 401 it would question the client's key for the
+    gateway, and Claude Code would ask for another one."""
+    words = f"The backend refused the key that it was given (HTTP {status}): the gateway's, or one that the gateway passes on."
+    return server_error(words)
+
+
+def error_body(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
+    """Return the JSON body of an error, which is also the data of an `error` event."""
+    _, kind, message = error_of(error)
+    body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
+    return body if request_id is None else {**body, "request_id": request_id}
+
+
+def full_context(message: str) -> str:
+    """Return the message of a server about a full context in the words that clients of this protocol act on: at some Claude
+    Code compacts the conversation, at others it asks for fewer tokens."""
+    window = _number(_WINDOW, message)
+    prompt = _number(_PROMPT, message)
+    if window is None or prompt is None:
+        return f"prompt is too long: {message}"
+    asked = _number(_ASKED, message)
+    if prompt < window and asked is not None:
+        sum_of_both = f"{prompt} + {asked} > {window}"
+        advice = "decrease input length or `max_tokens` and try again"
+        return f"input length and `max_tokens` exceed context limit: {sum_of_both}, {advice}"
+    return f"prompt is too long: {prompt} tokens > {window} maximum"
+
+
+def _number(pattern: re.Pattern[str], message: str) -> int | None:
+    found = pattern.search(message)
+    return next((int(group) for group in found.groups() if group is not None), None) if found is not None else None

@@ -1,0 +1,70 @@
+"""What a web search found, as the content blocks of the Messages API have it. Source of the shapes: Anthropic's SDK 2.12
+(`WebSearchToolResultBlock`, `WebFetchToolResultBlock`, `CitationsWebSearchResultLocation`).
+
+The gateway keeps nothing of a conversation at this API, so a result carries what the model read: clients send its
+`encrypted_content` back as it is."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from responses_gateway.wire.hosted import CitedSource
+
+
+def search_results(sources: Sequence[CitedSource], text: str) -> list[dict[str, Any]]:
+    """Return the content of a `web_search_tool_result`; the first result carries the `text` that the model read."""
+    carried = b64encode(text.encode("utf-8", "replace")).decode()
+    return [
+        {
+            "type": "web_search_result",
+            "url": source.url or "",
+            "title": source.title,
+            "encrypted_content": "" if number else carried,
+            "page_age": None,
+        }
+        for number, source in enumerate(sources)
+    ]
+
+
+def carried_text(results: Iterable[Any]) -> str:
+    """Return the text that the model read, given the content of a `web_search_tool_result` that came back, whatever is in it.
+    Empty if it carries none: the results of another server, say."""
+    for result in results:
+        content = result.get("encrypted_content") if isinstance(result, dict) else None
+        if isinstance(content, str) and content:
+            try:
+                return b64decode(content, validate=True).decode()
+            except (Error, UnicodeDecodeError):
+                return ""
+    return ""
+
+
+def fetched_page(sources: Sequence[CitedSource], text: str) -> dict[str, Any]:
+    """Return the content of a `web_fetch_tool_result`: the page as the model read it."""
+    page = sources[0] if sources else CitedSource(0, "", "")
+    document = {
+        "type": "document",
+        "title": page.title,
+        "source": {"type": "text", "media_type": "text/plain", "data": text},
+        "citations": None,
+    }
+    return {"type": "web_fetch_result", "url": page.url or "", "content": document, "retrieved_at": None}
+
+
+def search_error(tool: str) -> dict[str, Any]:
+    """Return the content of a result of `web_search` or `web_fetch` that failed."""
+    return {"type": f"{tool}_tool_result_error", "error_code": "unavailable"}
+
+
+def cited(annotation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the citation for a `url_citation` of the Responses API."""
+    return {
+        "type": "web_search_result_location",
+        "url": annotation["url"],
+        "title": annotation["title"],
+        "cited_text": "",
+        "encrypted_index": "",
+    }

@@ -1,0 +1,87 @@
+"""The parts of `docs/translation.md` that no table of the translation has: what is never sent, and WebSockets."""
+
+from __future__ import annotations
+
+# Events that the API has and the gateway never sends, with the reason.
+UNSENT_EVENTS = {
+    "no audio is answered": (
+        "response.audio.delta",
+        "response.audio.done",
+        "response.audio.transcript.delta",
+        "response.audio.transcript.done",
+    ),
+    "images are not generated here": (
+        "response.image_generation_call.in_progress",
+        "response.image_generation_call.generating",
+        "response.image_generation_call.partial_image",
+        "response.image_generation_call.completed",
+    ),
+    "the client runs the shell": (
+        "response.shell_call_command.added",
+        "response.shell_call_command.delta",
+        "response.shell_call_command.done",
+        "response.shell_call_output_content.delta",
+        "response.shell_call_output_content.done",
+    ),
+    "responses cannot be steered": ("response.steer.accepted", "response.steer.pending"),
+    "there are no agents": ("response.inject.created", "response.inject.failed"),
+}
+
+# Items of an answer that the gateway never makes, besides those that only its input may have.
+UNSENT_ITEMS = "`multi_agent_call`, `multi_agent_call_output`"
+
+_UNSENT = """
+Of the other events of the API, a WebSocket has `error`, for a refused request, and `response.steer.failed`. Never sent:
+
+| events | because |
+|---|---|
+"""
+
+_ANSWERS = """
+## The response
+
+| field | |
+|---|---|
+| `id`, `object`, `created_at`, `completed_at`, `status`, `model`, `output` | always |
+| `error` | its `code` is `server_error`, `rate_limit_exceeded`, `invalid_prompt`, or one of a backend that clients act on |
+| `incomplete_details` | `reason`: `max_output_tokens`, `content_filter` |
+| `usage`, `tool_usage` | as the backend counts, else null; the calls of web search, in a response that has ended |
+| `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another \
+key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch`, `turn_boundary` |
+| `prompt_cache_diagnostics` | at the end, if the request names a `comparison_response_id`: the first difference that changed \
+what the backend got (instructions count as input); `unavailable` too where the prompts are alike and the backend has reused \
+nothing |
+| `moderation` | an `error` for `input` and `output` alike, if it was requested |
+| `instructions`, `metadata`, `parallel_tool_calls`, `temperature`, `tool_choice`, `tools`, `top_p`, `background`, \
+`conversation`, `max_output_tokens`, `max_tool_calls`, `previous_response_id`, `prompt_cache_key`, `reasoning`, \
+`safety_identifier`, `service_tier`, `text`, `top_logprobs`, `truncation`, `user` | the values in effect |
+| `access_programs`, `agent`, `image`, `prompt`, `prompt_cache_options`, \
+`prompt_cache_retention` | never sent |
+
+Of the reasons and codes of the API, these are never sent: `max_messages`, `steered`; `data_residency_mismatch`, `bio_policy`, \
+`misalignment_policy_violation`, `vector_store_timeout`, and those of images (`invalid_image`, `invalid_image_format`, \
+`invalid_base64_image`, `invalid_image_url`, `image_too_large`, `image_too_small`, `image_parse_error`, \
+`image_content_policy_violation`, `invalid_image_mode`, `image_file_too_large`, `unsupported_image_media_type`, \
+`empty_image_file`, `failed_to_download_image`, `image_file_not_found`): a backend that refuses an image gives its own reason.
+
+## Messages of a WebSocket
+
+A `response.create` waits until the response before it has ended. All others are answered at once.
+
+| message | answer |
+|---|---|
+| `response.create` | the events of a response, or an `error` |
+| `response.cancel` | ends the running response, or that with its `response_id` |
+| `response.steer` | `response.steer.failed` with `steering_not_supported`; with `response_not_found` for a response of \
+another connection, with `invalid_input` without `input` |
+| `response.inject`, any other | an `error` (`invalid_value`) |
+
+Of the codes of `response.steer.failed`, these are never sent: `too_many_pending_steers`, `response_already_completed`,
+`response_not_active`, `successor_creation_failed`.
+"""
+
+
+def answers() -> str:
+    """Return what follows the table of events."""
+    rows = "".join(f"| {', '.join(f'`{name}`' for name in names)} | {reason} |\n" for reason, names in UNSENT_EVENTS.items())
+    return f"{_UNSENT}{rows}\nNor are the items {UNSENT_ITEMS}.\n{_ANSWERS}"

@@ -1,0 +1,283 @@
+"""Quotas at the front door: tokens of a day and a month, of keys and teams, by all gateways together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.simulator import create_app, serving
+from tests.server.gateway_process import program
+from tests.server.running_gateway import (
+    QUESTION,
+    Answer,
+    RawClient,
+    Served,
+    ask,
+    assert_error,
+    gateway,
+    post,
+    run,
+    simulated,
+    until,
+)
+from tests.state.database_servers import RedisServer, redis_running
+
+ALICE = "rp_alice-0123456789"
+BOB = "rp_bob-0123456789abc"
+ENDLESS = "scenario: long tokens: 5000 tps: 100"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def keys(alice: dict[str, Any], **bob: Any) -> dict[str, Any]:
+    return {"alice": {"hash": hash_of(ALICE), **alice}, "bob": {"hash": hash_of(BOB), **bob}}
+
+
+async def asked(served: Served, key: str = ALICE, **fields: Any) -> Answer:
+    return await post(served, **fields, headers=bearer(key))
+
+
+def used(answer: Answer) -> int:
+    total: int = answer.final["usage"]["total_tokens"]
+    return total
+
+
+def refused(answer: Answer) -> str:
+    message = assert_error(answer, 429, "insufficient_quota")
+    assert answer.json["error"]["type"] == "insufficient_quota"
+    assert answer.headers["x-should-retry"] == "false"
+    assert "retry-after" not in answer.headers
+    return message
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    pytest.importorskip("responses_gateway.state.redis_quotas", reason="the Redis driver is not installed")
+    with redis_running() as server:
+        yield server
+
+
+@asynccontextmanager
+async def replicas(number: int = 2, **settings: Any) -> AsyncIterator[list[Served]]:
+    """Serve several gateways in front of one backend."""
+    async with AsyncExitStack() as stack:
+        backend = await stack.enter_async_context(serving(create_app()))
+        served = [await stack.enter_async_context(gateway(backend, adapt=False, **settings)) for _ in range(number)]
+        yield served
+        for one in served:
+            await one.parts.pool.close()  # its idle connections would count as tasks that another one left
+
+
+# ---- a quota of a key -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("period", ["day", "month"])
+def test_the_response_that_exceeds_a_quota_completes_and_the_next_request_is_refused(period: str, stream: bool) -> None:
+    async def test() -> None:
+        async with simulated(store="memory", api_keys=keys({f"tokens_per_{period}": 1})) as served:
+            assert (await asked(served, stream=stream)).status == 200
+            message = refused(await asked(served))
+            assert "key alice has used" in message
+            assert f"of 1 tokens of this {period} (UTC). It is renewed at" in message
+            assert (await asked(served, BOB)).status == 200
+            assert served.metric("access_refusals_total", reason="quota") == 1
+            assert served.metric("quota_used_ratio", owner="key alice", period=period) > 1
+
+    run(test())
+
+
+def test_a_quota_of_all_keys_is_for_each_and_one_of_its_own_replaces_it() -> None:
+    async def test() -> None:
+        async with simulated(store="memory", tokens_per_day=1, api_keys=keys({}, tokens_per_day=0)) as served:
+            for _ in range(2):
+                assert (await asked(served, BOB)).status == 200
+            assert (await asked(served)).status == 200
+            refused(await asked(served))
+
+    run(test())
+
+
+def test_the_sdk_asks_once() -> None:
+    async def test() -> None:
+        async with simulated(store="memory", api_keys=keys({"tokens_per_day": 1})) as served:
+            client = AsyncOpenAI(base_url=f"{served.url}/v1", api_key=ALICE, max_retries=3)
+            await client.responses.create(model="simulator", input="hi")
+            with pytest.raises(openai.RateLimitError, match="You exceeded your current quota") as caught:
+                await client.responses.create(model="simulator", input="hi")
+            await client.close()
+            assert caught.value.code == "insufficient_quota"
+            assert served.metric("access_refusals_total", reason="quota") == 1
+
+    run(test())
+
+
+def test_a_quota_holds_over_a_websocket_and_for_what_is_relayed() -> None:
+    async def test() -> None:
+        chat = {"model": "simulator", "messages": [{"role": "user", "content": "hi"}]}
+        async with simulated(store="memory", api_keys=keys({"tokens_per_day": 1}, tokens_per_day=1)) as served:
+            assert (await ask(served, "POST", "/v1/chat/completions", json=chat, headers=bearer(BOB))).status == 200
+            refused(await ask(served, "POST", "/v1/chat/completions", json=chat, headers=bearer(BOB)))
+            create = {"type": "response.create", "model": "simulator", "input": "hi"}
+            session = aiohttp.ClientSession(headers=bearer(ALICE))
+            async with session, session.ws_connect(f"{served.url}/v1/responses") as socket:
+                await socket.send_json(create)
+                while (await socket.receive_json())["type"] != "response.completed":
+                    pass
+                await socket.send_json(create)
+                frame = await socket.receive_json()
+                assert (frame["type"], frame["status"]) == ("error", 429)
+                assert frame["error"]["code"] == "insufficient_quota"
+
+    run(test())
+
+
+def test_a_client_that_leaves_is_charged_for_what_it_got() -> None:
+    async def test() -> None:
+        async with simulated(store="memory", api_keys=keys({"tokens_per_day": 5})) as served:
+            session = aiohttp.ClientSession(headers=bearer(ALICE))
+            question = {**QUESTION, "input": ENDLESS}
+            async with session, session.post(f"{served.url}/v1/responses", json=question) as answer:
+                received = b""
+                while received.count(b"output_text.delta") < 20:
+                    received += await answer.content.readany()
+            await until(lambda: not served.parts.in_flight.activities, "the exchange has ended")
+            refused(await asked(served))
+
+    run(test())
+
+
+def test_nothing_is_written_for_a_key_without_a_quota() -> None:
+    async def test() -> None:
+        async with simulated(store="memory", api_keys=keys({"tokens_per_day": 1000})) as served:
+            assert (await asked(served, BOB)).status == 200
+            assert served.parts.store is not None
+            written = "SELECT (SELECT count(*) FROM quota_counters) + (SELECT count(*) FROM quota_charges)"
+            assert await served.parts.store.database.run(lambda sql: sql.execute(written).fetchone()[0]) == 0
+            assert (await asked(served)).status == 200
+            assert await served.parts.store.database.run(lambda sql: sql.execute(written).fetchone()[0]) == 3
+
+    run(test())
+
+
+def test_a_soft_limit_only_warns(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        caplog.set_level("WARNING", "responses_gateway")
+        header = "x-responses-gateway-quota-warning"
+        async with simulated(store="memory", api_keys=keys({"soft_tokens_per_day": 1})) as served:
+            first = await asked(served)
+            assert header not in first.headers
+            for _ in range(2):
+                answer = await asked(served)
+                assert answer.status == 200
+                assert "soft limit 1" in answer.headers[header]
+            assert served.metric("quota_warnings_total", owner="key alice", period="day") == 2
+        assert [record.getMessage() for record in caplog.records].count("soft quota exceeded") == 1
+
+    run(test())
+
+
+# ---- teams ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_members_of_a_team_share_its_quota_and_its_limits() -> None:
+    async def test() -> None:
+        teams = {"red": {"tokens_per_month": 1, "requests_per_minute": 2}}
+        members = keys({"team": "red", "tokens_per_day": 10**6}, team="red")
+        async with simulated(store="memory", teams=teams, api_keys=members) as served:
+            first = await asked(served)
+            assert first.status == 200
+            assert first.headers["x-ratelimit-remaining-requests"] == "1"
+            assert "team red has used" in refused(await asked(served, BOB))
+            assert "team red has used" in refused(await asked(served))
+
+    run(test())
+
+
+def test_the_concurrency_of_a_team_counts_all_members() -> None:
+    async def test() -> None:
+        teams = {"red": {"concurrent_requests": 1}}
+        async with simulated(teams=teams, api_keys=keys({"team": "red"}, team="red")) as served:
+            client = await RawClient.connect(served)
+            body = b'{"model": "simulator", "stream": true, "input": "%s"}' % ENDLESS.encode()
+            head = f"POST /v1/responses HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nContent-Length: {len(body)}"
+            await client.send(head.encode() + b"\r\n\r\n" + body)
+            await client.read_until(b"output_text.delta")
+            assert "team 'red' on requests at the same time" in assert_error(
+                await asked(served, BOB), 429, "rate_limit_exceeded"
+            )
+            client.close()
+            await until(lambda: not served.parts.in_flight.activities, "the exchange has ended")
+            assert (await asked(served, BOB)).status == 200
+
+    run(test())
+
+
+# ---- several gateways -------------------------------------------------------------------------------------------------
+
+
+def test_two_replicas_share_a_quota_in_a_store(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with replicas(store=str(tmp_path / "store"), api_keys=keys({"tokens_per_day": 1})) as (one, other):
+            assert (await asked(one)).status == 200
+            refused(await asked(other))
+
+    run(test())
+
+
+def test_two_replicas_share_a_quota_in_redis_which_may_lose_its_data(redis_server: RedisServer) -> None:
+    async def test() -> None:
+        settings = {"events": redis_server.url, "store": "memory", "api_keys": keys({"tokens_per_day": 1})}
+        async with replicas(**settings) as (one, other):
+            assert (await asked(one)).status == 200
+            refused(await asked(other))
+            redis_server.kill()
+            refused(await asked(one))
+            redis_server.start()
+            assert one.parts.ledger is not None
+            await until(lambda: one.parts.ledger is not None and one.parts.ledger.reachable, "the counters are back")
+            refused(await asked(one))
+            refused(await asked(other))
+
+    run(test())
+
+
+def test_exactly_what_was_used_is_counted_by_concurrent_requests_of_two_replicas(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with replicas(store=str(tmp_path / "store"), api_keys=keys({"tokens_per_day": 10**9})) as both:
+            answers = await asyncio.gather(*(asked(both[number % 2], input="x " * number) for number in range(16)))
+            store = both[0].parts.store
+            assert store is not None
+            rows = await store.database.run(lambda sql: sql.execute("SELECT name, tokens FROM quota_counters").fetchall())
+            assert len(rows) == 2
+            assert {tokens for _, tokens in rows} == {sum(map(used, answers))}
+
+    run(test())
+
+
+def test_what_a_client_got_to_the_end_is_charged_though_the_gateway_is_killed(tmp_path: Path) -> None:
+    async def test() -> None:
+        config = tmp_path / "gateway.yaml"
+        config.write_text(
+            f"store: {tmp_path / 'store'}\napi_keys: {{alice: {{hash: '{hash_of(ALICE)}', tokens_per_day: 1}}}}\n"
+        )
+        async with serving(create_app()) as backend:
+            flags = ("--config", str(config), "--backend", backend)
+            async with program(*flags) as first:
+                assert (await post(first, headers=bearer(ALICE))).status == 200
+                first.process.kill()
+            async with program(*flags) as second:
+                refused(await post(second, headers=bearer(ALICE)))
+
+    run(test())

@@ -1,0 +1,51 @@
+"""A web search at `/v1/messages`, streamed: what the model has read comes back with the client's next request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
+from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.judges import judge_message
+from tests.server.running_gateway import ask, events_of, gateway, run
+from tests.stream.message_player import Block, read_blocks
+
+QUESTION: dict[str, Any] = {
+    "model": "simulator",
+    "max_tokens": 1000,
+    "messages": [{"role": "user", "content": "scenario: research How high is the tower?"}],
+    "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+}
+
+
+def as_sent_back(block: Block) -> Block:
+    """Return a block as an SDK sends it back: the input of a call is the sum of its deltas."""
+    sent = {name: value for name, value in block.items() if name != "json"}
+    return {**sent, "input": json.loads(block["json"])} if "json" in block else sent
+
+
+def test_the_next_prompt_begins_with_what_the_model_has_read() -> None:
+    async def test() -> None:
+        site = Website()
+        engine = SearchEngine()
+        async with open_site(site), open_site(engine):
+            site.page("/tower", ARTICLE)
+            engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
+            settings: dict[str, Any] = {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]}
+            backend = create_app(SimulatorOptions())
+            async with serving(backend) as url, gateway(url, **settings) as served:
+                streamed = await ask(served, "POST", "/v1/messages", json={**QUESTION, "stream": True})
+                assert judge_message(streamed.body) == []
+                blocks = [as_sent_back(block) for block in read_blocks(events_of(streamed.body))]
+                said = [{"role": "assistant", "content": blocks}, {"role": "user", "content": "Thanks."}]
+                answer = await ask(served, "POST", "/v1/messages", json={**QUESTION, "messages": QUESTION["messages"] + said})
+                assert answer.status == 200, answer.body
+                *_, last_turn, next_request = [entry["body"]["messages"] for entry in list(backend[RECEIVED])]
+                read = [message["content"] for message in last_turn if message["role"] == "tool"]
+                again = [message["content"] for message in next_request if message["role"] == "tool"]
+                assert len(read) == 2
+                assert again == read
+                assert "321 metres" in read[1]
+
+    run(test())

@@ -1,0 +1,104 @@
+"""Tools that the gateway runs itself, as a client of the Messages API sees them."""
+
+from __future__ import annotations
+
+import json
+
+from responses_gateway.stream.items.hosted import CallOutcome, HostedOptions
+from responses_gateway.stream.lifecycle.needs import AnotherTurn, RunCalls
+from responses_gateway.wire.errors import server_error
+from responses_gateway.wire.hosted import CitedSource
+from responses_gateway.wire.search_results import carried_text
+from responses_gateway.wire.tools import ToolTable, ToolTarget
+from tests.stream.message_player import Message, judged_message, translator_of
+from tests.stream.stream_player import DONE, call, finish, text, think
+
+TOOLS: ToolTable = {
+    "weather": ToolTarget("function", "weather"),
+    "web_search": ToolTarget("web_search", "web_search"),
+    "open_page": ToolTarget("web_search", "open_page"),
+    "python": ToolTarget("code_interpreter", "python"),
+    "docs__ask": ToolTarget("mcp", "ask", "docs"),
+}
+RIVERS = CitedSource(1, "Rivers", url="https://example.org/rivers")
+FOUND = CallOutcome(sources=(RIVERS,), text="[1] Rivers: long.")
+FAILED = CallOutcome(failed=True)
+
+
+def played(outcomes: list[CallOutcome], *turns: list[bytes]) -> Message:
+    """Play the model's turns; the calls of hosted tools have these outcomes, in order."""
+    playing = translator_of(tools=TOOLS, hosted=HostedOptions(shows_results=True))
+    left = iter(outcomes)
+    sent = [playing.start()]
+    for number, turn in enumerate(turns):
+        if number:
+            assert isinstance(playing.needs, AnotherTurn)
+            playing.next_turn(None)
+        sent += [playing.feed(piece) for piece in [*turn, DONE]] + [playing.finish()]
+        while isinstance(playing.needs, RunCalls):
+            sent += [playing.keep_alive(), playing.finish_call(next(left))]
+    return judged_message(b"".join(sent), playing)
+
+
+def search(index: int = 0) -> bytes:
+    return call(index, "", "web_search", '{"query":"rivers"}')
+
+
+def test_a_search_is_a_block_of_the_call_a_block_of_the_results_and_a_citation() -> None:
+    message = played([FOUND], [think("hm"), search(), finish("tool_calls")], [text("Long 【1】."), finish()])
+    asked, found, said = message.blocks[1:]
+    assert (asked["type"], asked["name"], json.loads(asked["json"])) == ("server_tool_use", "web_search", {"query": "rivers"})
+    assert (found["type"], found["tool_use_id"]) == ("web_search_tool_result", asked["id"])
+    assert [(entry["url"], entry["title"]) for entry in found["content"]] == [("https://example.org/rivers", "Rivers")]
+    assert said["text"] == "Long."
+    assert [note["url"] for note in said["citations"]] == ["https://example.org/rivers"]
+    assert message.reason == "end_turn"
+
+
+def test_the_results_carry_what_the_model_read_since_nothing_is_stored() -> None:
+    message = played([FOUND], [search(), finish()], [text("Long."), finish()])
+    assert carried_text(message.blocks[1]["content"]) == "[1] Rivers: long."
+
+
+def test_a_page_is_fetched_with_its_text() -> None:
+    fetch = call(0, "", "open_page", '{"url":"https://example.org/rivers"}')
+    message = played([FOUND], [fetch, finish()], [text("Long."), finish()])
+    asked, found, _ = message.blocks
+    assert (asked["name"], json.loads(asked["json"])) == ("web_fetch", {"url": "https://example.org/rivers"})
+    assert found["type"] == "web_fetch_tool_result"
+    assert found["content"]["content"]["source"]["data"] == "[1] Rivers: long."
+
+
+def test_a_search_that_failed_says_so_and_the_message_goes_on() -> None:
+    message = played([FAILED], [search(), finish()], [text("I do not know."), finish()])
+    assert message.blocks[1]["content"] == {"type": "web_search_tool_result_error", "error_code": "unavailable"}
+    assert message.reason == "end_turn"
+
+
+def test_two_searches_at_once_come_in_turn_each_before_its_results() -> None:
+    message = played([FOUND, FOUND], [search(0), search(1), finish()], [text("Long."), finish()])
+    kinds = [block["type"] for block in message.blocks]
+    assert kinds == ["server_tool_use", "web_search_tool_result"] * 2 + ["text"]
+    assert len({block["id"] for block in message.blocks if "id" in block}) == 2
+
+
+def test_other_tools_of_the_gateway_are_never_shown() -> None:
+    code = call(0, "", "python", '{"code":"1+1"}')
+    ask = call(1, "", "docs__ask", '{"q":"x"}')
+    message = played([CallOutcome(), CallOutcome()], [code, ask, finish()], [text("2"), finish()])
+    assert message.said == [("text", "2")]
+
+
+def test_a_call_of_the_client_beside_a_search_waits_for_the_client() -> None:
+    message = played([FOUND], [search(0), call(1, "", "weather", "{}"), finish("tool_calls")])
+    assert [block["type"] for block in message.blocks] == ["server_tool_use", "web_search_tool_result", "tool_use"]
+    assert message.reason == "tool_use"
+
+
+def test_what_breaks_while_a_search_runs_ends_with_an_error() -> None:
+    playing = translator_of(tools=TOOLS, hosted=HostedOptions())
+    sent = playing.start() + playing.feed(search() + finish() + DONE) + playing.finish()
+    assert isinstance(playing.needs, RunCalls)
+    message = judged_message(sent + playing.fail(server_error("stopping", 503)), playing)
+    assert message.blocks[1]["content"]["error_code"] == "unavailable"
+    assert message.ending["error"]["type"] == "overloaded_error"
