@@ -23,6 +23,7 @@ STAGES: dict[str, Stage] = {
     "wire": "pure",
     "test_architecture.py": "pure",
     "test_attacks.py": "pure",
+    "test_contradictions.py": "pure",
     "test_documentation.py": "pure",
     "test_library.py": "pure",
     "test_private_names.py": "pure",

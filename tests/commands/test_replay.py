@@ -312,7 +312,7 @@ def test_settings_of_another_version_are_left_out(record: Record, capsys: pytest
 def test_tokens_that_a_tokenizer_counted_are_not_compared(record: Record, capsys: pytest.CaptureFixture[str]) -> None:
     folder = record({"input": "hi"})
     path = next(folder.glob(PATTERN))
-    text = path.read_text().replace('\\"input_tokens\\":', '\\"input_tokens\\":9')
+    text = path.read_text().replace('\\"usage\\":{\\"input_tokens\\":', '\\"usage\\":{\\"input_tokens\\":9')
     path.write_text(text)
     assert run(folder) == 1
     path.write_text(text.replace('"tokenizer": false', '"tokenizer": true'))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from responses_gateway.request import Policy
+from responses_gateway.request.messages import read_messages
 from responses_gateway.request.tools.hosted_tools import HostedTools
-from responses_gateway.wire.messages import error_of
+from responses_gateway.wire.messages import error_of, parse_messages
 from tests.request.messages_bodies import (
     TOOL,
     Fields,
@@ -85,6 +87,17 @@ def test_where_thinking_cannot_be_turned_off_it_is_not_shown_and_strict_lets_it_
     assert "reasoning_effort" not in chat_of(policy=drop)
     assert "parameter thinking ignored" in losses_of(policy=drop)
     assert reading_of(body_of(), drop).thinking == "hidden"
+
+
+def test_a_model_that_always_thinks_is_asked_for_little_of_it() -> None:
+    """Send no effort of `none`: vLLM refuses it for gpt-oss, so that no request without `thinking` would be answered."""
+    body = body_of(model="openai/gpt-oss-120b")
+    reading = reading_of(body)
+    assert (reading.thinking, translated(body).body["reasoning_effort"]) == ("hidden", "low")
+    assert "parameter thinking adapted" in losses_of(model="gpt-oss-20b")
+    alias = read_messages(parse_messages(json.dumps(body_of(model="claude-x")).encode()), Policy(), (), "gpt-oss-20b")
+    assert alias.request.reasoning is not None
+    assert alias.request.reasoning.effort == "low"
 
 
 @pytest.mark.parametrize("place", [{"output_config": {"format": {"type": "json_schema", "schema": TITLE}}},

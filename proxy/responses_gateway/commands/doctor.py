@@ -18,12 +18,14 @@ from rich.text import Text
 
 from responses_gateway.commands.argument_types import positive
 from responses_gateway.commands.check import printable
+from responses_gateway.commands.doctor_pools import PoolFinding, look_at_pools
 from responses_gateway.commands.smoke_test import Step, run_smoke_test
 from responses_gateway.probing.diagnosis import Finding, findings, rows, server_name
 from responses_gateway.probing.prober import probe
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.recommend import recommended_settings
-from responses_gateway.settings import backend_url
+from responses_gateway.settings import SettingsError, backend_url
+from responses_gateway.settings.load import load
 from responses_gateway.wire.errors import ApiError
 
 WORKS = 0
@@ -42,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("url", nargs="?", metavar="URL", help=f"a Chat Completions server (default: {_DEFAULT_URL})")
     parser.add_argument("--gateway", metavar="URL", help="test a running gateway from end to end instead")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="ask the sources of the pools in a settings file which backends there are"
+    )
     parser.add_argument("--model", help="model to use (default: the first that the server lists)")
     parser.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
     parser.add_argument(
@@ -58,11 +63,15 @@ def run(args: argparse.Namespace) -> int:
     api_key = args.api_key or os.environ.get("OPENAI_API_KEY")
     if args.gateway is not None and args.url is not None:
         return _unusable("give the URL of a backend, or --gateway with the URL of a gateway")
+    if args.config is not None and (args.gateway is not None or args.url is not None):
+        return _unusable("--config needs no URL")
     try:
+        if args.config is not None:
+            return _examine_pools(args)
         if args.gateway is not None:
             return _examine_gateway(args, api_key)
         return _examine_backend(args, api_key)
-    except ValueError as error:  # raised by `backend_url`
+    except (ValueError, SettingsError) as error:  # `backend_url` raises the former
         return _unusable(str(error))
     except OSError as error:
         return _unusable(f"cannot write {args.write}: {error.strerror}")
@@ -146,6 +155,35 @@ def _print(profile: Profile, found: list[Finding], settings: dict[str, Any], con
     console.print(Text(f"{verdict} ({profile.seconds:.1f} s)", style="bold red" if verdict == "broken" else "bold green"))
     if profile.refusal is None:
         print(f"\n{_as_yaml(profile, settings)}", end="")
+
+
+# ---- pools ------------------------------------------------------------------------------------------------------------
+
+
+def _examine_pools(args: argparse.Namespace) -> int:
+    pools = load({}, args.config, os.environ).pools
+    if not pools:
+        return _unusable(f"{args.config} has no pools")
+    found = asyncio.run(look_at_pools(pools, args.timeout))
+    if args.json:
+        listed = [{**one._asdict(), "members": [asdict(member) for member in one.members]} for one in found]
+        print(json.dumps({"pools": listed}, ensure_ascii=False, indent=2))
+    else:
+        _print_pools(found, Console(highlight=False, soft_wrap=True))
+    if any(one.problem for one in found):
+        return UNUSABLE
+    return WORKS if all(one.members for one in found) else BROKEN
+
+
+def _print_pools(found: list[PoolFinding], console: Console) -> None:
+    for one in found:
+        console.print(Text(f"{one.pool} ({one.source}): {len(one.members)} backends", style="bold"))
+        for member in one.members:
+            state = "draining" if member.draining else "ready"
+            console.print(Text(f"  {member.address}  {state}  {printable(member.pod)}".rstrip()))
+        for text, style in ((one.problem, "bold red"), (one.warning, "yellow")):
+            if text:
+                console.print(Text(f"  {printable(text)}", style=style))
 
 
 # ---- a gateway --------------------------------------------------------------------------------------------------------

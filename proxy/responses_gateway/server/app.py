@@ -11,11 +11,11 @@ from pathlib import Path
 from aiohttp import web
 
 from responses_gateway.server.access.access_log import access_log
-from responses_gateway.server.access.api_keys import KEYS, Keys
 from responses_gateway.server.access.clients import CLIENTS, Clients
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.access.fleet import Fleet
+from responses_gateway.server.access.identities import IDENTITIES, Identities
 from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
 from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODIES, Bodies
@@ -130,8 +130,8 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
     app[BODIES] = bodies
     if access:
         app[CLIENTS] = clients
-    if settings.api_keys:
-        app[KEYS] = Keys(in_force)
+    if settings.identifies_clients:
+        app[IDENTITIES] = Identities(in_force, parts.identity_sources)
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app
@@ -151,7 +151,7 @@ def _host_check(parts: Parts) -> HostCheck:
     metrics = parts.metrics
     return HostCheck(
         settings.allowed_hosts,
-        has_keys=bool(settings.api_keys),
+        has_keys=settings.identifies_clients,
         count_refusal=lambda: metrics.count(metrics.access_refusals, "host"),
     )
 
@@ -160,7 +160,7 @@ def _origin_check(parts: Parts) -> OriginCheck | None:
     """Return what refuses foreign pages; None where keys do, which no page knows."""
     settings = parts.settings
     metrics = parts.metrics
-    if settings.api_keys:
+    if settings.identifies_clients:
         return None
     origins = allowed_origins(settings)
     return OriginCheck(lambda headers: is_allowed(headers, origins), lambda: metrics.count(metrics.access_refusals, "origin"))

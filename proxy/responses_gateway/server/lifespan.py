@@ -37,6 +37,7 @@ from responses_gateway.server.generation.request_log.recent_requests import Rece
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.identity.sources import Sources, open_sources
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.server.recording.recorder import FileRecorder
@@ -72,6 +73,7 @@ class Parts:
     store: Store | None
     counters: FleetCounters | None
     ledger: Ledger | None
+    identity_sources: Sources
     background: Background | None
     encryption: Encryption
     tokenizer: ModelTokenizer | None
@@ -156,6 +158,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             store=store,
             counters=counters,
             ledger=ledger,
+            identity_sources=_open_sources(settings, stack),
             background=background,
             encryption=encryption,
             tokenizer=tokenizer,
@@ -180,12 +183,19 @@ def _open_counters(settings: Settings, stack: AsyncExitStack) -> FleetCounters |
 
 def _open_ledger(settings: Settings, store: Store | None, stack: AsyncExitStack) -> Ledger | None:
     """Return what quotas are charged with; None where nobody can have one."""
-    counters = quota_counters(settings, store) if settings.api_keys else None
+    counters = quota_counters(settings, store) if settings.identifies_clients else None
     if counters is None:
         return None
     ledger = Ledger(counters, time.time)
     stack.push_async_callback(ledger.close)
     return ledger
+
+
+def _open_sources(settings: Settings, stack: AsyncExitStack) -> Sources:
+    sources = open_sources(settings)
+    if sources.tokens is not None:
+        stack.push_async_callback(sources.tokens.close)
+    return sources
 
 
 def _charge_again(ledger: Ledger, charged: Charged) -> LimitReservation:

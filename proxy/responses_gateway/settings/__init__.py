@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from responses_gateway.settings.access import AccessSettings
 from responses_gateway.settings.backend import BackendDetails, BackendPool, BackendSettings, check_backend_name
 from responses_gateway.settings.hosted import Hosted
+from responses_gateway.settings.identity import IdentitySettings
 from responses_gateway.settings.keys import ApiKey
 from responses_gateway.settings.mcp_servers import McpServerDetails
 from responses_gateway.settings.operation import OperationSettings
@@ -40,6 +41,7 @@ class Settings(  # pydantic collects the fields from the last base to the first
     ResponseSettings,
     RequestSettings,
     TimingSettings,
+    IdentitySettings,
     AccessSettings,
     ListeningSettings,
     StorageSettings,
@@ -56,6 +58,11 @@ class Settings(  # pydantic collects the fields from the last base to the first
         env_ignore_empty=True,
         hide_input_in_errors=True,
     )
+
+    @property
+    def identifies_clients(self) -> bool:
+        """Whether clients have to say who they are."""
+        return bool(self.api_keys) or self.jwt_issuer is not None or self.proxy_name_header is not None
 
     @classmethod
     def settings_customise_sources(

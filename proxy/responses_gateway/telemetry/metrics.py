@@ -27,6 +27,12 @@ _GAUGES = {
 }
 
 
+def key_label(name: str) -> str:
+    """Return the label for a client: the name of its key; for others, of whom there may be any number, who knows them
+    (`jwt`)."""
+    return name.partition(":")[0]
+
+
 class ProcessMetrics:
     """The usual `process_*` metrics of one of several workers. A single process uses the library's own collector.
 

@@ -16,8 +16,8 @@ from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
 from tests.log_lines import log_lines
 from tests.server.fleet_of_simulators import fleet
 from tests.server.hosted.model import model
-from tests.server.running_gateway import Answer, Event, Served, ask, events_of, gateway, run, simulated
-from tests.server.scripted_backend import backend, chunk, refusing, text_stream
+from tests.server.running_gateway import Answer, Event, RawClient, Served, ask, events_of, gateway, run, simulated
+from tests.server.scripted_backend import HEAD, Connection, backend, chunk, refusing, text_stream
 from tests.waiting import until
 
 PATH = "/v1/messages"
@@ -422,5 +422,41 @@ def test_a_message_that_fails_once_tools_have_run_is_an_error_that_is_not_repeat
             answer = await send(served, {"tools": [{"type": "web_search_20250305", "name": "web_search"}]})
             assert "this went wrong" in error_in(answer, 502, "api_error")
             assert answer.headers["x-should-retry"] == "false"
+
+    run(test())
+
+
+def test_the_classifier_of_claude_code_gets_its_verdict_and_the_stop_sequence() -> None:
+    async def test() -> None:
+        ended = chunk({}, "stop").replace(b'"finish_reason": "stop"', b'"finish_reason": "stop", "stop_reason": "</block>"')
+        thought = chunk({"reasoning": "Is this dangerous?"})
+        turn = [thought, chunk({"content": "<block>no"}), ended, b"data: [DONE]\n\n"]
+        asked = {"model": "claude-sonnet-5", "max_tokens": 64, "stop_sequences": ["</block>"], "thinking": {"type": "disabled"}}
+        async with model(turn, messages_model="qwen3") as (served, talking):
+            answer = (await send(served, asked)).json
+            assert answer["content"] == [{"type": "text", "text": "<block>no"}]
+            assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", "</block>")
+            [sent] = talking.requests
+            assert (sent["model"], sent["stop"], sent["reasoning_effort"]) == ("qwen3", ["</block>"], "none")
+            assert sent["chat_template_kwargs"] == {"enable_thinking": False}
+
+    run(test())
+
+
+def test_a_client_that_leaves_frees_the_backend() -> None:
+    async def test() -> None:
+        async def play(connection: Connection) -> None:
+            connection.write(HEAD)
+            connection.send(chunk({"content": "never"}))
+            await connection.lost
+
+        async with backend(play) as behind, gateway(behind.url) as served:
+            client = await RawClient.connect(served)
+            data = json.dumps({**QUESTION, "stream": True}).encode()
+            head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\nContent-Type: application/json\r\n\r\n"
+            await client.send(head.encode() + data)
+            await client.read_until(b"text_delta")
+            client.close()
+            await until(lambda: all(connection.lost.done() for connection in behind.connections), "the backend is free")
 
     run(test())

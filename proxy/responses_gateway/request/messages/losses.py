@@ -31,6 +31,7 @@ _NAMES: dict[tuple[Kind, str], tuple[Kind, str]] = {
 MESSAGES_LOSSES = (
     Loss("parameter", "model", "adapted", "an unknown name that begins with claude or anthropic means the default model"),
     Loss("parameter", "max_tokens", "adapted", "reduced to what the context has room for"),
+    Loss("parameter", "thinking", "adapted", "off is as little as it can for a model that always thinks, and not shown"),
     Loss("parameter", "thinking", "ignored", "if thinking cannot be turned off; it is not shown then"),
     Loss("parameter", "tool_choice", "ignored", "without tools"),
     Loss("parameter", "context_management", "ignored", "what is in the request is sent"),

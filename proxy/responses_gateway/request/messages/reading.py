@@ -22,6 +22,8 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 # What becomes of the model's thoughts: shown, shown without their text, or not shown, since thinking is off.
 Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
+# Parts of the names of models that always think: their servers refuse an effort of `none`.
+_ALWAYS_THINK = ("gpt-oss", "gpt_oss")
 # Budgets of thinking in tokens, below which an effort is enough.
 _BUDGETS = ((4096, "low"), (16384, "medium"))
 
@@ -44,9 +46,9 @@ class _Effort(NamedTuple):
     effort: str | None
 
 
-def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] = ()) -> MessagesReading:
-    """Read a body as `policy` wants it; `hosted` are the kinds of tools that the gateway runs. Raise `ApiError` 400, naming
-    a field of the body."""
+def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] = (), served_as: str = "") -> MessagesReading:
+    """Read a body as `policy` wants it; `hosted` are the kinds of tools that the gateway runs, `served_as` is the backend's
+    name of the model, if it differs. Raise `ApiError` 400, naming a field of the body."""
     report = LossReport(policy.strict)
     places = Places()
     _refuse_unavailable(body)
@@ -61,7 +63,7 @@ def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] 
         conversation.message(message, f"messages[{index}]")
     conversation.finish()
     tools = ToolReader(hosted, places, report).read(body.tools or [], body.tool_choice, content.referenced)
-    effort = _effort(body, policy, report)
+    effort = _effort(body, served_as or body.model, policy, report)
     fields: Object = {
         "model": body.model,
         "input": conversation.items,
@@ -94,7 +96,7 @@ def _refuse_unavailable(body: MessagesRequest) -> None:
             raise invalid_request(f"{path}: the gateway compacts no conversations of this API.", path, "unsupported_value")
 
 
-def _effort(body: MessagesRequest, policy: Policy, report: LossReport) -> _Effort:
+def _effort(body: MessagesRequest, model: str, policy: Policy, report: LossReport) -> _Effort:
     """Return what becomes of the thoughts, and how much the model is to think. Without `thinking` it is not to think, as in the
     older versions of this API: titles and classifiers have few tokens."""
     config = body.output_config or {}
@@ -103,7 +105,10 @@ def _effort(body: MessagesRequest, policy: Policy, report: LossReport) -> _Effor
     kind = "disabled" if thinking is None else text(thinking, "type", "thinking")
     if kind == "disabled":
         if policy.reasoning_effort != "drop":
-            return _Effort("hidden", "none")
+            if not any(name in model.lower() for name in _ALWAYS_THINK):
+                return _Effort("hidden", "none")
+            report.adapted("parameter", "thinking", "this model always thinks: as little as it can, and it is not shown")
+            return _Effort("hidden", "low")
         report.ignored("parameter", "thinking", "the backend cannot turn it off; it is not shown", "thinking", matters=False)
         return _Effort("hidden", None)
     assert thinking is not None

@@ -92,10 +92,6 @@ class Keys:
         return hashlib.blake2b(digest, key=self._secret, digest_size=32).digest()
 
 
-# The keys of an application; absent where the settings have none.
-KEYS: web.AppKey[Keys] = web.AppKey("keys", Keys)
-
-
 def require_key(keys: Keys, headers: Mapping[str, str]) -> str:
     """Return the name of the key in the headers. Raise `ApiError` 401."""
     key = given_key(headers)

@@ -11,7 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import KEY_NAME, InForce, team_of
-from responses_gateway.server.access.rate_limits import ClientLimits, LimitCount, RateLimits, Reservation
+from responses_gateway.server.access.rate_limits import MAX_ADDRESSES, ClientLimits, LimitCount, RateLimits, Reservation
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import Quota, QuotaReservation, owner_of
 from responses_gateway.settings import Settings
@@ -104,6 +104,8 @@ class Clients:
         account = (name, team_of(request, settings))
         if account not in self._members:
             self._members[account] = self._member(own, account, settings)
+            if len(self._members) > MAX_ADDRESSES:
+                self._members.pop(next(iter(self._members)))
         return self._members[account] or own
 
     def _member(self, own: ClientLimits, account: tuple[str, str | None], settings: Settings) -> MemberLimits | None:

@@ -19,9 +19,11 @@ _EXPOSED = ", ".join(
     [
         "Retry-After",
         "X-Request-Id",
+        "Request-Id",
         "X-Responses-Gateway-Losses",
         "X-Responses-Gateway-Quota-Warning",
         *(f"X-Ratelimit-{what}-{kind}" for kind in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
+        *(f"Anthropic-Ratelimit-{kind}-{what}" for kind in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
     ]
 )
 # Seconds for which a browser may keep the answer to a preflight request.
@@ -74,7 +76,7 @@ def check_socket(request: web.Request, settings: Settings) -> None:
     if origin is None or is_allowed(request.headers, allowed_origins(settings)):
         return
     # Some libraries send the address of the server as the origin.
-    is_own_name = bool(settings.api_keys) or OwnNames(settings.allowed_hosts).include(request.host)
+    is_own_name = settings.identifies_clients or OwnNames(settings.allowed_hosts).include(request.host)
     if is_own_name and is_same_origin(origin, request.host):
         return
     message = "Web pages of this origin may not open a WebSocket here: add it to the setting `cors_origins`."

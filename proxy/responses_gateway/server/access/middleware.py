@@ -7,8 +7,9 @@ from aiohttp.typedefs import Handler, Middleware
 
 from responses_gateway.server.access import cors
 from responses_gateway.server.access.allowed_models import allowed_models
-from responses_gateway.server.access.api_keys import ALLOWS, KEY_NAME, KEYS, InForce, Needs, needs_of, require_key
+from responses_gateway.server.access.api_keys import ALLOWS, InForce, Needs, needs_of
 from responses_gateway.server.access.clients import LIMITS, RESERVATION, Clients
+from responses_gateway.server.access.identities import IDENTITIES
 from responses_gateway.server.access.rate_limits import messages_headers, openai_headers
 from responses_gateway.server.http.errors import REQUEST_ID, error_response, speaks_messages
 from responses_gateway.settings import Settings
@@ -28,9 +29,9 @@ def access_middlewares(in_force: InForce, metrics: Metrics, clients: Clients) ->
     found: list[Middleware] = []
     if settings.cors_origins:
         found.append(_preflight(cors.allowed_origins(settings)))
-    if settings.api_keys:
+    if settings.identifies_clients:
         found.append(_keys(in_force, metrics))
-    if settings.api_keys or has_limits(settings):
+    if settings.identifies_clients or has_limits(settings):
         found.append(_limits(clients))
     return found
 
@@ -44,7 +45,7 @@ def add_access_headers(app: web.Application, settings: Settings) -> None:
             cors.add_headers(request, response, origins)
 
         app.on_response_prepare.append(add_cors_headers)
-    if settings.api_keys or has_limits(settings):
+    if settings.identifies_clients or has_limits(settings):
         app.on_response_prepare.append(_add_limit_headers)
 
 
@@ -64,16 +65,19 @@ def _keys(in_force: InForce, metrics: Metrics) -> Middleware:
         if not needs_of(request.match_info.handler) & needing_key:
             return await handler(request)
         try:
-            request[KEY_NAME] = require_key(request.app[KEYS], request.headers)
+            await request.app[IDENTITIES].identify(request)
             allows = allowed_models(request, in_force())
             if allows is not None:
                 request[ALLOWS] = allows
         except ApiError as error:
+            if error.status != 401:
+                raise
             reason = "wrong_key" if given_key(request.headers) else "missing_key"
             metrics.count(metrics.access_refusals, reason)
             logs.logger().debug("not admitted", extra=logs.fields(request_id=request[REQUEST_ID], reason=reason))
             response = error_response(error, request)
-            response.headers["WWW-Authenticate"] = "Bearer"
+            challenge = 'Bearer error="invalid_token"' if error.code == "invalid_token" else "Bearer"
+            response.headers["WWW-Authenticate"] = challenge
             return response
         return await handler(request)
 

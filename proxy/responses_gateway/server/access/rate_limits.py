@@ -25,7 +25,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import Limited
 from responses_gateway.state import LimitRequest, Refusal, Verdict
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.telemetry.metrics import Metrics, key_label
 from responses_gateway.wire.errors import ApiError
 
 # Most addresses with counts of their own: the least recently used ones are forgotten first.
@@ -219,7 +219,7 @@ class ClientLimits:
         if self._fleet is not None:
             self._fleet.changed(self)
         if self.key is not None:
-            self._metrics.count(self._metrics.key_requests, self.key)
+            self._metrics.count(self._metrics.key_requests, key_label(self.key))
         return Reservation(self)
 
     async def reserve_in_fleet(self) -> Reservation:
@@ -317,7 +317,7 @@ class ClientLimits:
             self._unreported += tokens
             self._fleet.changed(self)
         if self.key is not None:
-            self._metrics.count(self._metrics.key_tokens, self.key, amount=tokens)
+            self._metrics.count(self._metrics.key_tokens, key_label(self.key), amount=tokens)
 
     def _take_tokens(self, tokens: int) -> None:
         if self._tokens is not None:
@@ -437,18 +437,20 @@ class RateLimits:
         if settings is not self._settings:
             self._follow(settings)
         name = request.get(KEY_NAME)
-        return self.by_key[name] if name is not None else self._of_address(_network(request.remote))
+        if name is None:
+            return self._of_address(f"address {_network(request.remote)}", None)
+        return self.by_key.get(name) or self._of_address(f"key {name}", name)
 
-    def _of_address(self, address: str) -> ClientLimits:
-        limits = self.by_address.get(address)
+    def _of_address(self, name: str, key: str | None) -> ClientLimits:
+        """Return the limits of a client that the settings do not name."""
+        limits = self.by_address.get(name)
         if limits is None:
-            name = f"address {address}"
-            limits = self._new(None, name, self._default, name)
-            self.by_address[address] = limits
+            limits = self._new(key, name, self._default, name)
+            self.by_address[name] = limits
             if len(self.by_address) > MAX_ADDRESSES:
                 self.by_address.popitem(last=False)
         else:
-            self.by_address.move_to_end(address)
+            self.by_address.move_to_end(name)
         return limits
 
     def _shared(self, name: str) -> SharedRow | None:

@@ -234,7 +234,9 @@ def _message(record: Record, in_force: InForce) -> _Message:
     asked = parse_messages(record.request)
     model = record.chat["chat"]["model"] if record.chat is not None else asked.model
     hosted = msgspec.convert(record.context.get("hosted") or {}, HostedTools)
-    reading = read_messages(asked.model_copy(update={"model": model}), in_force.parsers.policy(model), hosted.kinds)
+    named = asked.model_copy(update={"model": model})
+    served_as = str(record.context.get("served_as", ""))
+    reading = read_messages(named, in_force.parsers.policy(model), hosted.kinds, served_as)
     options = msgspec.convert((record.chat or {}).get("message", []), MessageOptions)
     return _Message(reading, asked.model, MessagesProtocol(options))
 
@@ -363,8 +365,9 @@ def _event_lines(data: bytes, usage: bool) -> list[str]:
 
 def _without_usage(data: str) -> str:
     event = json.loads(data)
-    if isinstance(event.get("response"), dict):
-        event["response"].pop("usage", None)
+    for owner in (event.get("response"), event.get("message"), event):  # where the two protocols have it
+        if isinstance(owner, dict):
+            owner.pop("usage", None)
     return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -95,10 +95,12 @@ def _print(settings: Settings, url: str, operations: str | None, stream: TextIO)
         time.sleep(_RETRY_INTERVAL)
         models = _models(specs)
     # Others are refused there, or asked for a key that the gateway does not have.
-    has_page = settings.ui != "off" and (operations is not None or settings.admin_key is not None or not settings.api_keys)
+    has_page = settings.ui != "off" and (
+        operations is not None or settings.admin_key is not None or not settings.identifies_clients
+    )
     page = f"{_connectable(operations or url)}/ui" if has_page else None
     model = models[0] if models else None
-    stream.write(next_steps(reachable, model, keys=bool(settings.api_keys), page=page, command=_own_command()))
+    stream.write(next_steps(reachable, model, keys=settings.identifies_clients, page=page, command=_own_command()))
     stream.flush()
 
 

@@ -13,7 +13,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import Limited
 from responses_gateway.state import Charge, Counter, Period, counter
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.telemetry.metrics import Metrics, key_label
 from responses_gateway.wire.errors import ApiError
 
 _PERIODS: tuple[Period, ...] = ("day", "month")
@@ -79,10 +79,12 @@ class Quota:
 
     def _show(self, owner: Owner, bounds: Bounds, tokens: int) -> None:
         metrics = self._metrics
+        if ":" in owner.name:  # of an issuer's clients there may be any number
+            return
         metrics.child(metrics.quota_used, owner.name, bounds.period).set(tokens / (bounds.most or bounds.warning))
 
     def _warn(self, owner: Owner, bounds: Bounds, tokens: int, counted: Counter) -> None:
-        self._metrics.count(self._metrics.quota_warnings, owner.name, bounds.period)
+        self._metrics.count(self._metrics.quota_warnings, key_label(owner.name), bounds.period)
         if counted.name not in self._warned:
             self._warned = {name for name in self._warned if not name.endswith(f" {owner.name}")} | {counted.name}
             fields = logs.fields(owner=owner.name, period=bounds.period, used=tokens, soft_limit=bounds.warning)

@@ -59,11 +59,16 @@ _PRIVATE = frozenset(
         "backend_api_key",
         "cors_origins",
         "host",
+        "jwt_audience",
+        "jwt_issuer",
         "model_table",
         "port",
+        "proxy_addresses",
+        "proxy_secret",
         "record",
         "record_limit",
         "seal_key",
+        "teams",
         "tokenizer",
     }
 )

@@ -131,8 +131,10 @@ class Messages:
         return served_model(self._responses.pool, asked, in_force.settings.messages_model, allows)
 
     def _read(self, asked: MessagesRequest, model: str, policy: Policy) -> MessagesReading:
-        reading = read_messages(asked.model_copy(update={"model": model}), policy, self._hosted)
-        if reading.prefilled and not self._responses.pool.members.all_vllm(model):
+        members = self._responses.pool.members
+        served_as = members.own_name(model)
+        reading = read_messages(asked.model_copy(update={"model": model}), policy, self._hosted, served_as)
+        if reading.prefilled and not members.all_vllm(model):
             message = (
                 "messages: the last one is of the assistant, which this backend cannot continue. End with one of the user."
             )

@@ -24,6 +24,7 @@ from responses_gateway.server.http.bodies import read_body, too_large
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.settings import Settings
+from responses_gateway.settings.identity import PROXY_SECRET_HEADER
 from responses_gateway.settings.keys import KEY_HEADERS
 from responses_gateway.wire.errors import ApiError, server_error
 
@@ -168,9 +169,10 @@ def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
     headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in own)
     if not forwards_client_key(settings):
         headers.popall("Authorization", None)
-    if settings.api_keys:
-        for name in KEY_HEADERS:
-            headers.popall(name, None)
+    if settings.identifies_clients:
+        for name in (*KEY_HEADERS, PROXY_SECRET_HEADER, settings.proxy_name_header, settings.proxy_groups_header):
+            if name is not None:
+                headers.popall(name, None)
     return headers
 
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from responses_gateway.server.access.allowed_models import allowed_models
-from responses_gateway.server.access.api_keys import KEYS, require_key, tenant_of
+from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.access.clients import CLIENTS
 from responses_gateway.server.access.cors import check_socket
+from responses_gateway.server.access.identities import IDENTITIES
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, PreviousResponse
@@ -113,7 +114,7 @@ class _Session:
         self._tenant = tenant_of(request)
         self._request = request
         self._clients = request.app.get(CLIENTS)  # absent without limits and keys
-        self._keys = request.app.get(KEYS)  # absent without keys
+        self._identities = request.app.get(IDENTITIES)  # absent where clients need not say who they are
         self._socket = socket
         self._transport = request.transport
         self._outbox = WebSocketSender(socket, request.transport, self._pause, self._resume)
@@ -240,15 +241,15 @@ class _Session:
             recording.parsed()
             if self._responses.in_flight.state >= State.DRAINING:
                 raise shutting_down()
-            if self._keys is not None:  # it may have been revoked since the connection was opened
-                require_key(self._keys, self._headers)
+            if self._identities is not None:  # what it came with may have been revoked, or have expired
+                await self._identities.identify(self._request)
             limits = self._clients.of(self._request) if self._clients is not None else None
             reservation = await limits.reserve_in_fleet() if limits is not None else None
         except ApiError as error:
             recording.failed(error)
             recording.end("rejected")
             raise
-        allows = allowed_models(self._request, settings) if self._keys is not None else None
+        allows = allowed_models(self._request, settings) if self._identities is not None else None
         caller = Caller(
             self._tenant, self._request_id, self._headers, _OPERATION, reservation, over_websocket=True, allows=allows
         )

@@ -51,7 +51,9 @@ def _spec(name: str, url: str, details: BackendOptions, settings: Settings) -> B
         router=details.router,
         continue_answers=None if continued == "auto" else continued,
         # A key for the gateway is not for the backend.
-        forward_authorization=details.forward_authorization and settings.forward_authorization and not settings.api_keys,
+        forward_authorization=details.forward_authorization
+        and settings.forward_authorization
+        and not settings.identifies_clients,
     )
 
 

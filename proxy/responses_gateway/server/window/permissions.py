@@ -48,7 +48,7 @@ class WindowAccess:
         """Return what the page has to know to send a request as a client does: whether it needs a key, and the port, if that is
         another one."""
         return {
-            "needs_key": bool(self._settings.api_keys),
+            "needs_key": self._settings.identifies_clients,
             "client_port": self._settings.port if self._on_operations_port else None,
         }
 
@@ -66,7 +66,7 @@ class WindowAccess:
             return Permission.CONTENT
         has_own_name = self._own_names.include(request.headers.get("Host", ""))
         may_be_trusted = _is_local(request) or (settings.ui == "open" and has_own_name)
-        if may_be_trusted and (self._on_operations_port or not settings.api_keys):
+        if may_be_trusted and (self._on_operations_port or not settings.identifies_clients):
             return Permission.CONTENT
         if self._on_operations_port and not settings.metrics_need_key and has_own_name:
             return Permission.METADATA

@@ -430,7 +430,7 @@ def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:
 
 def forwards_client_key(settings: Settings) -> bool:
     """Tell whether a client's own `Authorization` is sent to the backend: never if it is a key for the gateway."""
-    return settings.forward_authorization and not settings.api_keys
+    return settings.forward_authorization and not settings.identifies_clients
 
 
 def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.state.usage import AMOUNTS, DAY
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
+from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics, key_label
 from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
@@ -364,9 +364,9 @@ def _count_request(
     metrics.count(metrics.requests, model, outcome, "true" if facts.streamed else "false", facts.door)
     metrics.observe(metrics.duration, now - facts.began, model)
     if facts.account.key is not None:
-        metrics.observe(metrics.key_duration, now - facts.began, facts.account.key)
+        metrics.observe(metrics.key_duration, now - facts.began, key_label(facts.account.key))
         if facts.times.first is not None:
-            metrics.observe(metrics.key_first_token, facts.times.first - facts.began, facts.account.key)
+            metrics.observe(metrics.key_first_token, facts.times.first - facts.began, key_label(facts.account.key))
     if translator is not None:
         _count_stream(metrics, facts, translator, model)
         if answered:

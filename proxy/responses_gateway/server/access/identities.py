@@ -1,0 +1,66 @@
+"""Who a request comes from: an API key of the settings, a trusted proxy's word, or a token of an issuer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from responses_gateway.server.access.api_keys import KEY_NAME, TEAM, InForce, Keys, require_key
+from responses_gateway.server.identity.claimed import Claimed, NotIdentified
+from responses_gateway.server.identity.sources import Sources
+from responses_gateway.settings.keys import given_key
+from responses_gateway.wire.errors import ApiError
+
+# Seconds after which clients may try again while the issuer's keys are not known.
+_TRY_AGAIN = 5.0
+
+
+class Identities:
+    """Identifies the clients of an application."""
+
+    def __init__(self, in_force: InForce, sources: Sources) -> None:
+        """`sources` are those beside the keys of the settings."""
+        self._in_force = in_force
+        self._keys = Keys(in_force)
+        self._sources = sources
+
+    async def identify(self, request: web.Request) -> None:
+        """Note who a request comes from. Raise `ApiError` 401, or 503 where that cannot be told now."""
+        key = given_key(request.headers)
+        name = self._keys.name_of(key)
+        if name is not None:
+            request[KEY_NAME] = name
+            return
+        found = await self._from_elsewhere(request, key)
+        if found is None:
+            request[KEY_NAME] = require_key(self._keys, request.headers)
+            return
+        request[KEY_NAME] = found.name
+        team = self._first_team(found.groups)
+        if team is not None:
+            request[TEAM] = team
+
+    async def _from_elsewhere(self, request: web.Request, key: str) -> Claimed | None:
+        proxy = self._sources.proxy
+        tokens = self._sources.tokens
+        try:
+            found = proxy.identify(request) if proxy is not None else None
+            if found is None and tokens is not None and key.count(".") == 2:
+                found = await tokens.identify(key)
+        except NotIdentified as error:
+            raise ApiError(401, f"You could not be identified by what you sent: {error}.", code="invalid_token") from None
+        except self._sources.unavailable:
+            message = "The keys of the identity provider cannot be reached. Please try again."
+            error_now = ApiError(503, message, type="server_error", code="server_error", retry_after=_TRY_AGAIN)
+            raise error_now from None
+        return found
+
+    def _first_team(self, groups: Sequence[str]) -> str | None:
+        """Return the first of the groups that is a team of the settings."""
+        teams = self._in_force().teams
+        return next((group for group in groups if group in teams), None)
+
+
+# Absent where clients need not say who they are.
+IDENTITIES: web.AppKey[Identities] = web.AppKey("identities", Identities)
