@@ -9,8 +9,9 @@ import pytest
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.stream.lifecycle.machine import Lifecycle
 from responses_gateway.stream.writer.message import MessageOptions
+from responses_gateway.wire.deltas import Finish, Reasoning, Text, ToolArguments, ToolCall
 from responses_gateway.wire.errors import ApiError, server_error
-from tests.stream.message_player import Message, message_bytes, play_message, read_message, translator_of
+from tests.stream.message_player import Message, judged_message, message_bytes, play_message, read_message, translator_of
 from tests.stream.stream_player import (
     DONE,
     arguments,
@@ -363,3 +364,27 @@ def test_a_queued_message_has_no_event_of_its_own() -> None:
     playing = translator_of()
     assert playing.queue() == b""
     assert playing.start().startswith(b"event: message_start\n")
+
+
+def test_items_without_a_block_are_kept_but_not_shown() -> None:
+    playing = translator_of()
+    sent = playing.start() + playing.insert("compaction", '{"type":"compaction","id":"cmp_1"}')
+    sent += playing.feed(call(0, "a", "local_shell", '{"command":["ls"]}') + text("x") + finish() + DONE) + playing.finish()
+    message = judged_message(sent, playing)
+    assert message.said == [("text", "x")]
+    assert [json.loads(item)["type"] for item in playing.response.output] == ["compaction", "local_shell_call", "message"]
+
+
+def test_a_writer_for_nobody_makes_the_same_items() -> None:
+    """Compare what a second reading of an answer has to find, where another backend continues it."""
+    playing = translator_of(HIDDEN)
+    playing.start()
+    playing.feed(think("hm") + text("so") + call(0, "a", "weather", "{}") + finish() + DONE)
+    playing.finish()
+    again = translator_of(HIDDEN)
+    blank = again.lifecycle.as_turn_began()
+    for delta in (Reasoning("hm"), Text("so"), ToolCall(0, "a", "weather"), ToolArguments(0, "{}"), Finish("stop")):
+        blank.step(delta)
+    while blank.state != "ended":
+        blank.close_next()
+    assert blank.writer.done == playing.writer.done

@@ -80,6 +80,7 @@ def test_a_response_is_a_span_and_its_call_a_child() -> None:
     expected = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
+        "openai.api.type": "chat_completions",
         "gen_ai.request.model": "m",
         "gen_ai.request.stream": True,
         "gen_ai.response.finish_reasons": ["stop"],
@@ -131,6 +132,14 @@ def test_what_fails_is_told(play: Any, fields: dict[str, Any], outcome: str, ser
     else:
         assert spans.one(CLIENT).failed is client_failed
         assert spans.one(CLIENT).attributes["error.type"]
+
+
+def test_an_answer_that_broke_off_finished_with_an_error() -> None:
+    async def ask_it(served: Any) -> None:
+        await post(served, model="m")
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()[:4]))
+    assert spans.one(CLIENT).attributes["gen_ai.response.finish_reasons"] == ["error"]
 
 
 def test_a_client_that_leaves_is_not_an_error() -> None:
@@ -284,5 +293,7 @@ def test_each_turn_and_each_hosted_call_is_a_span() -> None:
         assert tool.ended <= second.began + 1e7
     outcomes = [tools[name].attributes["responses_gateway.outcome"] for name in sorted(tools)]
     assert outcomes == ["completed", "failed"]
+    assert {tool.attributes["gen_ai.tool.type"] for tool in tools.values()} == {"extension"}
+    assert {tool.attributes["mcp.method.name"] for tool in tools.values()} == {"tools/call"}
     assert [span.attributes["gen_ai.usage.input_tokens"] for span in (first, second, server)] == [10, 10, 20]
     assert first.events["first_token"] <= first.ended

@@ -16,6 +16,7 @@ from responses_gateway.backend.policies.breaker import Breaker, State
 from responses_gateway.backend.policies.health import FAILURES, HealthReport, check_health
 from responses_gateway.backend.policies.retry import Reason, Repeated
 from responses_gateway.backend.policies.routers import PAUSES
+from responses_gateway.backend.policies.server_load import requests_at
 from responses_gateway.backend.served_models import BackendSpec, Discovered, ModelCatalogue, PoolSpec, no_such_model
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.wire.errors import ApiError
@@ -56,7 +57,8 @@ class PoolOptions:
 
     `queue_size` requests for the same backends wait at most `queue_timeout`. `retries`: how often a request may go to
     another backend. `breaker_failures` in a row open a breaker for `breaker_time`. `identify`: ask even a single backend what
-    it serves. `share`: this pool's share of the limits for a backend; `queue_size` is for this pool alone."""
+    it serves. `share`: this pool's share of the limits for a backend; `queue_size` is for this pool alone.
+    `load_interval`: how often vLLM servers are asked how busy they are; 0: never."""
 
     connect_timeout: float = 10
     answer_timeout: float | None = None
@@ -68,6 +70,7 @@ class PoolOptions:
     breaker_time: float = 10
     identify: bool = False
     share: Share = ALL
+    load_interval: float = 0
 
 
 class PoolObserver(Protocol):
@@ -129,6 +132,7 @@ class Member:
         self.catalogue = ModelCatalogue(spec.models, spec.aliases)
         self.breaker = Breaker(options.breaker_failures, options.breaker_time)
         self.in_flight = 0
+        self.elsewhere = 0  # requests that it has from others, as far as it tells
         self.healthy = True
         self.problem = ""  # of the last failed check
         self.draining = False  # gets no new requests
@@ -160,7 +164,7 @@ class Member:
     @property
     def load(self) -> Load:
         """Its load, for the choice among several backends."""
-        return Load(self.name, self.in_flight, self.spec.weight, self.last)
+        return Load(self.name, self.in_flight + self.elsewhere, self.spec.weight, self.last)
 
     @property
     def vouched_for(self) -> bool:
@@ -194,6 +198,11 @@ class Member:
     def check_soon(self) -> None:
         """Have its health checked now."""
         self._check_wanted.set()
+
+    @property
+    def check_is_wanted(self) -> bool:
+        """Whether its health is to be checked now."""
+        return self._check_wanted.is_set()
 
     async def check_wanted(self, seconds: float) -> None:
         """Wait so long, or until a health check is wanted."""
@@ -464,7 +473,20 @@ class Members:
             interval = max(self._options.health_interval, len(self.by_name) * _SPACING)
             if report.problem or member.breaker.state(self.clock()) != "closed":
                 interval = min(interval, _RECHECK)
-            await member.check_wanted(interval * (1 + _JITTER * (2 * random() - 1)))
+            await self._pause(member, interval * (1 + _JITTER * (2 * random() - 1)))
+
+    async def _pause(self, member: Member, seconds: float) -> None:
+        """Wait until the next check of a backend is due or wanted; meanwhile ask a vLLM server how busy it is."""
+        every = max(self._options.load_interval, len(self.by_name) * _SPACING)
+        if not self._options.load_interval or not member.is_vllm or member.spec.router:
+            await member.check_wanted(seconds)
+            return
+        until = self.clock() + seconds
+        while (left := until - self.clock()) > 0 and not member.check_is_wanted:
+            asked_at = member.in_flight
+            told = await requests_at(member.backend, every)
+            member.elsewhere = max(0, told - max(asked_at, member.in_flight)) if told is not None else 0
+            await member.check_wanted(min(every, left))
 
     def report_state(self, member: Member) -> None:
         """Report the present state of a backend to the observer; those of pools are counted together."""

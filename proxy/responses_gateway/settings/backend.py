@@ -229,6 +229,12 @@ class BackendSettings(Section):
     health_interval: Seconds = Field(
         default=10, gt=0, description="Interval of the checks of health and models, if there are several backends."
     )
+    load_interval: Seconds = Field(
+        default=0,
+        ge=0,
+        description="How often each of several vLLM servers is asked in its metrics how many requests it has, running and "
+        "waiting, so that gateways in front of the same servers do not all choose the same one; 0: never.",
+    )
     breaker_failures: int = Field(
         default=5, ge=1, description="Consecutive failures after which one of several backends gets no requests for a while."
     )

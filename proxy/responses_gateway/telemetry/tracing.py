@@ -157,7 +157,11 @@ class Trace:
             self._call.end(self._at(now))
         self._called = now
         # The provider's name stands for the protocol; the address tells which server it is.
-        attributes: dict[str, str | int] = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}
+        attributes: dict[str, str | int] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "openai",
+            "openai.api.type": "chat_completions",
+        }
         address = urlsplit(f"//{backend}")
         attributes["server.address"] = address.hostname or backend
         if address.port is not None:
@@ -198,9 +202,12 @@ class Trace:
         attributes: dict[str, str] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": _text(call.target.name),
+            "gen_ai.tool.type": "datastore" if call.target.kind == "file_search" else "extension",
             "responses_gateway.tool": call.target.kind,
             "responses_gateway.outcome": call.outcome,
         }
+        if call.target.kind == "mcp":
+            attributes["mcp.method.name"] = "tools/call"
         if call.outcome != "completed":
             attributes["error.type"] = call.outcome
         span = self._tracer.start_span(
@@ -219,6 +226,8 @@ class Trace:
         failed = line.get("code") or ("server_error" if line.get("outcome") == "failed" else None)
         if self._call is not None:
             _set_status(self._call, failed, line.get("error"))
+            if failed is not None and first is not None:  # the stream broke
+                line = {**line, "finish_reason": line.get("finish_reason", "error")}
             turns = line.get("usage_by_turn")
             self.end_call({**line, **turns[-1]} if turns else line, now, first, visible)
         self._span.set_attributes(_attributes(line, _MODEL_ATTRIBUTES | _OUR_ATTRIBUTES))

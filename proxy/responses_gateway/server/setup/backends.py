@@ -27,6 +27,7 @@ def pool_options(settings: Settings, *, identify: bool, share: Share) -> PoolOpt
         breaker_time=settings.breaker_time,
         identify=identify,
         share=share,
+        load_interval=settings.load_interval,
     )
 
 

@@ -1,0 +1,143 @@
+"""Which of 16 servers gets a request, decided by 4 gateways that do not talk to each other: prefixes in caches, and queueing.
+
+    python -m bench.placement
+    python -m bench.placement --rate 120 --requests 20000
+
+A simulation in virtual time of the functions that the gateway uses. Conversations ask again and again, some much more often
+than others; a server remembers the beginnings of the last ones, serves a few requests at a time, and is faster where it knows
+the beginning. The gateways take requests in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import random
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from responses_gateway.backend.policies.affinity import Load, choose, least_busy, preference
+
+GATEWAYS = 4
+SERVERS = 16
+SLOTS = 8  # requests that a server works on at a time
+REMEMBERED = 60  # conversations whose beginning a server knows
+CONVERSATIONS = 800
+KNOWN, UNKNOWN = 0.5, 1.0  # seconds for an answer
+REPORT = 1.0  # seconds between two reports of a server's load
+
+
+@dataclass
+class Server:
+    """A server: what it works on, what waits, what it knows."""
+
+    busy: int = 0
+    queue: deque[tuple[float, str, int]] = field(default_factory=deque)
+    known: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    told: int = 0
+
+
+@dataclass
+class Gateway:
+    """What a gateway knows: its own requests at each server, those of others by the last report, and whose turn it is."""
+
+    own: list[int]
+    elsewhere: list[int]
+    turn: int = 0
+
+
+Policy = Callable[[Gateway, str], int]
+
+
+def _loads(gateway: Gateway, *, reports: bool) -> list[Load]:
+    others = gateway.elsewhere if reports else [0] * SERVERS
+    return [Load(str(number), gateway.own[number] + others[number], 1.0, number) for number in range(SERVERS)]
+
+
+def _round_robin(gateway: Gateway, _key: str) -> int:
+    gateway.turn += 1
+    return gateway.turn % SERVERS
+
+
+POLICIES: dict[str, Policy] = {
+    "round robin": _round_robin,
+    "least loaded, own requests": lambda gateway, key: int(least_busy(_loads(gateway, reports=False))),
+    "hash affinity alone": lambda gateway, key: int(preference(key, ((str(n), 1.0) for n in range(SERVERS)))[0]),
+    "bounded affinity, own requests": lambda gateway, key: int(choose(_loads(gateway, reports=False), key)),
+    "bounded affinity, servers' reports": lambda gateway, key: int(choose(_loads(gateway, reports=True), key)),
+}
+
+
+def simulate(policy: Policy, requests: int, rate: float) -> tuple[float, float, float]:
+    """Return the part of the requests whose beginning was known, and the median and p99 of the seconds in a queue."""
+    chance = random.Random(1)
+    weights = [1 / (place + 20) for place in range(CONVERSATIONS)]
+    servers = [Server() for _ in range(SERVERS)]
+    gateways = [Gateway([0] * SERVERS, [0] * SERVERS) for _ in range(GATEWAYS)]
+    events: list[tuple[float, int, int, int]] = []  # when, and the end of a request: its server and its gateway
+    waits: list[float] = []
+    hits = 0
+    count = 0
+    reported = 0.0
+
+    def begin(now: float, number: int, came: float, key: str, gateway: int) -> None:
+        nonlocal hits, count
+        server = servers[number]
+        known = key in server.known
+        server.known[key] = None
+        server.known.move_to_end(key)
+        if len(server.known) > REMEMBERED:
+            server.known.popitem(last=False)
+        hits += known
+        waits.append(now - came)
+        server.busy += 1
+        count += 1
+        takes = chance.expovariate(1 / (KNOWN if known else UNKNOWN))
+        heapq.heappush(events, (now + takes, count, number, gateway))
+
+    def end_until(now: float) -> None:
+        while events and events[0][0] <= now:
+            at, _, number, owner = heapq.heappop(events)
+            servers[number].busy -= 1
+            gateways[owner].own[number] -= 1
+            if servers[number].queue:
+                came, key, gateway = servers[number].queue.popleft()
+                begin(at, number, came, key, gateway)
+
+    now = 0.0
+    for asked, key in enumerate(chance.choices(range(CONVERSATIONS), weights, k=requests)):
+        now += chance.expovariate(rate)
+        end_until(now)
+        if now - reported >= REPORT:
+            reported = now
+            for gateway in gateways:
+                gateway.elsewhere = [
+                    max(0, server.busy + len(server.queue) - own) for server, own in zip(servers, gateway.own, strict=True)
+                ]
+        owner = asked % GATEWAYS
+        chosen = policy(gateways[owner], f"key:{key}")
+        gateways[owner].own[chosen] += 1
+        if servers[chosen].busy < SLOTS:
+            begin(now, chosen, now, f"{key}", owner)
+        else:
+            servers[chosen].queue.append((now, f"{key}", owner))
+    end_until(float("inf"))
+    waits.sort()
+    return hits / len(waits), waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+
+
+def main() -> None:
+    """Print a table of the policies."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=20_000)
+    parser.add_argument("--rate", type=float, default=150, help="requests in a second")
+    args = parser.parse_args()
+    print("| choice | beginnings known | queueing p50, p99 |\n|---|---|---|")
+    for name, policy in POLICIES.items():
+        known, median, worst = simulate(policy, args.requests, args.rate)
+        print(f"| {name} | {100 * known:.0f} % | {median:.2f}, {worst:.2f} s |")
+
+
+if __name__ == "__main__":
+    main()
