@@ -40,15 +40,15 @@ def answer(message: Message, known_responses: Container[str]) -> bytes:
     if message.get("type") == "response.steer" and isinstance(message.get("previous_response_id"), str):
         return _steer_failed(message, known_responses)
     error = invalid_request('A message is {"type": "response.create", …}.', "type", "invalid_value")
-    return error_event(error, message.get("stream_id"))
+    return _event(error_frame(error, message.get("stream_id")))
 
 
-def error_event(error: ApiError, stream_id: object = None) -> bytes:
-    """Return the frame of an error, as an event. `stream_id` is the client's name of what failed, if it has one."""
+def error_frame(error: ApiError, stream_id: object = None) -> Message:
+    """Return the frame of an error. `stream_id` is the client's name of what failed, if it has one."""
     frame: Message = {"type": "error", "status": error.status, **error.body()}
     if isinstance(stream_id, str) and len(stream_id) <= _LONGEST_STREAM_ID:
         frame["stream_id"] = stream_id
-    return _event(frame)
+    return frame
 
 
 def _steer_failed(message: Message, known_responses: Container[str]) -> bytes:

@@ -6,6 +6,7 @@ connection, which needs no store. Errors before a response has begun are frames 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.bodies import Bodies, Body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.event_stream import WebSocketSender
-from responses_gateway.server.resources.socket_messages import answer, error_event, may_be_other, other_message
+from responses_gateway.server.resources.socket_messages import answer, error_frame, may_be_other, other_message
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
@@ -299,8 +300,8 @@ class _Session:
 
     async def _send_error(self, error: ApiError) -> None:
         with suppress(ConnectionError):
-            self._outbox.write(error_event(error, self._stream_id))
             await self._outbox.flush()
+            await self._socket.send_str(json.dumps(error_frame(error, self._stream_id)))
 
     def _drop(self) -> None:
         if self._transport is not None:
