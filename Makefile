@@ -49,11 +49,11 @@ test-outside: $(VENV)/.stamp ## the other tests: with clients, databases, browse
 	@echo "==> tests: outside"
 	$(BIN)/python $(PYTEST) -m outside $(ARGS)
 
-test-newest: $(VENV)/.stamp ## pure and gateway tests on the newest Python found, if it is newer than that of .venv
+test-newest: $(VENV)/.stamp ## tests of the gateway on the newest Python found, if it is newer than that of .venv
 	@scripts/install-newest-python
 	@if [ -x $(NEWEST)/bin/python ]; then \
-		echo "==> tests: pure and gateway, on $$($(NEWEST)/bin/python --version)"; \
-		$(NEWEST)/bin/python $(PYTEST) -m "pure or gateway" $(ARGS); \
+		echo "==> tests: gateway, on $$($(NEWEST)/bin/python --version)"; \
+		$(NEWEST)/bin/python $(PYTEST) -m gateway $(ARGS); \
 	fi
 
 test-all: test test-outside test-newest ## all tests, each of them once for each Python that matters to it

@@ -46,8 +46,8 @@ _ANSWERS = """
 | `error` | its `code` is `server_error`, `rate_limit_exceeded`, `invalid_prompt`, or one of a backend that clients act on |
 | `incomplete_details` | `reason`: `max_output_tokens`, `content_filter` |
 | `usage`, `tool_usage` | as the backend counts, else null; the calls of web search, in a response that has ended |
-| `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another key \
-or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch`, `turn_boundary` |
+| `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another \
+key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch`, `turn_boundary` |
 | `prompt_cache_diagnostics` | at the end, if the request names a `comparison_response_id`: the first difference that changed \
 what the backend got (instructions count as input); `unavailable` too where the prompts are alike and the backend has reused \
 nothing |

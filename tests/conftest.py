@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,19 +30,29 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its stage, before `-m` chooses by it.
 
-    The pure tests alone count for the coverage of the translation: tracing all others would take minutes. Beside others, whose
-    load may slow down processes and connections, a test that is not pure may fail once; the summary names it."""
+    The pure tests alone count for the coverage of the translation, and of a function with many parameters not all of them:
+    tracing the others would take minutes. Beside others, whose load may slow down processes and connections, a test that is not
+    pure may fail once; the summary names it."""
     beside_others = hasattr(config, "workerinput")  # by pytest-xdist
     measured = config.pluginmanager.hasplugin("_cov")
+    seen: Counter[tuple[Path, str]] = Counter()
     for item in items:
         stage = stage_of(item.path)
         item.add_marker(stage)
-        if stage == "pure":
-            continue
-        if measured:
+        function = (item.path, getattr(item, "originalname", item.name))
+        seen[function] += 1
+        if measured and (stage != "pure" or not _is_traced(item, seen[function])):
             item.add_marker("no_cover")
-        if beside_others:
+        if stage != "pure" and beside_others:
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def _is_traced(item: pytest.Item, number: int) -> bool:
+    """Tell whether a test, the one with this number of its function, counts for the coverage: the first ones do, and one in ten
+    of the others, which repeat them with other data; of a property test, which has data of its own, the first alone."""
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        return number == 1
+    return number <= 100 or number % 10 == 0
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -56,12 +56,6 @@ def test_fields_that_are_not_asked_for_stay_text() -> None:
     assert play(parser, whole(f"<think>Hm.</think>{CALL}")).items == [{"text": f"Hm.{CALL}"}]
 
 
-def test_tokens_are_counted_without_markers() -> None:
-    parser = TemplateParser(load(TAGS), schemas={}, marker_ids={"<think>": 7, "</think>": 8})
-    deltas = [*parser.feed("<think>a b", [7, 1, 2]), *parser.feed("</think>c", [8, 3])]
-    assert deltas == [Reasoning("a b", 2), Text("c", tokens=1)]
-
-
 def test_what_waits_for_more_text_is_held() -> None:
     parser = TemplateParser(load(TAGS), schemas=TOOLS)
     held = {}
@@ -71,13 +65,6 @@ def test_what_waits_for_more_text_is_held() -> None:
     assert [piece for piece, holds in held.items() if holds] == [
         "<thi", "Look. <", "tool_call>{", '"name": "f", "arguments": {}}'
     ]  # fmt: skip
-
-
-def test_ids_that_come_again_are_counted_once() -> None:
-    parser = TemplateParser(load(TAGS), schemas={}, marker_ids={"<think>": 7, "</think>": 8})
-    parser.feed("", [7, 1])
-    parser.rewind([7, 1])
-    assert parser.feed("<think>a b", [7, 1, 2]) == [Reasoning("a b", 2)]
 
 
 def test_an_id_of_the_templates_own_is_kept() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from markup_outcome import TOOLS, Piece, play
 
 from responses_gateway.parsers import MarkupParser, markers, parser
-from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments
+from responses_gateway.wire.deltas import Text
 
 IDS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}
 WORD = 99  # an ordinary token
@@ -116,39 +116,7 @@ def test_without_knowledge_of_markers_ids_decide_nothing() -> None:
     assert play(subject, spelled("Hm.</think>Done.")).items == [{"reasoning": "Hm."}, {"text": "Done."}]
 
 
-def test_tokens_are_counted_by_kind() -> None:
-    subject = strict(opened=True)
-    deltas: list[Delta] = []
-    for text, ids in [("Hm", [7]), (" so.", [8, 9]), ("</think>", [2]), ("Done", [7]), (".", [8])]:
-        deltas += subject.feed(text, ids)
-    assert sum(delta.tokens or 0 for delta in deltas if isinstance(delta, Reasoning)) == 3
-    assert sum(delta.tokens or 0 for delta in deltas if isinstance(delta, Text)) == 2
-
-
-def test_tokens_of_text_that_was_held_back_are_not_forgotten() -> None:
+def test_ids_may_come_before_their_text() -> None:
     subject = strict()
     assert subject.feed("", [7, 8]) == []
-    assert subject.feed("好", [9]) == [Text("好", tokens=3)]
-
-
-def test_tokens_of_a_piece_with_several_kinds_are_shared() -> None:
-    subject = strict(opened=True)
-    deltas = subject.feed("aaaa</think>bb", [7, 8, 2, 9])
-    assert deltas == [Reasoning("aaaa", tokens=2), Text("bb", tokens=1)]
-
-
-def test_tokens_of_arguments() -> None:
-    subject = strict()
-    deltas: list[Delta] = []
-    for text, ids in [
-        ("<tool_call>", [3]),
-        ('{"name": "list_files", "arguments": ', [7, 8, 9]),
-        ('{"a', [10]),
-        ('":1}}', [11]),
-    ]:
-        deltas += subject.feed(text, ids)
-    assert sum(delta.tokens or 0 for delta in deltas if isinstance(delta, ToolArguments)) == 5
-
-
-def test_without_ids_nothing_is_counted() -> None:
-    assert parser(None, None, schemas={}).feed("Hello.") == [Text("Hello.")]
+    assert subject.feed("好", [9]) == [Text("好")]

@@ -32,9 +32,6 @@ class Letters:
             return "<think>"
         return bytes(token_ids).decode("utf-8", "replace")
 
-    def get_added_vocab(self) -> dict[str, int]:
-        return {"<think>": self.THINK}
-
 
 def message(reasoning: str | None = None, content: str | None = None, calls: Sequence[Any] = ()) -> Any:
     return SimpleNamespace(reasoning=reasoning, content=content, tool_calls=list(calls))
@@ -102,11 +99,11 @@ def test_ids_that_do_not_spell_the_text_are_fed_as_they_came() -> None:
     assert machine.fed == [("other", [97, 98], False)]
 
 
-def test_ids_that_come_again_are_counted_once() -> None:
+def test_ids_may_come_again() -> None:
     parser = parser_of(Machine())
     parser.feed("", [97])
     parser.rewind([97])
-    assert parser.feed("ab", [97, 98]) == [Text("a", tokens=1), Text("b", tokens=1)]
+    assert parser.feed("ab", [97, 98]) == [Text("a"), Text("b")]
 
 
 def test_it_reports_neither_plain_text_nor_held_text() -> None:
@@ -156,17 +153,6 @@ def test_calls_are_counted_from_zero_whatever_their_index() -> None:
 
 def test_an_empty_answer_is_none() -> None:
     assert answers(None, message(), message("", "", [])) == []
-
-
-def test_tokens_are_counted_but_for_markers() -> None:
-    parser = parser_of(Machine([None, message("ab"), None, message(content="好")]))
-    deltas = parser.feed("<think>ab", [256, 97, 98])
-    deltas += parser.feed("好", [*"好".encode()])
-    assert deltas == [Reasoning("ab", tokens=1), Text("好", tokens=4)]
-
-
-def test_tokens_made_here_are_not_counted() -> None:
-    assert parser_of(Machine()).feed("a") == [Text("a")]
 
 
 # Loading

@@ -124,20 +124,6 @@ def test_two_items_of_one_kind_are_not_joined() -> None:
     assert meter.totals()["tool_arguments"] == len(encode("gate")) + len(encode("way"))
 
 
-def test_ids_from_the_backend_are_counted_as_they_are() -> None:
-    meter = TokenMeter()
-    meter.count("reasoning", 3)
-    meter.count("text", 2)
-    meter.count("text", 5)
-    assert meter.totals() == {"reasoning": 3, "text": 7, "refusal": 0, "tool_arguments": 0, "other": 0}
-    assert meter.backlog == 0
-
-
-def test_text_without_a_tokenizer_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no tokenizer"):
-        TokenMeter().feed("text", "a")
-
-
 def test_totals_may_be_asked_for_in_the_middle() -> None:
     encode = encoder("gpt2")
     meter = TokenMeter(encode)

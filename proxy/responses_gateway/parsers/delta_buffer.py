@@ -42,7 +42,6 @@ class DeltaBuffer:
         self._kind: type[Text] | type[Reasoning] | type[ToolArguments] = Text
         self._pieces: list[str] = []
         self._stray: list[str] = []
-        self._tokens: int | None = None
 
     def repair(self, slug: Repair) -> None:
         """Count a repair."""
@@ -92,22 +91,11 @@ class DeltaBuffer:
             self.text("".join(self._stray))
             self._stray.clear()
 
-    def count(self, tokens: int) -> None:
-        """Add tokens of model text that have arrived since the last delta."""
-        self._tokens = (self._tokens or 0) + tokens
-
-    @property
-    def owing(self) -> bool:
-        """Some tokens have arrived that no delta has counted yet."""
-        return bool(self._tokens)
-
     def take(self) -> list[Delta]:
         """Return the deltas since the last call of this method."""
         self._flush()
         deltas = self._deltas
         self._deltas = []
-        if self._tokens is not None:
-            self._share_tokens(deltas)
         return deltas
 
     def _add(self, kind: type[Text] | type[Reasoning] | type[ToolArguments], piece: str) -> None:
@@ -129,14 +117,3 @@ class DeltaBuffer:
             self._deltas.append(Text(text))
         else:
             self._deltas.append(Reasoning(text))
-
-    def _share_tokens(self, deltas: list[Delta]) -> None:
-        """Divide the tokens among the deltas by length; if there are none, they wait for the next."""
-        texts = [delta for delta in deltas if isinstance(delta, Text | Reasoning | ToolArguments)]
-        left = self._tokens or 0
-        length = sum(len(delta.text) for delta in texts)
-        for delta in texts:
-            delta.tokens = round(left * len(delta.text) / length)
-            left -= delta.tokens
-            length -= len(delta.text)
-        self._tokens = left

@@ -126,17 +126,14 @@ class MarkupParser(Parser):
 
     def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
         """Return the deltas that a piece of text brings. `token_ids`: the ids of its tokens, if known."""
-        markers = self._gate.observe(token_ids)
-        if token_ids is not None:
-            self._deltas.count(len(token_ids) - markers)
+        self._gate.observe(token_ids)
         self._source.extend(text)
         self._run()
         return self._deltas.take()
 
     def rewind(self, token_ids: Sequence[int]) -> None:
         """Forget the last ids, whose text has not come: they will come again."""
-        markers = self._gate.rewind(token_ids)
-        self._deltas.count(markers - len(token_ids))
+        self._gate.rewind(token_ids)
 
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the deltas that were held back. Calls are completed only if the model stopped by itself. Where its text was
@@ -176,7 +173,6 @@ class MarkupParser(Parser):
         return (
             self._source.at >= len(self._source.text)
             and self._step == self._free_text
-            and not self._deltas.owing
             and self._gate.passes(token_ids)
             and self._lexers[self._text.kind].absent(text)
             and self._text.follow(text)

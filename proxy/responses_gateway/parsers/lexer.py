@@ -91,20 +91,17 @@ class TokenGate:
         self._waiting: deque[str] = deque()
         self.strict = False
 
-    def observe(self, token_ids: Sequence[int] | None) -> int:
-        """Take the ids of a piece of text; return how many of them are markers."""
+    def observe(self, token_ids: Sequence[int] | None) -> None:
+        """Take the ids of a piece of text."""
         self.strict = token_ids is not None and bool(self._special)
-        seen = [self._marker_of[token] for token in token_ids or () if token in self._marker_of]
-        self._waiting.extend(seen)
-        return len(seen)
+        self._waiting.extend(self._marker_of[token] for token in token_ids or () if token in self._marker_of)
 
-    def rewind(self, token_ids: Sequence[int]) -> int:
-        """Forget the last ids, whose text has not come; return how many of them are markers."""
+    def rewind(self, token_ids: Sequence[int]) -> None:
+        """Forget the last ids, whose text has not come."""
         markers = [self._marker_of[token] for token in token_ids if token in self._marker_of]
         for marker in reversed(markers):
             if self._waiting and self._waiting[-1] == marker:
                 self._waiting.pop()
-        return len(markers)
 
     @property
     def quiet(self) -> bool:

@@ -43,8 +43,6 @@ class Tokenizer(Protocol):
 
     def decode(self, token_ids: list[int]) -> str: ...
 
-    def get_added_vocab(self) -> dict[str, int]: ...
-
 
 def is_vllm(name: str | None) -> bool:
     """Tell whether a parser's name asks for one of vLLM's."""
@@ -140,10 +138,7 @@ class VllmParser(Parser):
         self._request = request
         self._tokenizer = tokenizer
         self._prompt_ids = None if prompt_ids is None else list(prompt_ids)
-        self._markers = frozenset(tokenizer.get_added_vocab().values())
         self._calls: dict[int, int] = {}  # vLLM's index -> ours
-        self._waiting = 0  # tokens that no delta has counted yet
-        self._counted = False
         self._finished = False
 
     @property
@@ -153,7 +148,6 @@ class VllmParser(Parser):
 
     def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
         """Return the deltas that a piece of text brings. `token_ids`: the ids of its tokens, if known."""
-        self._counted = token_ids is not None
         ids = list(token_ids) if token_ids is not None else self._tokenizer.encode(text, add_special_tokens=False)
         deltas: list[Delta] = []
         for piece, its_ids in _token_by_token(text, ids, self._tokenizer):
@@ -161,8 +155,7 @@ class VllmParser(Parser):
         return deltas
 
     def rewind(self, token_ids: Sequence[int]) -> None:
-        """Do not count the last ids, whose text has not come: they will come again. vLLM's parser itself keeps them."""
-        self._waiting -= self._text_tokens(token_ids)
+        """Do nothing: vLLM's parser keeps the ids whose text has not come."""
 
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the deltas that were held back. vLLM does not distinguish the reasons to stop."""
@@ -173,10 +166,7 @@ class VllmParser(Parser):
 
     def _step(self, text: str, ids: list[int], *, finished: bool) -> list[Delta]:
         message = self._machine.parse_delta(text, ids, self._request, self._prompt_ids, finished=finished)
-        deltas = [] if message is None else self._deltas(message)
-        if self._counted:
-            self._count(deltas, self._text_tokens(ids))
-        return deltas
+        return [] if message is None else self._deltas(message)
 
     def _deltas(self, message: Any) -> list[Delta]:
         """List deltas in the order in which a model may have written them: rest of a call, reasoning, text, further calls."""
@@ -202,16 +192,6 @@ class VllmParser(Parser):
     def _arguments(self, call: Any) -> list[Delta]:
         text = call.function.arguments if call.function else None
         return [ToolArguments(self._calls[call.index], text)] if text else []
-
-    def _text_tokens(self, ids: Sequence[int]) -> int:
-        return sum(token not in self._markers for token in ids)
-
-    def _count(self, deltas: list[Delta], tokens: int) -> None:
-        """Give the tokens to the last of the deltas; without one they wait for the next."""
-        self._waiting += tokens
-        if deltas and isinstance(last := deltas[-1], Reasoning | Text | ToolArguments):
-            last.tokens = self._waiting
-            self._waiting = 0
 
 
 def _token_by_token(text: str, ids: list[int], tokenizer: Tokenizer) -> Iterator[tuple[str, list[int]]]:

@@ -76,7 +76,7 @@ class RequestSettings(Section):
     )
     tool_call_parser: str = Field(
         default="none",
-        description="Parser for tool-call markup, likewise: a name of vLLM's `--tool-call-parser`, `auto`, `template`, or `none`.",
+        description="Parser for markup of calls: a name of vLLM's `--tool-call-parser`, `auto`, `template`, or `none`.",
     )
     token_ids: Literal["auto", "on", "off"] = Field(
         default="auto",

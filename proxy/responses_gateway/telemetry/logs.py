@@ -11,16 +11,17 @@ from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, Literal
 
-_LOGGER = "responses_gateway"
+_LOGGER = logging.getLogger("responses_gateway")
 # So many routine records at most are held back.
 _BATCH = 256
 # A value that needs no quotes: visible ASCII characters without `"` and `=`.
 _PLAIN = re.compile(r"[!#-<>-~]+")
+_NUMBERS = frozenset({int, float, bool})
 
 
 def logger() -> logging.Logger:
     """Return the gateway's logger. Fields go into `extra={"fields": {...}}`."""
-    return logging.getLogger(_LOGGER)
+    return _LOGGER
 
 
 def fields(**values: Any) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def routine(level: int, message: str, values: dict[str, Any], at: float | None =
     if not target.isEnabledFor(level):
         return
     if target.propagate:
-        target.handle(target.makeRecord(_LOGGER, level, "", 0, message, (), None, extra={"fields": values}))
+        target.handle(target.makeRecord(target.name, level, "", 0, message, (), None, extra={"fields": values}))
     for handler in target.handlers:
         if isinstance(handler, _BatchHandler):
             handler.hold(time.time() if at is None else at, level, message, values)
@@ -132,7 +133,7 @@ class _BatchHandler(logging.StreamHandler[Any]):
 
 def _lost_record(lines: int) -> logging.LogRecord:
     """Return the record to write once the log can be written again."""
-    record = logging.LogRecord(_LOGGER, logging.WARNING, __file__, 0, "log lines lost", None, None)
+    record = logging.LogRecord(_LOGGER.name, logging.WARNING, __file__, 0, "log lines lost", None, None)
     record.fields = {"lines": lines}
     return record
 
@@ -153,6 +154,8 @@ def _level_name(level: int) -> str:
 
 
 def _quoted(value: Any) -> str:
+    if type(value) in _NUMBERS:
+        return str(value)
     text = value if type(value) is str else str(value)
     if _PLAIN.fullmatch(text):
         return text

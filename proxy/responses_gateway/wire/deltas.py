@@ -1,7 +1,7 @@
 """The deltas of a model's answer: the closed vocabulary between a backend's dialect and the lifecycle of items.
 
 Whatever a server sends (parsed fields, raw markup, harmony channels) is reduced to these nine deltas, in the order in which
-the model wrote. `tokens` is the number of tokens that a delta stands for, where it is known."""
+the model wrote."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ class Reasoning(msgspec.Struct, gc=False):
     """A piece of the model's visible thinking."""
 
     text: str
-    tokens: int | None = None
 
 
 class Text(msgspec.Struct, gc=False):
     """A piece of the answer."""
 
     text: str
-    tokens: int | None = None
     logprobs: list[TokenLogprob] | None = None
 
 
@@ -33,7 +31,6 @@ class Refusal(msgspec.Struct, gc=False):
     """A piece of a refusal."""
 
     text: str
-    tokens: int | None = None
 
 
 class ToolCall(msgspec.Struct, gc=False):
@@ -49,7 +46,6 @@ class ToolArguments(msgspec.Struct, gc=False):
 
     index: int
     text: str
-    tokens: int | None = None
 
 
 class ToolCallCut(msgspec.Struct, gc=False):

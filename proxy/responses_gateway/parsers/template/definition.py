@@ -48,11 +48,10 @@ class Field:
 
 @dataclass(frozen=True)
 class ResponseTemplate:
-    """`anchor`: behind the last one in a prompt the answer begins. `literals`: the delimiters that are literals."""
+    """`anchor`: behind the last one in a prompt the answer begins."""
 
     anchor: Delimiter
     fields: tuple[Field, ...]
-    literals: frozenset[str]
 
     @property
     def outside(self) -> Field | None:
@@ -81,28 +80,27 @@ def load(template: object) -> ResponseTemplate:
         raise TemplateError("response_template: it has no fields")
     if not fields.keys() <= _FIELDS:
         raise TemplateError(f"response_template: there is no place for {', '.join(sorted(fields.keys() - _FIELDS))}")
-    literals: set[str] = set()
     try:
-        anchor = _delimiter(template, "start_anchor", "start_anchor_pattern", literals)
+        anchor = _delimiter(template, "start_anchor", "start_anchor_pattern")
     except TemplateError as error:
         raise TemplateError(f"response_template: {error}") from None
     if anchor is None:
         raise TemplateError("response_template: it has no start_anchor")
-    read = [_field(name, field, literals) for name, field in fields.items()]
+    read = [_field(name, field) for name, field in fields.items()]
     outside = [field for field in read if field.opens is None]
     if len(outside) > 1:
         raise TemplateError("response_template: only one field may be without an opening")
     if not outside and CONTENT_FIELD not in fields:
         read.append(Field(CONTENT_FIELD, None, None, str))
-    return ResponseTemplate(anchor, tuple(read), frozenset(literals))
+    return ResponseTemplate(anchor, tuple(read))
 
 
-def _field(name: str, field: object, literals: set[str]) -> Field:
+def _field(name: str, field: object) -> Field:
     try:
         if not isinstance(field, Mapping) or not field.keys() <= _FIELD_KEYS:
             raise TemplateError("it has keys that are not known")
-        opens = _delimiter(field, "open", "open_pattern", literals)
-        closes = _delimiter(field, "close", "close_pattern", literals)
+        opens = _delimiter(field, "open", "open_pattern")
+        closes = _delimiter(field, "close", "close_pattern")
         kind = field.get("content", "text")
         transform = field.get("transform")
         check_transform(transform)
@@ -116,7 +114,7 @@ def _field(name: str, field: object, literals: set[str]) -> Field:
     return Field(name, opens, closes, parse, transform, bool(field.get("transform_each")))
 
 
-def _delimiter(place: Mapping[str, Any], literal_key: str, pattern_key: str, literals: set[str]) -> Delimiter | None:
+def _delimiter(place: Mapping[str, Any], literal_key: str, pattern_key: str) -> Delimiter | None:
     """Read a delimiter: a literal, several, or an expression."""
     if literal_key in place and pattern_key in place:
         raise TemplateError(f"{literal_key} and {pattern_key} exclude each other")
@@ -128,5 +126,4 @@ def _delimiter(place: Mapping[str, Any], literal_key: str, pattern_key: str, lit
     found = [given] if isinstance(given, str) else given
     if not isinstance(found, list) or not found or not all(isinstance(text, str) and text for text in found):
         raise TemplateError(f"{literal_key} must be a text, or several")
-    literals.update(found)
     return Literals(found)

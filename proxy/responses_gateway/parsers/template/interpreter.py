@@ -35,7 +35,6 @@ class TemplateParser(Parser):
         reasoning: bool = True,
         tools: bool = True,
         thinking_open: bool | None = None,
-        marker_ids: Mapping[str, int] | None = None,
     ) -> None:
         """Begin an answer. `reasoning`, `tools`: whether these fields are read; they are text otherwise."""
         self._template = template
@@ -43,7 +42,6 @@ class TemplateParser(Parser):
         self._schemas = schemas
         self._reasoning_fields = REASONING_FIELDS if reasoning else frozenset()
         self._deltas = DeltaBuffer(schemas)
-        self._marker_ids = frozenset((marker_ids or {}).values())
         self._source = ""
         self._at = 0
         self._text = TextOutput(self._deltas, self._kind(template.outside))
@@ -72,8 +70,6 @@ class TemplateParser(Parser):
 
     def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
         """Return the deltas that a piece of text brings. `token_ids`: the ids of its tokens, if known."""
-        if token_ids is not None:
-            self._deltas.count(self._text_tokens(token_ids))
         dropped = max(0, self._at - _CONTEXT)
         self._source = self._source[dropped:] + text
         self._at -= dropped
@@ -86,8 +82,7 @@ class TemplateParser(Parser):
         return self._at < len(self._source) or self._reads_calls() or (bool(self._outside) and not self._given)
 
     def rewind(self, token_ids: Sequence[int]) -> None:
-        """Forget the last ids, whose text has not come: they will come again."""
-        self._deltas.count(-self._text_tokens(token_ids))
+        """Do nothing: ids are not looked at."""
 
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the deltas that were held back. Calls are completed only if the model stopped by itself."""
@@ -105,9 +100,6 @@ class TemplateParser(Parser):
             self._deltas.repair("stray_text")
             self._text.write("".join(self._outside))
         return self._deltas.take()
-
-    def _text_tokens(self, token_ids: Sequence[int]) -> int:
-        return sum(token not in self._marker_ids for token in token_ids)
 
     def _reads_calls(self) -> bool:
         return self._tools and self._field is not None and self._field.name == CALLS_FIELD

@@ -135,7 +135,7 @@ def error_response(error: ApiError, request: web.BaseRequest) -> web.Response:
 
 def new_request_id() -> str:
     """Return an id for a request whose client gave none."""
-    return f"req_{secrets.token_hex(12)}"
+    return f"req_{secrets.token_hex(16)}"
 
 
 def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:

@@ -1,8 +1,8 @@
 """The link between a worker and its parent, and both ends of it.
 
 The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it sends
-`retire`, `stop` or `stop_now`. The worker sends `ready` once, `alive` every second, and `left N` when it stops: the responses that
-it waits for. Both also send the lines of `backend_sync.py`. A worker whose parent has ended stops.
+`retire`, `stop` or `stop_now`. The worker sends `ready` once, `alive` every second, and `left N` when it stops: the responses
+that it waits for. Both also send the lines of `backend_sync.py`. A worker whose parent has ended stops.
 
 Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: each ignores
 unknown lines."""
@@ -178,7 +178,7 @@ class Worker:
         return self.ready_at is not None and self.leaving_since is None
 
     async def watch(self, receive: Callable[[Worker, bytes], None]) -> int:
-        """Read its lines until it ends, and pass on all but `alive` and `left`. Returns its exit code, negative for a signal."""
+        """Read its lines until it ends, and pass on all but `alive` and `left`. Return its exit code, negative for a signal."""
         try:
             while line := await self._reader.readline():
                 self.received_at = self._clock()

@@ -126,4 +126,4 @@ def _may_grow(part: Part, wanted: Part) -> bool:
 def _with_text(delta: Reasoning | Text | Refusal | ToolArguments, text: str) -> Reasoning | Text | Refusal | ToolArguments:
     if isinstance(delta, ToolArguments):
         return ToolArguments(delta.index, text)
-    return msgspec.structs.replace(delta, text=text, tokens=delta.tokens if text == delta.text else None)
+    return msgspec.structs.replace(delta, text=text)

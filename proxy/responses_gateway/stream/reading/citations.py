@@ -81,7 +81,7 @@ class CitationReader:
         if self._spaced and text[0].isalnum():
             text = " " + text
         self._spaced = False
-        out.append(Text(text, None, logprobs))
+        out.append(Text(text, logprobs))
 
 
 def sentence_start(text: str) -> int:

@@ -124,7 +124,7 @@ class Reader:
                 if self._early_logprobs:
                     logprobs = self._early_logprobs + (logprobs or [])
                     self._early_logprobs = []
-                out.append(Text(content, None, logprobs))
+                out.append(Text(content, logprobs))
             else:
                 _read_parts(content, out)
         elif logprobs and content is not None:

@@ -12,7 +12,7 @@ nearly all language models; a Unigram model may be off by a token or two within 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -141,24 +141,19 @@ class _Run:
 
 
 class TokenMeter:
-    """Counts the tokens of one response by kind: `count` where the backend sends ids, `feed` where there is only text. The text
-    of one kind without interruption is one text for the tokenizer; another kind, or `split`, begins a new one. `feed` costs an
-    append, and every few hundred characters the encoding of one batch, so that no call takes long; what a single huge piece
-    leaves is worked off by later calls, or by `totals`."""
+    """Counts the tokens of the text of one response by kind. The text of one kind without interruption is one text for the
+    tokenizer; another kind, or `split`, begins a new one. `feed` costs an append, and every few hundred characters the encoding
+    of one batch, so that no call takes long; what a single huge piece leaves is worked off by later calls, or by `totals`."""
 
-    def __init__(self, encode: Encode | None = None) -> None:
-        """Begin at zero. `encode` is needed for `feed` alone."""
+    def __init__(self, encode: Encode) -> None:
+        """Begin at zero."""
         self._encode = encode
         self._counts: dict[Kind, int] = dict.fromkeys(KINDS, 0)
         self._runs: deque[_Run] = deque()  # the last one is open
         self._open: _Run | None = None
 
-    def count(self, kind: Kind, tokens: int) -> None:
-        """Add tokens of this kind."""
-        self._counts[kind] += tokens
-
     def feed(self, kind: Kind, text: str) -> None:
-        """Add the next piece of text. Raises `ValueError` if there is no tokenizer."""
+        """Add the next piece of text."""
         run = self._open
         if run is None or run.kind != kind:
             run = self._begin(kind)
@@ -172,15 +167,6 @@ class TokenMeter:
         self._open = None
 
     @property
-    def counts(self) -> dict[Kind, int]:
-        """The tokens of each kind, without those of text that is not counted yet."""
-        return dict(self._counts)
-
-    @counts.setter
-    def counts(self, counts: Mapping[Kind, int]) -> None:
-        self._counts = dict(counts)
-
-    @property
     def backlog(self) -> int:
         """Characters not counted yet. Above a few thousand, call `totals` in a thread."""
         return sum(run.size for run in self._runs)
@@ -190,20 +176,17 @@ class TokenMeter:
         while self._runs and (self._runs[0] is not self._open or self._runs[0].size >= self._runs[0].window):
             self._work()
         totals = dict(self._counts)
-        if self._runs and self._encode is not None:
+        if self._runs:
             totals[self._runs[0].kind] += len(self._encode(self._runs[0].text()))
         return totals
 
     def _begin(self, kind: Kind) -> _Run:
-        if self._encode is None:
-            raise ValueError("this meter has no tokenizer: it can only count")
         self._open = run = _Run(kind)
         self._runs.append(run)
         return run
 
     def _work(self) -> None:
         """Count one batch of the oldest text."""
-        assert self._encode is not None
         run = self._runs[0]
         if run.size <= run.window and run is not self._open:
             self._counts[run.kind] += len(self._encode(run.text()))

@@ -16,6 +16,7 @@ from responses_gateway.wire.sse import DONE
 
 # Values of the echo that are at least this long, as JSON, are worth storing once.
 _LONG = 1024
+_MAY_BE_LONG = frozenset({str, list, dict})
 # What hosted tools have used, as members of the response; images are never generated here.
 _NOTHING = '"image_tokens":0,"text_tokens":0'
 _TOOL_USAGE = (
@@ -182,7 +183,7 @@ class ResponseObject:
         """Return the echo with its long values as JSON already."""
         encoded: dict[str, msgspec.Raw] = {}
         for name, value in echo.items():
-            if (text := _long_json(value)) is not None:
+            if value and type(value) in _MAY_BE_LONG and (text := _long_json(value)) is not None:
                 encoded[name] = msgspec.Raw(text)
                 self.long_texts.append(text.decode())
         return {**echo, **encoded} if encoded else echo
@@ -204,7 +205,7 @@ class ResponseObject:
 
 def _long_json(value: Any) -> bytes | None:
     """Return the JSON of a long value; None if it is short, or contains half a surrogate pair."""
-    if not value or not isinstance(value, str | list | dict) or (isinstance(value, str) and len(value) < _LONG):
+    if isinstance(value, str) and len(value) < _LONG:
         return None
     try:
         text = encode(value)

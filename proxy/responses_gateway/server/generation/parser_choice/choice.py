@@ -282,14 +282,12 @@ class ParserChoice:
         """Return what makes the parser of the checkpoint's own template. Raise `ValueError` without a tokenizer."""
         if self._template is None:
             raise ValueError(NO_TEMPLATE)
-        assert self._tokenizer is not None
         return partial(
             template.TemplateParser,
             self._template,
             schemas=schemas,
             reasoning=reasoning not in OFF,
             tools=bool(schemas) and tools not in OFF,
-            marker_ids=self._tokenizer.marker_ids(self._template.literals),
         )
 
     def _settings_for(self, model: str) -> ParserSettings:
