@@ -20,26 +20,25 @@ def refusal(**changes: Any) -> ApiError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("changes", "param"),
-    [
-        ({"max_tokens": ...}, "max_tokens"),
-        ({"max_tokens": 0}, "max_tokens"),  # which only warms a cache
-        ({"model": ...}, "model"),
-        ({"messages": ...}, "messages"),
-        ({"messages": "hi"}, "messages"),
-        ({"stop_sequences": "x"}, "stop_sequences"),
-        ({"stop_sequences": ["x", 1]}, "stop_sequences[1]"),
-        ({"temperature": "hot"}, "temperature"),
-        ({"thinking": "on"}, "thinking"),
-        ({"stream": "yes"}, "stream"),
-    ],
-)
-def test_a_wrong_field_is_named(changes: dict[str, Any], param: str) -> None:
-    error = refusal(**changes)
-    assert error.status == 400
-    assert error.param == param
-    assert param.partition("[")[0] in error.message
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"max_tokens": ...}, "max_tokens"),
+    ({"max_tokens": 0}, "max_tokens"),  # which only warms a cache
+    ({"model": ...}, "model"),
+    ({"messages": ...}, "messages"),
+    ({"messages": "hi"}, "messages"),
+    ({"stop_sequences": "x"}, "stop_sequences"),
+    ({"stop_sequences": ["x", 1]}, "stop_sequences[1]"),
+    ({"temperature": "hot"}, "temperature"),
+    ({"thinking": "on"}, "thinking"),
+    ({"stream": "yes"}, "stream"),
+]
+
+
+def test_a_wrong_field_is_named() -> None:
+    for changes, param in WRONG:
+        error = refusal(**changes)
+        assert (error.status, error.param) == (400, param)
+        assert param.partition("[")[0] in error.message
 
 
 def test_what_is_only_counted_needs_no_limit() -> None:
@@ -51,26 +50,26 @@ def test_fields_that_are_not_known_are_kept() -> None:
     assert parse_messages(json.dumps({**BODY, "new_beta": 1}).encode()).model_extra == {"new_beta": 1}
 
 
-@pytest.mark.parametrize(
-    ("status", "told", "kind"),
-    [
-        (400, 400, "invalid_request_error"),
-        (401, 401, "authentication_error"),
-        (403, 403, "permission_error"),
-        (404, 404, "not_found_error"),
-        (413, 413, "request_too_large"),
-        (422, 422, "invalid_request_error"),
-        (429, 429, "rate_limit_error"),
-        (500, 500, "api_error"),
-        (502, 502, "api_error"),
-        (503, 529, "overloaded_error"),
-        (504, 504, "timeout_error"),
-    ],
-)
-def test_an_error_has_the_type_that_sdks_know(status: int, told: int, kind: str) -> None:
-    error = ApiError(status, "no", code="x")
-    assert error_of(error) == (told, kind, "no")
-    assert error_body(error, "req_1") == {"type": "error", "error": {"type": kind, "message": "no"}, "request_id": "req_1"}
+TYPES = [
+    (400, 400, "invalid_request_error"),
+    (401, 401, "authentication_error"),
+    (403, 403, "permission_error"),
+    (404, 404, "not_found_error"),
+    (413, 413, "request_too_large"),
+    (422, 422, "invalid_request_error"),
+    (429, 429, "rate_limit_error"),
+    (500, 500, "api_error"),
+    (502, 502, "api_error"),
+    (503, 529, "overloaded_error"),
+    (504, 504, "timeout_error"),
+]
+
+
+def test_an_error_has_the_type_that_sdks_know() -> None:
+    for status, told, kind in TYPES:
+        error = ApiError(status, "no", code="x")
+        assert error_of(error) == (told, kind, "no")
+        assert error_body(error, "req_1") == {"type": "error", "error": {"type": kind, "message": "no"}, "request_id": "req_1"}
 
 
 def test_the_message_names_the_field_since_there_is_no_other_place_for_it() -> None:

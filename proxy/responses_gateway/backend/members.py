@@ -39,6 +39,8 @@ ALL = Share()
 
 
 # A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
+# How long a request waits for what backends say of themselves, in seconds.
+_MOMENT = 2.0
 _JITTER = 0.2
 # Least seconds between two health checks, on average, where nothing is wrong.
 _SPACING = 0.02
@@ -275,13 +277,13 @@ class Members:
     async def first_checks(self) -> None:
         """Wait until each of several backends was checked once, or `connect_timeout` is over."""
         if self.only is None or self.only.vouched_for:
-            await self._all_checked()
+            await self._all_checked(self._options.connect_timeout)
 
-    async def _all_checked(self) -> None:
+    async def _all_checked(self, within: float) -> None:
         waits = [asyncio.create_task(member.checked.wait()) for member in self.by_name.values() if not member.checked.is_set()]
         if not waits:
             return
-        _, late = await asyncio.wait(waits, timeout=self._options.connect_timeout)
+        _, late = await asyncio.wait(waits, timeout=within)
         for wait in late:
             wait.cancel()
 
@@ -292,9 +294,9 @@ class Members:
             self._settle()
 
     async def identified(self) -> None:
-        """Return once each backend was asked what it serves, even a single one, or `connect_timeout` is over."""
+        """Return once each backend was asked what it serves, even a single one; requests wait no longer than a moment."""
         self.identify()
-        await self._all_checked()
+        await self._all_checked(_MOMENT)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -11,7 +11,7 @@ import pytest
 from responses_gateway.server.generation.replay import replay
 from responses_gateway.server.window.timeline import answer
 from responses_gateway.settings.keys import hash_of
-from responses_gateway.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
 from tests.log_lines import log_lines
 from tests.server.fleet_of_simulators import fleet
@@ -136,8 +136,8 @@ def test_names_of_anthropic_that_nobody_serves_mean_the_default_and_the_answer_h
 
 def test_an_alias_that_begins_with_claude_is_served_and_listed() -> None:
     async def test() -> None:
-        async with simulated() as behind:
-            backends = {"gpu": {"url": behind.url, "aliases": {"claude-opus-5": "simulator"}}}
+        async with serving(create_app(SimulatorOptions())) as url:
+            backends = {"gpu": {"url": url, "aliases": {"claude-opus-5": "simulator"}}}
             async with gateway(backends=backends, messages_model="other") as served:
                 assert "parameter:model" not in (await send(served, {"model": "claude-opus-5"})).headers.get(
                     "x-responses-gateway-losses", ""
@@ -446,6 +446,9 @@ def test_the_classifier_of_claude_code_gets_its_verdict_and_the_stop_sequence() 
 def test_a_client_that_leaves_frees_the_backend() -> None:
     async def test() -> None:
         async def play(connection: Connection) -> None:
+            if connection.request.startswith(b"GET"):  # for its models
+                connection.close()
+                return
             connection.write(HEAD)
             connection.send(chunk({"content": "never"}))
             await connection.lost
