@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.claude.claude_code import ClaudeCode
 from tests.codex.servers import Background
@@ -87,3 +90,48 @@ def test_no_result_is_lost_though_the_backend_repeats_the_ids_of_calls(servers: 
     told = [message for message in talking.requests[-1]["messages"] if message["role"] == "tool"]
     assert [message["content"].strip() for message in told] == ["one", "two", "three", "four"]
     assert len({message["tool_call_id"] for message in told}) == 4
+
+
+def test_a_conversation_that_is_too_long_is_summarised_and_goes_on(servers: Servers, tmp_path: Path) -> None:
+    longest = 0
+    refused = 0
+
+    def vllm(body: dict[str, Any]) -> list[bytes]:
+        """Refuse what does not fit, in vLLM's words."""
+        nonlocal refused
+        told = json.dumps(body["messages"])
+        if "create a detailed summary" in str(body["messages"][-1]):
+            return says("<summary>Alpha was said.</summary>")
+        if len(told) > longest > 0:
+            refused += 1
+            message = (
+                "This model's maximum context length is 40960 tokens. However, your request has 50000 input tokens. "
+                "Please reduce the length of the input messages."
+            )
+            error = {"error": {"message": message, "type": "BadRequestError", "param": "input_tokens", "code": 400}}
+            raise web.HTTPBadRequest(text=json.dumps(error), content_type="application/json")
+        return says("Noted.")
+
+    served, talking = servers.open_model(vllm)
+    claude = ClaudeCode(tmp_path, served.url)
+    assert claude.run("Remember this. " + "alpha " * 4000).result == "Noted."
+    longest = len(json.dumps(talking.requests[-1]["messages"])) + 5000
+    run = claude.run("Remember this, too. " + "beta " * 3000, "--continue")
+    assert (run.code, run.complaints, run.result) == (0, [], "Noted.")
+    assert refused == 1
+    last = json.dumps(talking.requests[-1]["messages"])
+    assert "Alpha was said." in last
+    assert "beta beta" in last
+    assert "alpha alpha" not in last
+
+
+def test_each_prompt_begins_with_the_one_before(servers: Servers, tmp_path: Path) -> None:
+    steps = [calls(("Bash", {"command": f"echo {number}", "description": "Count"}), thought="Hm.") for number in range(28)]
+    served, talking = servers.open_model(*steps, says("Counted."))
+    claude = ClaudeCode(tmp_path, served.url)
+    assert claude.run("Count to 28.").result == "Counted."
+    assert claude.run("Once more.", "--continue").result == "Counted."
+    prompts = [body["messages"] for body in talking.requests]
+    assert len(prompts) == 30
+    assert [number for number, (one, following) in enumerate(pairwise(prompts)) if following[: len(one)] != one] == []
+    assert len({json.dumps(body["tools"]) for body in talking.requests}) == 1
