@@ -36,7 +36,7 @@ class HostedResult:
     failed: bool = False
     losses: Sequence[str] = ()
     session: McpSession | None = None
-    call: MadeCall | None = None
+    call: MadeCall | None = field(default=None, compare=False)
 
 
 class McpSession(NamedTuple):
