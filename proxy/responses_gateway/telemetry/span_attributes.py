@@ -1,7 +1,7 @@
 """The attributes of spans that tell what was asked, named after the OpenTelemetry conventions for generative AI.
 
-The values come from clients. A collector's protocol has whole numbers of 64 bits and valid Unicode only, and the exporter drops
-a whole batch of spans for one value that is neither: such values are left out or replaced here."""
+The values come from clients. The protocol of collectors has whole numbers of 64 bits and valid Unicode only: other numbers,
+about which the exporter would warn, are left out here, and half surrogate pairs are replaced."""
 
 from __future__ import annotations
 
