@@ -15,7 +15,7 @@ from tests.hosted.mcp_peers import SDK_SERVER
 from tests.server.running_gateway import Served, gateway
 from tests.server.scripted_backend import chunk
 
-# One turn of the model: pieces of a stream, what makes them of the request (or raises an HTTP error), or the status of a refusal.
+# One turn of the model: pieces of a stream, what makes them of the request (or raises), or the status of a refusal.
 Turn = list[bytes] | Callable[[dict[str, Any]], list[bytes]] | int
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
