@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +118,79 @@ def test_kubernetes_knows_every_field(variant: str, kubernetes: str, tmp_path: P
     assert len(native) == done.stdout.count(" passed ") + done.stderr.count(" passed ")
 
 
+# The optional parts whose templates look at each other's values: each choice of each with each of the others.
+CHOICES: dict[str, dict[str, dict[str, Any]]] = {
+    "backends": {"fixed": {"settings": {"backend": BACKEND}}, "pools": {"settings": POOLS["settings"]}},
+    "disruption": {"on": {}, "off": {"podDisruptionBudget": {"enabled": False}}},
+    "scaling": {"off": {}, "on": {"autoscaling": {"enabled": True, "inFlight": {"enabled": True}}}},
+    "policy": {
+        "off": {},
+        "narrow": {
+            "networkPolicy": {
+                "enabled": True,
+                "egressTo": [{"namespaceSelector": {}}],
+                "apiServer": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
+            }
+        },
+    },
+    "account": {
+        "ours": {},
+        "theirs": {"serviceAccount": {"create": False, "name": "mine", "createRoles": False}},
+        "annotated": {"serviceAccount": {"annotations": {"a": "b"}}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def combinations() -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    """Return what each combination of the choices renders. Two at a time: Helm spends most of its time on starting."""
+    chosen = list(product(*CHOICES.values()))
+    values = [
+        {name: value for part, one in zip(CHOICES.values(), names, strict=True) for name, value in part[one].items()}
+        for names in chosen
+    ]
+    with ThreadPoolExecutor(2) as threads:
+        manifests = list(threads.map(rendered, values))
+    read = [[one for one in yaml.load_all(text, yaml.CSafeLoader) if one] for text in manifests]
+    return dict(zip(chosen, read, strict=True))
+
+
+def test_kubernetes_knows_every_field_of_every_combination(
+    combinations: dict[tuple[str, ...], list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Check each different manifest once; secrets differ only in the generated key."""
+    different = {json.dumps(one, sort_keys=True) for found in combinations.values() for one in found if one["kind"] != "Secret"}
+    file = tmp_path / "manifests.yaml"
+    file.write_text("---\n".join(f"{text}\n" for text in sorted(different)), encoding="utf-8")
+    validate = tool("kubernetes-validate", "install-deploy-tools")
+    for kubernetes in ("1.29.1", "1.37.0"):
+        done = run(validate, "--strict", "--kubernetes-version", kubernetes, str(file))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert len(different) == done.stdout.count(" passed ") + done.stderr.count(" passed ")
+
+
+def test_each_combination_has_what_it_asks_for_and_nothing_refers_to_what_is_not_there(
+    combinations: dict[tuple[str, ...], list[dict[str, Any]]],
+) -> None:
+    for names, found in combinations.items():
+        backends, disruption, scaling, policy, account = names
+        kinds = {one["kind"] for one in found}
+        assert ("PodDisruptionBudget" in kinds) == (disruption == "on"), names
+        assert ("HorizontalPodAutoscaler" in kinds) == (scaling == "on"), names
+        assert ("NetworkPolicy" in kinds) == (policy == "narrow"), names
+        assert ("Role" in kinds) == ("RoleBinding" in kinds) == (backends == "pools" and account != "theirs"), names
+        (pod,) = [one["spec"]["template"]["spec"] for one in found if one["kind"] == "Deployment"]
+        accounts = {one["metadata"]["name"] for one in found if one["kind"] == "ServiceAccount"}
+        given = {"mine"} if account == "theirs" else set()
+        used = {pod["serviceAccountName"]} if "serviceAccountName" in pod else set()
+        assert used <= accounts | given, names
+        assert pod["automountServiceAccountToken"] is (backends == "pools"), names
+        bound = {subject["name"] for one in found if one["kind"] == "RoleBinding" for subject in one["subjects"]}
+        assert bound <= used, names
+        names_of_objects = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in found]
+        assert len(names_of_objects) == len(set(names_of_objects)), names
+
+
 def test_everything_is_there_when_asked_for() -> None:
     assert objects(VARIANTS["least"]).keys() == {"Deployment", "Service", "ConfigMap", "Secret", "PodDisruptionBudget"}
     more = {"HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"}
@@ -136,6 +212,17 @@ def test_the_gateway_reads_its_settings(tmp_path: Path) -> None:
     settings = load({}, file, {})
     assert (settings.backend, settings.drain_timeout, settings.max_body_bytes) == ([f"{BACKEND}/v1"], 90, 104857600)
     assert (settings.invariant_sampling, settings.metrics, settings.store) == (0.5, False, "none")
+
+
+def test_the_notes_name_the_backends_and_pools(tmp_path: Path) -> None:
+    """Render the notes as a manifest: only an installation would print them, which needs a cluster."""
+    chart = Path(shutil.copytree(CHART, tmp_path / "chart"))
+    notes = (chart / "templates" / "NOTES.txt").read_text(encoding="utf-8").splitlines()
+    head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: notes}\ndata:\n  notes: |\n"
+    (chart / "templates" / "notes.yaml").write_text(head + "".join(f"    {line}\n" for line in notes), encoding="utf-8")
+    status, said, complaints = helm("template", "gate", str(chart), "--show-only", "templates/notes.yaml", values=POOLS)
+    assert status == 0, complaints
+    assert "in front of chat, code, dns, elsewhere, more." in said
 
 
 def test_the_secret_holds_settings() -> None:

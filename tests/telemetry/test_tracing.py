@@ -16,6 +16,9 @@ import pytest
 
 from responses_gateway.settings import SettingsError
 from responses_gateway.settings.load import load
+from tests.hosted.mcp_peers import peer
+from tests.server.fleet_of_simulators import ask as ask_fleet
+from tests.server.fleet_of_simulators import fleet
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.running_gateway import RawClient, ask, gateway, post, run, until
 from tests.server.scripted_backend import Backend, Connection, backend, chat_stream, refusing, streaming
@@ -238,6 +241,92 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end() -> None:
     run(test())
 
 
+# ---- what was asked ---------------------------------------------------------------------------------------------------
+
+
+def test_a_call_tells_what_the_backend_was_asked_for() -> None:
+    async def ask_it(served: Any) -> None:
+        sampling = {"temperature": 0.5, "top_p": 0.25, "max_output_tokens": 50, "frequency_penalty": 0.5, "presence_penalty": 1}
+        more = {"seed": 7, "stop": ["END"], "reasoning": {"effort": "low"}, "service_tier": "priority"}
+        await post(served, model="m", text={"format": {"type": "json_object"}}, **sampling, **more)
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()), service_tier_priorities={"priority": -5})
+    expected = {
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.top_p": 0.25,
+        "gen_ai.request.max_tokens": 50,
+        "gen_ai.request.frequency_penalty": 0.5,
+        "gen_ai.request.presence_penalty": 1,
+        "gen_ai.request.seed": 7,
+        "gen_ai.request.stop_sequences": ["END"],
+        "gen_ai.request.reasoning.level": "low",
+        "gen_ai.output.type": "json",
+        "openai.request.service_tier": "priority",
+    }
+    assert spans.one(CLIENT).attributes.items() >= expected.items()
+    assert "gen_ai.response.model" not in spans.one(CLIENT).attributes
+    assert spans.one(SERVER).attributes["openai.request.service_tier"] == "priority"
+    assert spans.one(SERVER).attributes["openai.response.service_tier"] == "priority"
+
+
+def test_what_was_not_asked_for_is_not_told() -> None:
+    async def ask_it(served: Any) -> None:
+        await post(served, model="m", service_tier="auto", prompt_cache_key="a-session", store=False)
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()), store="memory")
+    told = set(spans.one(CLIENT).attributes) | set(spans.one(SERVER).attributes)
+    assert {name for name in told if name.startswith(("gen_ai.request.", "gen_ai.conversation", "gen_ai.output"))} == {
+        "gen_ai.request.model",
+        "gen_ai.request.stream",
+    }
+    assert {name for name in told if "tier" in name} == set()
+
+
+def test_a_number_that_no_collector_takes_spoils_no_span() -> None:
+    async def ask_it(served: Any) -> None:
+        await post(served, model="m", seed=2**64, stop=["\ud800"])
+        await post(served, model="m")
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()))
+    servers = [span for span in spans.spans if span.kind == SERVER]
+    assert len(servers) == 2
+    assert all("gen_ai.request.seed" not in span.attributes for span in spans.spans)
+
+
+def test_the_backends_own_name_of_a_model_is_told() -> None:
+    kept: list[Any] = []
+
+    async def test() -> None:
+        async with collector() as spans, backend(streaming(*chat_stream())) as behind:
+            named = {"gpu": {"url": behind.url, "aliases": {"m": "org/model-70b"}}}
+            async with gateway(backends=named, otel_endpoint=spans.url) as served:
+                await post(served, model="m")
+            kept.append(spans)
+
+    run(test())
+    call = kept[0].one(CLIENT)
+    assert (call.name, call.attributes["gen_ai.request.model"]) == ("chat m", "m")
+    assert call.attributes["gen_ai.response.model"] == "org/model-70b"
+
+
+def test_a_conversation_and_the_response_before_are_told_by_their_ids() -> None:
+    named: list[str] = []
+
+    async def ask_it(served: Any) -> None:
+        conversation = (await ask(served, "POST", "/v1/conversations", json={})).json["id"]
+        first = (await post(served, model="m", conversation=conversation)).final["id"]
+        await post(served, model="m", previous_response_id=first)
+        assert (await post(served, model="m", conversation="conv_unknown", stream=False)).status == 404
+        named.extend([conversation, first])
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()), store="memory")
+    for kind in (SERVER, CLIENT):
+        found = sorted((span for span in spans.spans if span.kind == kind), key=lambda span: span.began)
+        assert [span.attributes.get("gen_ai.conversation.id") for span in found[:2]] == [named[0], None]
+        assert [span.attributes.get("gen_ai.request.previous_response.id") for span in found[:2]] == [None, named[1]]
+        assert all("gen_ai.conversation.id" not in span.attributes for span in found[2:])
+
+
 # ---- settings ---------------------------------------------------------------------------------------------------------
 
 
@@ -273,12 +362,14 @@ def test_nothing_of_opentelemetry_is_imported_for_those_who_do_not_want_it() -> 
 
 def test_each_turn_and_each_hosted_call_is_a_span() -> None:
     kept: list[Any] = []
+    shown: list[str] = []
 
     async def test() -> None:
         made = calls(("docs__add", {"a": 1, "b": 2}), ("docs__fail", {}))
         async with collector() as spans:
             async with model(made, says("Ok."), mcp_servers=DOCS, otel_endpoint=spans.url) as (served, _):
-                await post(served, model="m", tools=[MCP])
+                answer = await post(served, model="m", tools=[MCP])
+                shown.extend(item["id"] for item in answer.final["output"] if item["type"] == "mcp_call")
             kept.append(spans)
 
     run(test())
@@ -295,5 +386,71 @@ def test_each_turn_and_each_hosted_call_is_a_span() -> None:
     assert outcomes == ["completed", "failed"]
     assert {tool.attributes["gen_ai.tool.type"] for tool in tools.values()} == {"extension"}
     assert {tool.attributes["mcp.method.name"] for tool in tools.values()} == {"tools/call"}
+    assert {tool.attributes["network.transport"] for tool in tools.values()} == {"pipe"}
+    assert all(tool.attributes["mcp.protocol.version"].startswith("20") for tool in tools.values())
+    assert [tools[name].attributes.get("error.type") for name in sorted(tools)] == [None, "tool_error"]
+    assert [tools[name].attributes["gen_ai.tool.call.id"] for name in sorted(tools)] == shown
     assert [span.attributes["gen_ai.usage.input_tokens"] for span in (first, second, server)] == [10, 10, 20]
     assert first.events["first_token"] <= first.ended
+
+
+def test_the_session_with_a_server_over_http_is_told() -> None:
+    kept: list[Any] = []
+
+    async def test() -> None:
+        async with collector() as spans, peer() as theirs:
+            allowed = [theirs.url.removeprefix("http://").removesuffix("/mcp")]
+            turns = calls(("theirs__echo", {"a": "tell nobody"})), says("Ok.")
+            async with model(*turns, mcp_allowed_hosts=allowed, otel_endpoint=spans.url) as (served, _):
+                tool = {"type": "mcp", "server_label": "theirs", "server_url": theirs.url, "require_approval": "never"}
+                await post(served, model="m", tools=[tool])
+            kept.extend([spans, theirs.sessions])
+
+    run(test())
+    spans, sessions = kept
+    (tool,) = [span for span in spans.spans if span.name == "execute_tool echo"]
+    assert {tool.attributes["mcp.session.id"]} == sessions
+    assert tool.attributes["network.transport"] == "tcp"
+    assert "tell nobody" not in repr(spans.spans)
+
+
+def test_an_approved_call_has_the_id_that_was_approved() -> None:
+    kept: list[Any] = []
+
+    async def test() -> None:
+        docs = {"docs": {**DOCS["docs"], "require_approval": None}}
+        always = {**MCP, "require_approval": "always"}
+        turns = calls(("docs__add", {"a": 1, "b": 2})), says("3.")
+        async with collector() as spans:
+            async with model(*turns, mcp_servers=docs, store="memory", otel_endpoint=spans.url) as (served, _):
+                first = (await post(served, model="m", tools=[always])).final
+                asked = first["output"][-1]["id"]
+                said = {"type": "mcp_approval_response", "approval_request_id": asked, "approve": True}
+                await post(served, model="m", tools=[always], input=[said], previous_response_id=first["id"])
+            kept.extend([spans, asked])
+
+    run(test())
+    spans, asked = kept
+    (tool,) = [span for span in spans.spans if span.name == "execute_tool add"]
+    assert tool.attributes["gen_ai.tool.call.id"] == asked
+
+
+# ---- answers that broke off ---------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_another_backend_continued_shows_both_calls() -> None:
+    kept: list[Any] = []
+
+    async def test() -> None:
+        async with collector() as spans:
+            async with fleet("vllm", otel_endpoint=spans.url) as served:
+                assert (await ask_fleet(served, "demo", "drop=text,times=1")).final["status"] == "completed"
+            kept.append(spans)
+
+    run(test())
+    broken, other = sorted((span for span in kept[0].spans if span.kind == CLIENT), key=lambda span: span.began)
+    assert broken.attributes["gen_ai.response.finish_reasons"] == ["error"]
+    assert (broken.failed, broken.attributes["error.type"]) == (True, "broke")
+    assert other.attributes["gen_ai.response.finish_reasons"] != ["error"]
+    assert not other.failed
+    assert not kept[0].one(SERVER).failed

@@ -175,6 +175,11 @@ class Pool:
         finally:
             self._ended(member, answer.status, None)
 
+    def served_as(self, backend: str, model: str) -> str:
+        """Return the name that a backend has for a client's name of a model."""
+        member = self.members.by_name.get(backend)
+        return model if member is None else _own_name(member, model)
+
     # ---- continuations --------------------------------------------------------------------------------------------
 
     def partners(self, model: str, *, alone: bool = False, begun: bool = False) -> Partners:

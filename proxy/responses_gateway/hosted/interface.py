@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from responses_gateway.wire.tools import ToolTarget
 
@@ -27,13 +27,24 @@ class HostedResult:
     `text`: what the model reads. `item`: the members that the result adds to the item of the call (`output` and `error` of an
     `mcp_call`, `action` of a `web_search_call`, `results` of a `file_search_call`, `outputs` of a `code_interpreter_call`).
     `sources`: what the model may cite. `failed`: the call failed, and `text` says why. `losses`: what could not be honoured, in
-    words for the log."""
+    words for the log. `session`: the session with the MCP server that answered. `call`: the call that it is the result of, once
+    it was run."""
 
     text: str
     item: Mapping[str, Any] = field(default_factory=dict)
     sources: Sequence[Source] = ()
     failed: bool = False
     losses: Sequence[str] = ()
+    session: McpSession | None = None
+    call: MadeCall | None = field(default=None, compare=False)
+
+
+class McpSession(NamedTuple):
+    """A session with an MCP server: the version of its protocol, the server's `id` for it, and how it is connected."""
+
+    protocol: str | None
+    id: str | None
+    transport: Literal["tcp", "pipe"]
 
 
 class HostedLoss(NamedTuple):
@@ -46,12 +57,16 @@ class HostedLoss(NamedTuple):
 @dataclass(slots=True)
 class MadeCall:
     """A call that was made, for logs and traces. `began` is on the monotonic clock, in seconds; `seconds` is None while it
-    runs."""
+    runs. `id` is that of its item, or of its approval; None before there is one. `tool_failed`: the tool answered that it
+    failed. `session`: the session with the MCP server that answered."""
 
     target: ToolTarget
     began: float
     outcome: str = "running"
     seconds: float | None = None
+    id: str | None = None
+    tool_failed: bool = False
+    session: McpSession | None = None
 
 
 class ToolFailure(Exception):

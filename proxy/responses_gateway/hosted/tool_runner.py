@@ -101,6 +101,8 @@ class ToolRunner:
             async with asyncio.timeout(seconds):
                 result = await self._tool(target).run(read_arguments(target, arguments))
             outcome = "failed" if result.failed else "completed"
+            made.tool_failed = result.failed
+            made.session = result.session
         except ToolFailure as failure:
             result = _failed(target, str(failure), failure.item)
         except TimeoutError:
@@ -119,7 +121,7 @@ class ToolRunner:
             self.spent += made.seconds
             self.observe(target.kind, outcome, made.seconds)
         self.losses += [HostedLoss(target.kind, reason) for reason in result.losses]
-        return self._cut(target, _encodable(result))
+        return replace(self._cut(target, _encodable(result)), call=made)
 
     def _seconds(self, target: ToolTarget) -> float:
         """Return how long a call may take. Raise `ToolFailure` if no time is left."""

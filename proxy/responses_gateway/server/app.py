@@ -81,14 +81,14 @@ def create_app(
     messages_models = MessagesModels(models)
     router.add_get("/v1/models", by_version(models.list_models, messages_models.list_models))
     router.add_get("/v1/models/{id:.+}", by_version(models.retrieve_model, messages_models.retrieve_model))
-    for path in ("/", "/api/hello"):  # what Claude Code asks at its start
-        router.add_head(path, hello)
-        router.add_route("*", path, _nothing)
     _add_stored(router, parts)
     health = _health(parts)
     _add_probes(router, health)
     if settings.operations_port is None:
         _add_operations(app, health, parts, on_backend_change, folder)
+    for path in ("/", "/api/hello"):  # what Claude Code asks at its start; behind the window, to which `/` leads browsers
+        router.add_head(path, hello)
+        router.add_route("*", path, _nothing)
     if settings.relay:
         passthrough = Passthrough(parts.pool, settings, loop_detection)
         router.add_route("*", "/v1/{path:.+}", passthrough.relay)

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from responses_gateway.extras import how_to_install
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.span_attributes import Attribute
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -59,10 +60,17 @@ class ToolCall(Protocol):
     began: float
     outcome: str
     seconds: float | None
+    # The id of the call, where it got one. `tool_failed`: the tool itself said that it failed.
+    id: str | None
+    tool_failed: bool
 
     @property
     def target(self) -> ToolName:
         """The tool."""
+
+    @property
+    def session(self) -> ToolSession | None:
+        """The session with an MCP server that answered, if one did."""
 
 
 class ToolName(Protocol):
@@ -75,6 +83,23 @@ class ToolName(Protocol):
     @property
     def name(self) -> str:
         """Its own name."""
+
+
+class ToolSession(Protocol):
+    """A session with an MCP server: the version of the protocol, the server's id for it, and how it is connected (`tcp`,
+    `pipe`)."""
+
+    @property
+    def protocol(self) -> str | None:
+        """The version."""
+
+    @property
+    def id(self) -> str | None:
+        """The id; servers need not give one."""
+
+    @property
+    def transport(self) -> str:
+        """The transport."""
 
 
 def trace_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -148,6 +173,12 @@ class Trace:
         self._span = tracer.start_span(name, parent, SpanKind.SERVER, start_time=self._began_ns)
         self._call: Span | None = None
         self._called = now
+        self._asked: Mapping[str, Attribute] = {}
+
+    def asked(self, attributes: Mapping[str, Attribute]) -> None:
+        """Tell what the client asked for, in the span of the request and in those of its calls of the model."""
+        self._asked = attributes
+        self._span.set_attributes(attributes)
 
     def call(self, backend: str, now: float) -> dict[str, str]:
         """Start the span of a request to a backend, which ends the one before. Returns the headers that continue the trace."""
@@ -157,7 +188,8 @@ class Trace:
             self._call.end(self._at(now))
         self._called = now
         # The provider's name stands for the protocol; the address tells which server it is.
-        attributes: dict[str, str | int] = {
+        attributes: dict[str, Attribute] = {
+            **self._asked,
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "openai",
             "openai.api.type": "chat_completions",
@@ -171,6 +203,17 @@ class Trace:
         carried: dict[str, str] = {}
         self._propagator.inject(carried, set_span_in_context(self._call))
         return carried
+
+    def call_asks(self, attributes: Mapping[str, Attribute]) -> None:
+        """Tell what the backend is asked for, in the span that `call` has started."""
+        if self._call is not None:
+            self._call.set_attributes(attributes)
+
+    def call_broke(self, cause: str) -> None:
+        """Tell that the answer of the backend broke off, though the response does not end here."""
+        if self._call is not None:
+            self._call.set_attribute("gen_ai.response.finish_reasons", ["error"])
+            _set_status(self._call, cause, None)
 
     def event(self, name: str, fields: Mapping[str, str | int], now: float) -> None:
         """Add an event to the span of the request."""
@@ -199,7 +242,7 @@ class Trace:
         """Write the span of a call of a hosted tool."""
         from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415
 
-        attributes: dict[str, str] = {
+        attributes: dict[str, Attribute] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": _text(call.target.name),
             "gen_ai.tool.type": "datastore" if call.target.kind == "file_search" else "extension",
@@ -208,8 +251,12 @@ class Trace:
         }
         if call.target.kind == "mcp":
             attributes["mcp.method.name"] = "tools/call"
+        if call.id is not None:
+            attributes["gen_ai.tool.call.id"] = _text(call.id)
+        if call.session is not None:
+            attributes |= _session_attributes(call.session)
         if call.outcome != "completed":
-            attributes["error.type"] = call.outcome
+            attributes["error.type"] = "tool_error" if call.tool_failed else call.outcome
         span = self._tracer.start_span(
             _text(f"execute_tool {call.target.name}"),
             set_span_in_context(self._span),
@@ -219,9 +266,16 @@ class Trace:
         )
         span.end(self._at(now if call.seconds is None else call.began + call.seconds))
 
-    def end(self, line: Mapping[str, Any], now: float, first: float | None, visible: float | None) -> None:
+    def end(
+        self,
+        line: Mapping[str, Any],
+        now: float,
+        first: float | None,
+        visible: float | None,
+        service_tier: str | None = None,
+    ) -> None:
         """End all spans. `line` are the fields of the request's log line. `first` and `visible` are the loop's times of the
-        first token of the last call, and of the first one that a user sees."""
+        first token of the last call, and of the first one that a user sees. `service_tier` is that of the response."""
         ended = self._at(now)
         failed = line.get("code") or ("server_error" if line.get("outcome") == "failed" else None)
         if self._call is not None:
@@ -232,6 +286,8 @@ class Trace:
             self.end_call({**line, **turns[-1]} if turns else line, now, first, visible)
         self._span.set_attributes(_attributes(line, _MODEL_ATTRIBUTES | _OUR_ATTRIBUTES))
         self._span.set_attribute("http.response.status_code", line.get("status", 200))
+        if service_tier is not None and "openai.request.service_tier" in self._asked:
+            self._span.set_attribute("openai.response.service_tier", _text(service_tier))
         # By convention, a server's span fails when the server does, not when the request is wrong.
         _set_status(self._span, failed if line.get("outcome") == "failed" else None, line.get("error"))
         self._span.end(ended)
@@ -243,6 +299,15 @@ class Trace:
 
 def _attributes(line: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     return {attribute: _text(line[field]) for field, attribute in names.items() if field in line}
+
+
+def _session_attributes(session: ToolSession) -> dict[str, Attribute]:
+    found: dict[str, Attribute] = {"network.transport": session.transport}
+    if session.protocol is not None:
+        found["mcp.protocol.version"] = _text(session.protocol)
+    if session.id is not None:
+        found["mcp.session.id"] = _text(session.id)
+    return found
 
 
 def _text(value: Any) -> Any:

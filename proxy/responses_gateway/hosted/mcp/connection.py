@@ -29,7 +29,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.interface import McpSession, ToolFailure
 from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from responses_gateway.hosted.mcp.failures import (
     ConnectionLost,
@@ -93,6 +93,14 @@ class ServerConnection:
         self._settled = asyncio.Event()
         self._end = asyncio.Event()
         self.task = asyncio.create_task(self._run())
+
+    @property
+    def described(self) -> McpSession:
+        """The session, for traces."""
+        protocol = None if self._session is None else self._session.protocol_version
+        if self._http is None:
+            return McpSession(protocol, None, "pipe")
+        return McpSession(protocol, self._http.session_id, "tcp")
 
     async def request(self, send: Callable[[ClientSession], Awaitable[T]], seconds: float) -> T:
         """Send a request as soon as the connection is open. `seconds` are those after which `send` gives up. Raises

@@ -15,7 +15,7 @@ from mcp import ClientSession, MCPError
 from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
 from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 
-from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.interface import McpSession, ToolFailure
 from responses_gateway.hosted.mcp.answers import Listing, read_listing, read_result
 from responses_gateway.hosted.mcp.connection import Log, ServerConnection
 from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
@@ -111,7 +111,8 @@ class McpConnections:
                     self._entry(key).listing = None
                 raise
 
-        return read_result(await self._ask(key, send, seconds, repeatable=False))
+        answer, session = await self._ask(key, send, seconds, repeatable=False)
+        return read_result(answer)._replace(session=session)
 
     def caller(self, tenant: str, name: str) -> ToolCaller:
         """Return what calls the tool `label/name` of one of the operator's servers. Raises `ValueError` if there is no such
@@ -144,21 +145,25 @@ class McpConnections:
             except TimeoutError:
                 raise timed_out(key.server.label, seconds) from None
 
-        listing = await self._ask(key, send, seconds, repeatable=True)
+        listing, _ = await self._ask(key, send, seconds, repeatable=True)
         if listing.left_out:
             self._log(key.server.label, f"tools left out of its list: {listing.left_out}")
         return listing
 
-    async def _ask(self, key: _Key, send: Callable[[ClientSession], Awaitable[T]], seconds: float, *, repeatable: bool) -> T:
-        """Send a request. If the connection turns out to be lost, send it over another one, unless the server may have seen it
-        and it is not `repeatable`."""
+    async def _ask(
+        self, key: _Key, send: Callable[[ClientSession], Awaitable[T]], seconds: float, *, repeatable: bool
+    ) -> tuple[T, McpSession]:
+        """Send a request; return the answer, and the session that it came over. If the connection turns out to be lost,
+        send it over another one, unless the server may have seen it and it is not `repeatable`."""
+        connection = self._connection(key)
         try:
-            return await self._connection(key).request(send, seconds)
+            return await connection.request(send, seconds), connection.described
         except ConnectionLost as loss:
             if loss.sent and not repeatable:
                 raise lost(key.server.label) from loss
+        connection = self._connection(key)
         try:
-            return await self._connection(key).request(send, seconds)
+            return await connection.request(send, seconds), connection.described
         except ConnectionLost as loss:
             raise (loss.failure or lost(key.server.label)) from loss
 

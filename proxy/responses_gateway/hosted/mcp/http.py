@@ -71,7 +71,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     `status`: the last status that was an error; `problem`: what was last refused of an answer; None if there was none yet.
     `errors`: the answers with such a status, by the id of the request. `pending`: messages of ours that were not answered yet.
-    `unreachable`: the last attempt to connect failed, so nothing was sent."""
+    `unreachable`: the last attempt to connect failed, so nothing was sent. `session_id`: the server's id for the session."""
 
     def __init__(self, endpoint: HttpEndpoint, reader: MessageReader, find: Resolve = resolve) -> None:
         self.status: int | None = None
@@ -79,6 +79,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self.errors: dict[str | int, HttpErrorAnswer] = {}
         self.pending = 0
         self.unreachable = False
+        self.session_id: str | None = None
         self._public_only = endpoint.public_only
         self._reader = reader
         self._most_bytes = reader.limits.message_bytes
@@ -116,6 +117,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             request.extensions["timeout"] = _CLOSE_TIMEOUTS
         if request.method != "POST":
             return await self._sent(request, lambda: None)
+        self.session_id = request.headers.get("mcp-session-id")
         self.pending += 1
         try:
             answer = await self._sent(request, self._answered)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from responses_gateway.hosted.interface import HostedResult
+from responses_gateway.hosted.interface import HostedResult, McpSession
 from responses_gateway.hosted.result_text import truncate
 from responses_gateway.wire.mcp import ListedTool, McpServer
 
@@ -19,11 +19,13 @@ ToolCaller = Callable[[Mapping[str, Any]], Awaitable[tuple[str, Any]]]
 
 
 class ToolResult(NamedTuple):
-    """What a tool returned. `structured`: its structured content, None if there is none. `failed`: it says that it failed."""
+    """What a tool returned. `structured`: its structured content, None if there is none. `failed`: it says that it failed.
+    `session`: over which it came."""
 
     text: str
     structured: Any = None
     failed: bool = False
+    session: McpSession | None = None
 
 
 class McpServers(Protocol):
@@ -60,7 +62,7 @@ class McpTool:
         text, was_cut = truncate(result.text, most)
         losses = [f"mcp: the result of a tool was cut to {self.result_bytes} bytes"] if was_cut else []
         if not result.failed:
-            return HostedResult(text, {"output": text}, losses=losses)
+            return HostedResult(text, {"output": text}, losses=losses, session=result.session)
         said = text or "The tool failed."
         error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": said}]}
-        return HostedResult(_ERROR + said, {"error": error}, failed=True, losses=losses)
+        return HostedResult(_ERROR + said, {"error": error}, failed=True, losses=losses, session=result.session)

@@ -35,6 +35,7 @@ from responses_gateway.state import Store
 from responses_gateway.stream.tape import Call
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.telemetry.span_attributes import Attributes, response_attributes
 from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.wire.errors import ApiError, unknown_model
 from responses_gateway.wire.requests import ResponsesRequest
@@ -183,6 +184,8 @@ class Creation:
         scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.losses(prepared.losses)
+        if self.log.trace is not None:
+            self.log.trace.asked(_asked(prepared.context))
         tape = prepared.tape
         self.translator = Translator(prepared.options, time.time if tape is None else tape.clock)
         if tape is not None and self.recording.note is not None:
@@ -351,6 +354,17 @@ class Creation:
         self._stopping = True
         if self._generation is not None and not (self.hand_over is not None and self.hand_over()):
             self._generation.fail(shutting_down())
+
+
+def _asked(context: Context) -> Attributes:
+    """Return the attributes of a trace that tell what the client asked for."""
+    request = context.request
+    return response_attributes(
+        conversation=context.conversation,
+        previous=request.previous_response_id,
+        effort=request.reasoning.effort if request.reasoning is not None else None,
+        service_tier=request.service_tier,
+    )
 
 
 def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Translator) -> None:

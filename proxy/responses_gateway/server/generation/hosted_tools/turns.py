@@ -122,6 +122,9 @@ class HostedTurns:
         begun = dict(self._approved)
         if begun:
             await asyncio.wait(begun.values())
+        for call, run in begun.items():
+            if not run.cancelled() and (made := run.result().call) is not None:
+                made.id = call.request_id
         names = {target._replace(needs_approval=False): name for name, target in tools.items()}
         said = [
             RunCall(call.request_id, names.get(_target(call), call.name), call.arguments or "{}", _told(begun.get(call)))
@@ -179,6 +182,8 @@ class HostedTurns:
 
     def _keep(self, item: Item, call: CallToRun, result: HostedResult) -> None:
         self._made[item["id"]] = (call, result)
+        if result.call is not None:
+            result.call.id = item["id"]
         if item.get("output") != result.text:  # else the item of an MCP call has it all
             sources = tuple(self._cited(source) for source in result.sources)
             self.results[item["id"]] = KeptResult(_arguments(call), result.text, sources).encode()

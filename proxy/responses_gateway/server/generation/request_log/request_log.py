@@ -76,7 +76,7 @@ class RequestLog:
     """Notes what is known of a request while it runs, and reports to metrics, log, trace and window when it ends."""
 
     __slots__ = (
-        "_for_compaction", "_history", "_logs_line", "_metrics", "_reservation", "_sample", "_trace", "facts", "times",
+        "_for_compaction", "_history", "_logs_line", "_metrics", "_reservation", "_sample", "facts", "times", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -90,14 +90,15 @@ class RequestLog:
         history: RecentRequests | None,
         for_compaction: bool,
     ) -> None:
-        """`reservation` and `trace` end with the log. `history` gets a summary at the end. `for_compaction`: the response is
-        needed to make another one, which reports the losses; it is never checked against the rules of a stream."""
+        """`reservation` and `trace` end with the log; a trace is there only where traces are turned on. `history`
+        gets a summary at the end. `for_compaction`: the response is needed to make another one, which reports the losses; it is
+        never checked against the rules of a stream."""
         self.facts = facts
         self.times = facts.times
         self._metrics = metrics
         self._logs_line = settings.access_log
         self._reservation = reservation
-        self._trace = trace
+        self.trace = trace
         self._history = history
         self._for_compaction = for_compaction
         self._sample: StreamSample | None = None
@@ -116,15 +117,15 @@ class RequestLog:
         """Note that a backend is about to be asked; the last one counts. Return the headers to send."""
         self.facts.backend = backend
         self.facts.backend_called = now
-        return headers if self._trace is None else {**headers, **self._trace.call(url.authority.rpartition("@")[2], now)}
+        return headers if self.trace is None else {**headers, **self.trace.call(url.authority.rpartition("@")[2], now)}
 
     def continued(self, cause: str, failed: str, backend: str, kept: int, now: float) -> None:
         """Note that another backend continues an answer that broke off, of which it got so many tokens."""
         self.facts.continued += 1
         self._metrics.count(self._metrics.continuations, "continued", cause)
         fields: dict[str, str | int] = {"cause": cause, "failed": failed, "backend": backend, "tokens": kept}
-        if self._trace is not None:
-            self._trace.event("continued", fields, now)
+        if self.trace is not None:
+            self.trace.event("continued", fields, now)
         fields["request_id"] = self.facts.request_id
         logs.logger().info("answer continued at another backend", extra=logs.fields(**fields))
 
@@ -160,9 +161,9 @@ class RequestLog:
         """Note that the model waits for the results of calls: the next read begins another answer."""
         self.count_gaps()
         times = self.times
-        if self._trace is not None:
+        if self.trace is not None:
             turn = logs.present({"model": self.facts.model, **_usage_fields(usage)})
-            self._trace.end_call(turn, now, times.turn_first, times.visible_at)
+            self.trace.end_call(turn, now, times.turn_first, times.visible_at)
         _observe_call(self._metrics, self.facts, usage, now)
         times.between_turns = True
         times.turn_first = None
@@ -248,15 +249,16 @@ class RequestLog:
             self._report_defect(translator.defect)
         if self._sample is not None and translator is not None and translator.ended:
             self._sample.check(translator, self._metrics, facts.request_id)
-        if not (self._logs_line or self._trace is not None or self._history is not None):
+        if not (self._logs_line or self.trace is not None or self._history is not None):
             return
         line = _line(facts, translator, error, now)
         if self._logs_line:
             logs.routine(logging.INFO if error is None else logging.WARNING, "response", line, ended)
-        if self._trace is not None:
+        if self.trace is not None:
             for call in facts.calls:
-                self._trace.tool_called(call, now)
-            self._trace.end(line, now, self.times.turn_first, self.times.visible_at)
+                self.trace.tool_called(call, now)
+            tier = None if translator is None else translator.options.echo.get("service_tier")
+            self.trace.end(line, now, self.times.turn_first, self.times.visible_at, tier)
         if self._history is not None:
             summary = _summary(facts, translator, line, record)
             summary.ended = ended

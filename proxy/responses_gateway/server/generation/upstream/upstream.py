@@ -21,6 +21,7 @@ from responses_gateway.server.generation.upstream.continuation_request import Ca
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.span_attributes import chat_attributes
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
 
@@ -168,6 +169,8 @@ class Upstream:
         other = self._pool.retry_route(self.call.route, chat.backend, reason)
         if other is None:
             return False
+        if self._log.trace is not None:
+            self._log.trace.call_broke(reason)
         self.call = self.call._replace(route=other)
         self._forget_answer()
         return True
@@ -183,6 +186,8 @@ class Upstream:
             failed = chat.backend
             chat.close()
         self._forget_answer()
+        if self._log.trace is not None:
+            self._log.trace.call_broke(cause)
         try:
             opened = await continuation.open(translator, self.call, failed, cause, self._headers_for)
         except CannotContinue as reason:
@@ -205,7 +210,11 @@ class Upstream:
     def _headers_for(self, backend: str, url: URL) -> Mapping[str, str]:
         now = self._clock()
         self.last_read = now
-        return self._log.calling(backend, url, self.call.headers, now)
+        headers = self._log.calling(backend, url, self.call.headers, now)
+        if self._log.trace is not None:
+            served_as = self._pool.served_as(backend, self.call.route.model)
+            self._log.trace.call_asks(chat_attributes(self.call.body, served_as))
+        return headers
 
     async def _refusal(self, chat: ChatStream) -> ApiError:
         """Return the error for the refusal of a backend."""
