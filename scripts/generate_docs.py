@@ -31,6 +31,7 @@ from responses_gateway.parsers.format import (
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.table import SAMPLING
 from responses_gateway.request.support import support
+from responses_gateway.server.webhooks.metrics import WebhookMetrics
 from responses_gateway.settings import CONFIG_VARIABLE, flag, variable
 from responses_gateway.settings.reference import SettingInfo, reference
 from responses_gateway.telemetry.metrics import Metrics
@@ -150,7 +151,9 @@ def with_rules(document: str) -> str:
 
 def _metrics() -> list[str]:
     lines = []
-    for metric, names in Metrics().labels.items():
+    metrics = Metrics()
+    WebhookMetrics(metrics)
+    for metric, names in metrics.labels.items():
         (family,) = metric.describe()
         name = family.name + ("_total" if family.type == "counter" else "")
         labels = f"; {', '.join(f'`{label}`' for label in names)}" if names else ""

@@ -37,6 +37,7 @@ from responses_gateway.server.resources.responses import ResponsesResource
 from responses_gateway.server.resources.search import Search
 from responses_gateway.server.resources.stored_responses import StoredResponses
 from responses_gateway.server.resources.usage_export import UsageExport
+from responses_gateway.server.resources.webhook_deliveries import WebhookDeliveries
 from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.server.window.permissions import WindowAccess
 from responses_gateway.server.window.refusals import note_refusals
@@ -46,6 +47,7 @@ from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
+from responses_gateway.state.webhooks import WebhookTable
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -219,6 +221,10 @@ def _add_operations(
         return
     sums_of = partial(usage_sums, workers) if workers is not None else parts.usage.sums
     router.add_get("/admin/usage", UsageExport(parts.settings, sums_of).export)
+    if parts.store is not None:
+        deliveries = WebhookDeliveries(parts.settings, WebhookTable(parts.store.database))
+        router.add_get("/admin/webhooks", deliveries.list_all)
+        router.add_post("/admin/webhooks/{id}", deliveries.send_again)
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
     router.add_get("/admin/backends", admin.list_backends)
     router.add_post("/admin/backends", admin.add)

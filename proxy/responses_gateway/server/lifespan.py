@@ -50,6 +50,7 @@ from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.server.setup.hosted_tools import hosted_limits, open_web
 from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
 from responses_gateway.server.setup.store import fleet_counters, open_store, quota_counters
+from responses_gateway.server.webhooks.metrics import WebhookMetrics
 from responses_gateway.server.webhooks.sender import Webhooks
 from responses_gateway.settings import Settings
 from responses_gateway.state import FleetCounters, Store
@@ -149,7 +150,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         )
         background = None
         if store is not None:
-            background = Background(store, responses, autoconfiguration, _open_webhooks(settings, store, stack))
+            background = Background(store, responses, autoconfiguration, _open_webhooks(settings, store, metrics, stack))
             stack.push_async_callback(background.close)
         yield Parts(
             settings=settings,
@@ -224,10 +225,10 @@ async def _start_pool(
     return pools
 
 
-def _open_webhooks(settings: Settings, store: Store, stack: AsyncExitStack) -> Announce | None:
+def _open_webhooks(settings: Settings, store: Store, metrics: Metrics, stack: AsyncExitStack) -> Announce | None:
     if not settings.webhooks:
         return None
-    webhooks = Webhooks(settings.webhooks, store)
+    webhooks = Webhooks(settings.webhooks, store, WebhookMetrics(metrics))
     stack.push_async_callback(webhooks.close)
     return webhooks.announce
 

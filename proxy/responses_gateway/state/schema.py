@@ -100,6 +100,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE quota_charges (id TEXT PRIMARY KEY, tokens {integer} NOT NULL, expires_at {real} NOT NULL)",
         "CREATE INDEX quota_charges_expiry ON quota_charges (expires_at)",
     ),
+    (
+        # Why an event was not delivered, until when somebody is sending it, and whether it is tried no more.
+        "ALTER TABLE webhooks ADD COLUMN last_failure TEXT",
+        "ALTER TABLE webhooks ADD COLUMN sending_until {real} NOT NULL DEFAULT 0",
+        "ALTER TABLE webhooks ADD COLUMN given_up {integer} NOT NULL DEFAULT 0",
+    ),
 )
 
 

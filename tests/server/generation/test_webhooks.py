@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,24 +21,29 @@ from responses_gateway.settings.webhooks import WebhookEndpoint
 from responses_gateway.simulator import create_app, serving
 from responses_gateway.state import Sqlite
 from responses_gateway.state.webhooks import WebhookTable
+from tests.server.gateway_process import program
 from tests.server.resources.test_websocket_resource import ENDLESS
-from tests.server.running_gateway import Served, ask, gateway, post, run, until
+from tests.server.running_gateway import Answer, Reachable, ask, assert_error, gateway, post, run, until
 
 SECRET = "whsec_" + base64.b64encode(os.urandom(24)).decode()
+ADMIN = "admin-0123456789abcdef"
 CLIENT = OpenAI(api_key="x", webhook_secret=SECRET)
 
 
 class Endpoint:
-    """A program that takes webhooks: `answer` says with which status."""
+    """A program that takes webhooks: `answer` says with which status; it hangs until `hangs` is set."""
 
-    def __init__(self, answer: Callable[[int], int]) -> None:
+    def __init__(self, answer: Callable[[int], int], hangs: asyncio.Event | None) -> None:
         self.url = ""
         self.received: list[tuple[dict[str, str], bytes]] = []
         self._answer = answer
+        self._hangs = hangs
 
     async def handle(self, request: web.Request) -> web.Response:
         self.received.append((dict(request.headers), await request.read()))
         status = self._answer(len(self.received))
+        if self._hangs is not None:
+            await self._hangs.wait()
         return web.Response(status=status, headers={"Location": "/elsewhere"} if status == 307 else {})
 
     @property
@@ -47,8 +54,10 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def listening(answer: Callable[[int], int] = lambda _: 200) -> AsyncIterator[Endpoint]:
-    endpoint = Endpoint(answer)
+async def listening(
+    answer: Callable[[int], int] = lambda _: 200, hangs: asyncio.Event | None = None
+) -> AsyncIterator[Endpoint]:
+    endpoint = Endpoint(answer, hangs)
     app = web.Application()
     app.router.add_post("/{path:.*}", endpoint.handle)
     async with serving(app) as url:
@@ -60,7 +69,7 @@ def told(endpoint: Endpoint, **more: Any) -> dict[str, WebhookEndpoint]:
     return {"mine": WebhookEndpoint.model_validate({"url": endpoint.url, "secret": SECRET, "private": True, **more})}
 
 
-async def background(served: Served, text: str = "scenario: plain", **fields: Any) -> str:
+async def background(served: Reachable, text: str = "scenario: plain", **fields: Any) -> str:
     answer = await post(served, input=text, stream=False, background=True, **fields)
     response_id: str = answer.json["id"]
     return response_id
@@ -136,6 +145,145 @@ def test_another_process_tells_what_the_first_one_could_not(tmp_path: Path) -> N
                     more = [await background(one) for _ in range(5)]
                     await until(lambda: len(up.received) >= 6, "all were told")
                 assert sorted(up.events) == sorted(("response.completed", each) for each in [response_id, *more])
+
+    run(test())
+
+
+def program_told(endpoint: Endpoint, backend: str, folder: Path) -> tuple[str, str]:
+    """Return the flags of a process that tells an endpoint, with a store in this folder."""
+    hook = {"url": endpoint.url, "secret": SECRET, "private": True}
+    settings = {"store": str(folder / "store"), "backend": [backend], "webhooks": {"mine": hook}, "admin_key": ADMIN}
+    config = folder / "gateway.yaml"
+    config.write_text(json.dumps(settings))
+    return "--config", str(config)
+
+
+async def until_completed(served: Reachable, response_id: str) -> None:
+    while True:
+        if (await ask(served, "GET", f"/v1/responses/{response_id}")).json["status"] == "completed":
+            return
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("change", ["INTERVAL = 3600.0", "LEASE = 0.0"])
+def test_a_gateway_that_is_killed_after_the_end_leaves_the_event_to_another_one(tmp_path: Path, change: str) -> None:
+    """The first gateway never looks for what is due; or it sends it to an endpoint that hangs, and its lease ends at once."""
+    first = f"from responses_gateway.server.webhooks import sender; sender.{change}"
+    already = int("LEASE" in change)
+
+    async def test() -> None:
+        answers = asyncio.Event()
+        async with listening(hangs=answers) as endpoint, serving(create_app()) as url:
+            async with program(*program_told(endpoint, url, tmp_path), first=first) as killed:
+                response_id = await background(killed)
+                await until_completed(killed, response_id)
+                await until(lambda: len(endpoint.received) == already, "it is being sent")
+                killed.process.kill()
+                await killed.process.wait()
+            answers.set()
+            async with gateway(url, store=str(tmp_path / "store"), webhooks=told(endpoint)) as other:
+                counted = {"endpoint": "mine", "outcome": "delivered"}
+                await until(lambda: other.metric("webhook_deliveries_total", **counted) == 1, "the other one has told it")
+            assert endpoint.events == [("response.completed", response_id)] * (already + 1)
+            assert len({(headers["webhook-id"], body) for headers, body in endpoint.received}) == 1
+
+    run(test())
+
+
+async def admin(served: Reachable, method: str, path: str = "", key: str = ADMIN) -> Answer:
+    return await ask(served, method, f"/admin/webhooks{path}", headers={"Authorization": f"Bearer {key}"})
+
+
+async def until_listed(served: Reachable, *states: str) -> list[dict[str, Any]]:
+    """Return the deliveries that are listed, once they are in these states."""
+    while True:
+        deliveries: list[dict[str, Any]] = (await admin(served, "GET")).json["deliveries"]
+        if [delivery["state"] for delivery in deliveries] == list(states):
+            return deliveries
+        await asyncio.sleep(0.01)
+
+
+def test_operators_see_what_was_not_taken_and_have_it_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "DELAYS", (3600.0,))
+    monkeypatch.setattr(sender, "COUNT_INTERVAL", 0.02)
+
+    async def test() -> None:
+        async with listening(lambda number: 503 if number == 1 else 200) as endpoint, serving(create_app()) as url:
+            hooks = told(endpoint, url=endpoint.url + "?token=hidden")
+            async with gateway(url, store="memory", webhooks=hooks, admin_key=ADMIN) as served:
+                before = time.time()
+                response_id = await background(served)
+                await until(lambda: endpoint.received, "it was tried")
+                (delivery,) = await until_listed(served, "waiting")
+                assert delivery.pop("next_attempt_at") >= before + 3600
+                assert delivery == {
+                    "id": endpoint.received[0][0]["webhook-id"],
+                    "endpoint": "mine",
+                    "type": "response.completed",
+                    "response_id": response_id,
+                    "state": "waiting",
+                    "attempts": 1,
+                    "last_failure": "status 503",
+                }
+                listed = await admin(served, "GET")
+                assert listed.json["data"] == [
+                    {"name": "mine", "url": endpoint.url, "private": True, "waiting": 1, "failed": 0}
+                ]
+                assert listed.json["has_more"] is False
+                assert SECRET.encode() not in listed.body
+                assert b"hidden" not in listed.body
+                await until(lambda: served.metric("webhook_deliveries_waiting", endpoint="mine") == 1, "one waits")
+                assert served.metric("webhook_deliveries_total", endpoint="mine", outcome="failed") == 1
+
+                assert (await admin(served, "POST", f"/{delivery['id']}")).status == 202
+                await until_listed(served)
+                assert endpoint.events == [("response.completed", response_id)] * 2
+                await until(lambda: served.metric("webhook_deliveries_waiting", endpoint="mine") == 0, "nothing waits")
+                assert served.metric("webhook_deliveries_total", endpoint="mine", outcome="delivered") == 1
+                assert_error(await admin(served, "POST", f"/{delivery['id']}"), 404, "not_found")
+
+    run(test())
+
+
+def test_what_was_given_up_is_kept_and_sent_again_only_for_an_operator(tmp_path: Path) -> None:
+    first = "from responses_gateway.server.webhooks import sender; sender.MOST_ATTEMPTS = 1; sender.INTERVAL = 0.02"
+
+    async def test() -> None:
+        async with listening(lambda number: 503 if number == 1 else 200) as endpoint, serving(create_app()) as url:
+            async with program(*program_told(endpoint, url, tmp_path), first=first) as served:
+                response_id = await background(served)
+                (delivery,) = await until_listed(served, "failed")
+                assert (delivery["next_attempt_at"], delivery["last_failure"]) == (None, "status 503")
+                (shown,) = (await admin(served, "GET")).json["data"]
+                assert (shown["waiting"], shown["failed"]) == (0, 1)
+                counted = b'webhook_deliveries_total{endpoint="mine",outcome="given_up"} 1.0'
+                assert counted in (await ask(served, "GET", "/metrics")).body
+                await served.says("webhook given up")
+                assert len(endpoint.received) == 1
+                assert (await admin(served, "POST", f"/{delivery['id']}")).status == 202
+                await until_listed(served)
+            assert endpoint.events == [("response.completed", response_id)] * 2
+
+    run(test())
+
+
+def test_what_is_being_sent_is_not_sent_twice_and_nothing_is_told_without_the_admin_key() -> None:
+    async def test() -> None:
+        answers = asyncio.Event()
+        async with (
+            listening(hangs=answers) as endpoint,
+            serving(create_app()) as url,
+            gateway(url, store="memory", webhooks=told(endpoint), admin_key=ADMIN) as served,
+        ):
+            await background(served)
+            (delivery,) = await until_listed(served, "sending")
+            assert delivery["next_attempt_at"] is None
+            assert_error(await admin(served, "POST", f"/{delivery['id']}"), 409, "conflict")
+            assert_error(await admin(served, "GET", key="x"), 401, "invalid_api_key")
+            assert_error(await admin(served, "POST", f"/{delivery['id']}", key="x"), 401, "invalid_api_key")
+            answers.set()
+            await until_listed(served)
+            assert len(endpoint.received) == 1
 
     run(test())
 

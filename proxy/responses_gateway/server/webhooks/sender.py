@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 import aiohttp
 from yarl import URL
 
 from responses_gateway.hosted.public_connections import PublicResolver
+from responses_gateway.server.webhooks.metrics import WebhookMetrics
 from responses_gateway.server.webhooks.signature import event_of, signed_headers, signing_key
 from responses_gateway.settings.webhooks import WebhookEndpoint
 from responses_gateway.state import Store, StoreUnavailable
-from responses_gateway.state.webhooks import Notice, WebhookTable
+from responses_gateway.state.webhooks import Amounts, Notice, WebhookTable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 from responses_gateway.wire.hosts.public_urls import not_public
 
 # Seconds between two looks for what is due, and for which a taken event is left alone by others: longer than an attempt.
 INTERVAL = 1.0
-_LEASE = 60.0
+LEASE = 60.0
+# Seconds between two counts of what waits.
+COUNT_INTERVAL = 15.0
 # How long an endpoint may take to answer, in seconds.
 _TIMEOUT = 15.0
 # Events that are sent to one endpoint at a time.
@@ -28,16 +32,18 @@ _AT_ONCE = 4
 # Seconds before the next attempt, by how many there were.
 DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
 # After so many attempts an event is given up: about three days.
-_MOST_ATTEMPTS = 72
+MOST_ATTEMPTS = 72
 
 
 class Webhooks:
-    """The endpoints of the settings, and a task for each. Create it inside the running event loop."""
+    """The endpoints of the settings, and a task for each, and one that counts. Create it inside the running event loop."""
 
-    def __init__(self, endpoints: Mapping[str, WebhookEndpoint], store: Store) -> None:
+    def __init__(self, endpoints: Mapping[str, WebhookEndpoint], store: Store, metrics: WebhookMetrics) -> None:
         self._endpoints = endpoints
         self._table = WebhookTable(store.database)
+        self._metrics = metrics
         self._tasks = [asyncio.create_task(self._serve(name, endpoint)) for name, endpoint in endpoints.items()]
+        self._tasks.append(asyncio.create_task(self._count_waiting()))
 
     async def announce(self, response_id: str) -> None:
         """Note that the endpoints are to be told of the end of a response. Raise `StoreUnavailable`."""
@@ -63,7 +69,7 @@ class Webhooks:
     async def _send_due(self, session: aiohttp.ClientSession, name: str, endpoint: WebhookEndpoint) -> int:
         """Send what is due, as far as the store can be reached. Return how many were tried."""
         try:
-            notices = await self._table.take(name, _AT_ONCE, _LEASE)
+            notices = await self._table.take(name, _AT_ONCE, LEASE)
         except StoreUnavailable:  # `Background` logs outages
             return 0
         sending = (self._deliver(session, name, endpoint, notice) for notice in notices)
@@ -73,19 +79,30 @@ class Webhooks:
                 logs.logger().error("defect", exc_info=failure, extra=logs.fields(endpoint=name))
         return len(notices)
 
+    async def _count_waiting(self) -> None:
+        while True:
+            with suppress(StoreUnavailable):  # the last count stays; `Background` logs outages
+                amounts = await self._table.amounts()
+                for name in self._endpoints:
+                    self._metrics.set_waiting(name, amounts.get(name, Amounts()).waiting)
+            await asyncio.sleep(COUNT_INTERVAL)
+
     async def _deliver(self, session: aiohttp.ClientSession, name: str, endpoint: WebhookEndpoint, notice: Notice) -> None:
         failure = await self._attempt(session, endpoint, notice)
         known = {"endpoint": name, "response_id": notice.response_id, "event": f"response.{notice.status}"}
         attempts = notice.attempts + 1
         if failure is None:
             logs.logger().info("webhook delivered", extra=logs.fields(**known, attempts=attempts))
+            self._metrics.count(name, "delivered")
             await self._table.delivered(notice)
-        elif attempts >= _MOST_ATTEMPTS:
+        elif attempts >= MOST_ATTEMPTS:
             logs.logger().error("webhook given up", extra=logs.fields(**known, attempts=attempts, reason=failure))
-            await self._table.delivered(notice)
+            self._metrics.count(name, "given_up")
+            await self._table.give_up(notice, failure)
         else:
             logs.logger().warning("webhook failed", extra=logs.fields(**known, attempts=attempts, reason=failure))
-            await self._table.retry(notice, DELAYS[min(notice.attempts, len(DELAYS) - 1)])
+            self._metrics.count(name, "failed")
+            await self._table.retry(notice, DELAYS[min(notice.attempts, len(DELAYS) - 1)], failure)
 
     async def _attempt(self, session: aiohttp.ClientSession, endpoint: WebhookEndpoint, notice: Notice) -> str | None:
         """Send a notice once. Return None if the endpoint has taken it, else why not."""
