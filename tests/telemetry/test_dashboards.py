@@ -32,13 +32,14 @@ LAWFULLY_EMPTY = {
     "key_time_to_first_token_seconds_bucket", "key_request_duration_seconds_bucket",
     "access_refusals_total", "backend_retries_total", "continuations_total", "queue_rejections_total",
     "queue_wait_seconds_bucket", "pool_members", "pool_source_stale_seconds", "hosted_calls_total",
-    "hosted_call_duration_seconds_bucket",
+    "hosted_call_duration_seconds_bucket", "quota_used_ratio", "quota_warnings_total",
 }  # fmt: skip
-# What parts of the gateway that may not be there bring with them: keys, a pool of backends, several processes.
+# What parts of the gateway that may not be there bring with them: keys, quotas, a pool of backends, several processes.
 OPTIONAL = {
     "backend_up", "backend_requests", "backend_requests_in_flight", "backend_breaker_state", "backend_retries", "continuations",
     "queued_requests", "queue_wait_seconds", "queue_rejections", "key_requests", "key_tokens", "access_refusals",
     "build_info", "workers", "pool_members", "pool_source_stale_seconds",
+    "quota_used_ratio", "quota_warnings",
 }  # fmt: skip
 
 needs_prometheus = pytest.mark.skipif(PROMETHEUS is None, reason="there is no prometheus here (scripts/install-servers)")

@@ -24,7 +24,7 @@ if sys.argv[3] == "public":
 multiprocess.share(Path(sys.argv[1]), sys.argv[2])
 from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
 metrics = Metrics()
-metrics.requests.labels("m", "completed", "true").inc(3)
+metrics.requests.labels("m", "completed", "true", "responses").inc(3)
 metrics.in_flight.inc(2)
 metrics.observe_many(metrics.inter_token, [1] * (len(INTER_TOKEN_BUCKETS) + 1), 7.0, "m")
 metrics.flush()
