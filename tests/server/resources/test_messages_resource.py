@@ -463,3 +463,29 @@ def test_a_client_that_leaves_frees_the_backend() -> None:
             await until(lambda: all(connection.lost.done() for connection in behind.connections), "the backend is free")
 
     run(test())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_quota_holds_at_this_door_and_its_refusal_is_not_repeated(stream: bool) -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": hash_of(KEY), "tokens_per_day": 1}}
+        async with simulated(store="memory", api_keys=keys) as served:
+            first = await ask(served, "POST", PATH, json={**QUESTION, "stream": stream}, headers={"x-api-key": KEY})
+            assert first.status == 200
+            second = await ask(served, "POST", PATH, json=QUESTION, headers={"x-api-key": KEY})
+            assert "key alice has used" in error_in(second, 429, "rate_limit_error")
+            assert second.headers["x-should-retry"] == "false"
+
+    run(test())
+
+
+def test_a_key_sees_and_asks_its_own_models_alone() -> None:
+    async def test() -> None:
+        keys = {"alice": {"hash": hash_of(KEY), "models": ["other*"]}}
+        async with simulated(api_keys=keys) as served:
+            asked = await ask(served, "POST", PATH, json=QUESTION, headers={"x-api-key": KEY})
+            assert asked.status == 404
+            listed = await ask(served, "GET", "/v1/models", headers={"x-api-key": KEY, **VERSION})
+            assert listed.json["data"] == []
+
+    run(test())
