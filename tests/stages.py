@@ -40,6 +40,7 @@ STAGES: dict[str, Stage] = {
     "test_cli.py": "gateway",
     "test_imports.py": "gateway",
     "test_request_path.py": "gateway",
+    "backend/discovery/test_kubernetes_peer.py": "outside",
     "bench": "outside",
     "bridges": "outside",
     "chaos": "outside",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,15 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway.backend.discovery import kubernetes
-from responses_gateway.backend.discovery.interface import Target
 from responses_gateway.backend.discovery.kubernetes import KubernetesSource
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from tests.backend.controlled_backends import Replica, replicas, text_of
 from tests.backend.discovery.api_server import ApiServer, Object, api_server, endpoint
-from tests.deploy.checking_programs import installed_python
+from tests.backend.discovery.followed import READY, Followed, following
 from tests.server.running_gateway import Served, ask, assert_error, final_of, gateway, post, run, until
 
-READY = {"ready": True, "serving": True, "terminating": False}
 STARTING = {"ready": False, "serving": False, "terminating": False}
 LEAVING = {"ready": False, "serving": True, "terminating": True}
 DYING = {"ready": False, "serving": False, "terminating": True}
@@ -33,36 +30,6 @@ UNKNOWN: dict[str, bool] = {}
 PUBLISHED_LEAVING = {"ready": True, "serving": True, "terminating": True}
 # As the table of the API's documentation has it: gets requests, is drained, or is none.
 MEANINGS = [(READY, "use"), (STARTING, ""), (LEAVING, "drain"), (DYING, ""), (UNKNOWN, "use"), (PUBLISHED_LEAVING, "drain")]
-
-
-class Followed:
-    """What a source has reported."""
-
-    def __init__(self) -> None:
-        self.targets: Sequence[Target] = ()
-        self.problem: str | None = None
-        self.problems: list[str] = []
-
-    def __call__(self, targets: Sequence[Target] | None, problem: str = "") -> None:
-        self.targets = self.targets if targets is None else targets
-        self.problem = problem
-        self.problems += [problem] if problem else []
-
-    @property
-    def members(self) -> dict[str, bool]:
-        return {target.address: target.draining for target in self.targets}
-
-
-@asynccontextmanager
-async def following(server: ApiServer, folder: Path, **fields: Any) -> AsyncIterator[Followed]:
-    source = KubernetesSource("vllm", "models", api=server.url, credentials=folder, **fields)
-    found = Followed()
-    task = asyncio.create_task(source.watch(found))
-    try:
-        yield found
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def truth(server: ApiServer) -> dict[str, bool]:
@@ -220,34 +187,6 @@ def test_a_pod_with_addresses_of_both_families_is_one_member(tmp_path: Path) -> 
                 await until(lambda: set(found.members) == {"[fd00::1]:8000"})
                 server.put("four", "vllm", [endpoint("10.0.0.1", "0", **READY)])
                 await until(lambda: set(found.members) == {"10.0.0.1:8000"})
-
-    run(test())
-
-
-def test_the_fake_is_true_enough_for_a_client_that_others_wrote(tmp_path: Path) -> None:
-    async def test() -> None:
-        python = installed_python()
-        async with api_server(tmp_path, window=8) as server, following(server, tmp_path) as found:
-            server.put("a", "vllm", [endpoint("10.0.0.1", **READY)])
-            program = await asyncio.create_subprocess_exec(
-                python, str(Path(__file__).with_name("kubernetes_client.py")), server.url, str(tmp_path),
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            assert program.stdout is not None
-            assert program.stdin is not None
-            assert json.loads(await program.stdout.readline()) == ["LISTED", ["a"]]
-            await until(lambda: server.open == 2)
-            seen = {"a": ["10.0.0.1"]}
-            server.put("b", "vllm", [endpoint("10.0.0.2", **READY), endpoint("10.0.0.3", **READY)])
-            server.fault("end")  # both watches go on where they were
-            server.put("a", "vllm", [endpoint("10.0.0.4", **READY)])
-            server.delete("b")
-            while seen != {"a": ["10.0.0.4"]}:
-                kind, name, addresses = json.loads(await program.stdout.readline())
-                seen.pop(name) if kind == "DELETED" else seen.update({name: addresses})
-            await until(lambda: set(found.members) == {"10.0.0.4:8000"})
-            program.stdin.close()
-            assert await program.wait() == 0
 
     run(test())
 
