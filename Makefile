@@ -41,7 +41,7 @@ run: $(VENV)/.runtime-stamp ## run the gateway in front of BACKEND=URL or, by de
 demo: $(VENV)/.runtime-stamp ## show one response in the terminal, no GPU needed
 	@$(BIN)/responses-gateway demo $(ARGS)
 
-test: lint types ## what to run before a commit, in five minutes: style, types, pure tests with their coverage, tests of the gateway
+test: lint types ## what to run before a commit: style, types, pure tests with their coverage, tests of the gateway
 	@echo "==> tests: pure and gateway"
 	$(BIN)/python $(PYTEST) -m "pure or gateway" --cov --cov-fail-under=98 $(ARGS)
 
