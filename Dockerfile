@@ -7,7 +7,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 RUN python -m venv --without-pip /opt/venv
 COPY requirements-image.lock /build/
-RUN pip --python /opt/venv/bin/python install --require-hashes --only-binary :all: -r /build/requirements-image.lock
+RUN pip --python /opt/venv/bin/python install --require-hashes --no-deps --only-binary :all: -r /build/requirements-image.lock
 COPY proxy/responses_gateway /app/responses_gateway
 # The commit shown by `--version`: docker build --build-arg COMMIT=$(git rev-parse HEAD) .
 ARG COMMIT=

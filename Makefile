@@ -27,11 +27,12 @@ $(VENV)/.runtime-stamp: requirements.lock pyproject.toml
 	@PYTHON=$(PYTHON) VENV=$(VENV) scripts/install-runtime
 	@touch $@
 
+# A lock file lists everything: nothing is resolved. Older versions of pip would look for the newest package[extra], and refuse it.
 $(VENV)/.stamp: requirements-dev.lock pyproject.toml
 	@$(CHECK_PYTHON)
 	@echo "==> setting up $(VENV)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r requirements-dev.lock
 	$(BIN)/pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(VENV)/.runtime-stamp $@
 

@@ -123,7 +123,7 @@ def test_every_page_installs_extras_as_the_messages_do(monkeypatch: pytest.Monke
         ("pip install --upgrade responses-proxy", {"responses-proxy"}),
         ("needs `pip install 'responses-proxy[redis]'`.", {"responses-proxy"}),
         ("uv tool install .\npipx install git+https://example.com/a", set()),
-        ("pip install --require-hashes -r requirements.lock", set()),
+        ("pip install --require-hashes --no-deps -r requirements.lock", set()),
         ("uvx --from responses-proxy responses-gateway demo", {"responses-proxy"}),
         ("npm install -g @openai/codex", {"@openai/codex"}),
     ],
@@ -137,7 +137,7 @@ def test_make_run_installs_nothing_for_development() -> None:
     for target in ("run", "demo"):
         assert re.search(rf"^{target}: \$\(VENV\)/\.runtime-stamp ##", makefile, re.MULTILINE)
     script = (ROOT / "scripts" / "install-runtime").read_text(encoding="utf-8")
-    assert "--require-hashes -r requirements.lock" in script
+    assert "--require-hashes --no-deps -r requirements.lock" in script
     assert "requirements-dev" not in script
     needed = {
         Requirement(line).name for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
@@ -155,7 +155,7 @@ def test_make_run_asks_uv_where_it_is_installed(tmp_path: Path) -> None:
         [ROOT / "scripts" / "install-runtime"], env=environment(**variables), capture_output=True, text=True, check=True
     )
     locked, own = calls.read_text(encoding="utf-8").splitlines()
-    assert "--require-hashes -r requirements.lock" in locked
+    assert "--require-hashes --no-deps -r requirements.lock" in locked
     assert own.endswith("--no-deps --editable .")
     assert "with uv" in done.stdout
 
@@ -232,3 +232,11 @@ def test_the_recording_in_the_readme_is_of_this_program_and_loads_nothing() -> N
         assert part in shown
     assert re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?https?://", picture) == []
     assert shown.count("The user wants to know") == 1  # what is left on the screen, not each frame
+
+
+def test_locked_packages_are_installed_without_resolving_them_again() -> None:
+    """Else a release of today breaks the installation: `coverage[toml]>=7`, wanted by another package, is not the locked one."""
+    files = [ROOT / "Makefile", ROOT / "Dockerfile", *(ROOT / "scripts").glob("install-*")]
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines() if "--require-hashes" in line]
+    assert len(lines) >= 5
+    assert [line for line in lines if "--no-deps" not in line] == []

@@ -99,7 +99,7 @@ def test_the_image_listens_where_it_says() -> None:
 
 def test_the_image_has_the_lock_and_no_more_and_is_not_root() -> None:
     dockerfile = text("Dockerfile")
-    assert "--require-hashes --only-binary :all: -r /build/requirements-image.lock" in dockerfile
+    assert "--require-hashes --no-deps --only-binary :all: -r /build/requirements-image.lock" in dockerfile
     assert "requirements-dev" not in dockerfile
     final = dockerfile.rpartition("\nFROM ")[2]
     assert re.search(r"^USER 10001$", final, re.MULTILINE)
