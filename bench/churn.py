@@ -2,10 +2,11 @@
 
     python -m bench.churn                                     1,000 endpoints under 500 streams for half a minute
     python -m bench.churn --endpoints 100 --streams 50 --seconds 10
+    python -m bench.churn --kill 10                           half of all endpoints are killed, and the file still names them
 
-The endpoints are addresses of the loopback network, all of one simulator. A file names them, and every `--every` seconds
-`--changes` of those that it names are replaced by others. Ends with status 1 if a request was refused or a stream ended without
-being complete.
+The endpoints are addresses of the loopback network, of two simulators. A file names them, and every `--every` seconds
+`--changes` of those that it names are replaced by others. Ends with status 1 if a request was refused, or a stream ended
+without being complete while nothing was killed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ import psutil
 
 _COMMAND = (sys.executable, "-m", "responses_gateway")
 _WORDS = " ".join(f"word{number}" for number in range(60))
+# How an answer ended. What broke off had begun.
+COMPLETED, BROKE, REFUSED = "completed", "broke off", "refused"
 
 
 @dataclass
@@ -49,9 +52,10 @@ def free_port() -> int:
         return number
 
 
-def addresses(port: int) -> list[str]:
-    """Return many addresses of this machine with one port."""
-    return [f"127.{second}.{third}.{fourth}:{port}" for second in (1, 2) for third in range(8) for fourth in range(1, 251)]
+def addresses(ports: list[int]) -> list[str]:
+    """Return many addresses of this machine, with the ports in turn."""
+    hosts = [f"127.{second}.{third}.{fourth}" for second in (1, 2) for third in range(8) for fourth in range(1, 251)]
+    return [f"{host}:{ports[number % len(ports)]}" for number, host in enumerate(hosts)]
 
 
 def write(file: Path, targets: list[str]) -> None:
@@ -89,9 +93,11 @@ async def ask(session: aiohttp.ClientSession, url: str, number: int, until: floa
                 seen.first.append(time.monotonic() - began)
                 whole = first + await answer.content.read()
                 complete = b"event: response.completed" in whole
-                seen.ends["completed" if complete else f"HTTP {answer.status}: {reason_in(whole)}"] += 1
+                broke = b"event: response.output_text.delta" in whole
+                failed = f"{BROKE if broke else REFUSED} (HTTP {answer.status}): {reason_in(whole)}"
+                seen.ends[COMPLETED if complete else failed] += 1
         except aiohttp.ClientError as error:
-            seen.ends[type(error).__name__] += 1
+            seen.ends[f"{REFUSED}: {type(error).__name__}"] += 1
 
 
 def reason_in(answer: bytes) -> str:
@@ -121,13 +127,23 @@ async def ready(url: str) -> None:
     raise SystemExit("the gateway is not ready")
 
 
-async def measure(url: str, file: Path, everybody: list[str], args: argparse.Namespace, process: psutil.Process) -> Seen:
+async def kill(simulator: Popen[bytes], after: float) -> None:
+    """Kill the endpoints of a simulator, without a word to anybody."""
+    await asyncio.sleep(after)
+    simulator.kill()
+
+
+async def measure(
+    url: str, file: Path, everybody: list[str], args: argparse.Namespace, process: psutil.Process, simulator: Popen[bytes]
+) -> Seen:
     """Run the load; return what was seen."""
     seen = Seen()
     await ready(url)
     before = process.cpu_times()
     began = time.monotonic()
     others = [asyncio.create_task(replace_members(file, everybody, args, seen)), asyncio.create_task(watch(process, seen))]
+    if args.kill is not None:
+        others.append(asyncio.create_task(kill(simulator, args.kill)))
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), read_bufsize=2**20) as session:
         until = began + args.seconds
         await asyncio.gather(*(ask(session, url, number, until, seen) for number in range(args.streams)))
@@ -152,23 +168,28 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--changes", type=int, default=10, help="endpoints that are replaced at a time")
     parser.add_argument("--every", type=float, default=0.25, help="seconds between two times")
+    parser.add_argument("--kill", type=float, help="seconds until one of the two simulators is killed")
     args = parser.parse_args()
-    backend, own = free_port(), free_port()
-    everybody = addresses(backend)
+    backends = [free_port(), free_port()]
+    own = free_port()
+    everybody = addresses(backends)
     with TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         write(folder / "pool.json", everybody[: args.endpoints])
         pool = {"file": [str(folder / "pool.json")], "interval": 0.1}
         settings = {"pools": {"pool": pool}, "store": "none", "adapt": False, "port": own, "log_level": "error"}
         (folder / "gateway.yaml").write_text(json.dumps(settings), encoding="utf-8")
-        simulate = (*_COMMAND, "simulate", "--host", "0.0.0.0", "--port", str(backend))
-        for command in (simulate, (*_COMMAND, "serve", "--config", str(folder / "gateway.yaml"))):
-            process = Popen(command, stdout=DEVNULL, stderr=DEVNULL)
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
+        commands: list[tuple[str, ...]] = [(*_COMMAND, "simulate", "--host", "0.0.0.0", "--port", str(port)) for port in backends]
+        commands.append((*_COMMAND, "serve", "--config", str(folder / "gateway.yaml")))
+        running = []
+        for command in commands:
+            running.append(Popen(command, stdout=DEVNULL, stderr=DEVNULL))
+            stack.callback(running[-1].wait)
+            stack.callback(running[-1].terminate)
+        _, simulator, gateway = running
         url = f"http://127.0.0.1:{own}"
-        seen = asyncio.run(measure(url, folder / "pool.json", everybody, args, psutil.Process(process.pid)))
-    return int(set(seen.ends) != {"completed"})
+        seen = asyncio.run(measure(url, folder / "pool.json", everybody, args, psutil.Process(gateway.pid), simulator))
+    return int(any(end.startswith(REFUSED) or (end != COMPLETED and args.kill is None) for end in seen.ends))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def test_a_backend_that_is_back_gets_requests_within_two_seconds(outage: float, 
         await several.pool.close()
         back = min(at for at in a.came if at >= 5 + outage)
         assert back - (5 + outage) < 1.5
-        assert ("breaker closed", "A") in several.observer.lines
+        assert ("backend healthy", "A") in several.observer.lines
 
     run_virtually(test())
 

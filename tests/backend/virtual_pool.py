@@ -73,6 +73,7 @@ class Server:
         self.url = URL(self.spec.url)
         self.is_up = is_up
         self.answers: int | str = 200
+        self.refuses_in = 0.001  # seconds until a connection fails while it is down
         self.health_ok: bool | None = None  # what checks find, whatever it does; None: whether it is up
         self.came: list[float] = []  # when requests came
         self.active = 0
@@ -81,9 +82,9 @@ class Server:
         self.came.append(now())
         self.active += 1
         try:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001 if self.is_up() else self.refuses_in)
             if not self.is_up():
-                raise Unreachable("connect", "down")
+                raise Unreachable("connect" if self.refuses_in < 1 else "connect_timeout", "down")
             if self.answers == "hangs":
                 await asyncio.sleep(60)
                 raise Unreachable("silent", "hung", 504)
@@ -92,7 +93,7 @@ class Server:
         return Chat(cast(int, self.answers))
 
     async def check(self) -> HealthReport:
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.002 if self.is_up() else 2 * self.refuses_in)
         well = self.is_up() if self.health_ok is None else self.health_ok
         return HealthReport(models={"m": "vllm"}) if well else HealthReport("down")
 

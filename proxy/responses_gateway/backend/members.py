@@ -135,6 +135,7 @@ class Member:
         self.elsewhere = 0  # requests that it has from others, as far as it tells
         self.healthy = True
         self.problem = ""  # of the last failed check
+        self.suspect = False  # there was no connection to it, and neither a check nor a request has succeeded since
         self.draining = False  # gets no new requests
         self.usage_reported = False
         self.continues_by: ContinuationEndpoint | None = "completions"  # None: it takes no ids
@@ -185,6 +186,7 @@ class Member:
         """Take the result of a check; return whether that made a healthy backend unhealthy, or the other way round."""
         before = self.healthy
         self.problem = report.problem
+        self.suspect = self.suspect and bool(report.problem)
         self._failed_checks = self._failed_checks + 1 if report.problem else 0
         self._check_wanted.clear()
         self.healthy = self._failed_checks < FAILURES and not (report.problem and not self.checked.is_set())

@@ -31,7 +31,7 @@ from responses_gateway.backend.members import (
     PoolOptions,
 )
 from responses_gateway.backend.policies.affinity import choose
-from responses_gateway.backend.policies.retry import UNREACHABLE, Reason, RetryBudget, backoff, reason_of
+from responses_gateway.backend.policies.retry import UNCONNECTED, UNREACHABLE, Reason, RetryBudget, backoff, reason_of
 from responses_gateway.backend.policies.routers import (
     OF_ONE_SERVER,
     OF_THE_URL,
@@ -268,30 +268,38 @@ class Pool:
 
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
         """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,
-        or no budget left. Requests of a backend that cannot be reached need no budget to move to a healthy one, nor to wait for
-        it.
+        or no budget left. Requests of a backend that cannot be reached, or that is going, need no budget to move to a healthy
+        one, nor to wait for it; those that were not even sent do not count as attempts.
 
         Call it only before the client has seen anything of the answer, and close the failed stream first."""
-        if route.tries >= self._retries:
-            return None
-        router = self.members.by_name.get(failed)
-        if router is not None and router.spec.router and reason in OF_ONE_SERVER:
-            if reason not in UNREACHABLE and not self._budget.take(self.members.clock()):
-                return None
-            self._observer.request_retried(router.label, reason)
-            return replace(route, again=route.again + 1)
+        member = self.members.by_name.get(failed)
+        if member is not None and member.spec.router and reason in OF_ONE_SERVER:
+            return self._same_url(route, member, reason)
         if self.members.only is not None:
             return None
         other = replace(route, avoid=route.avoid | {failed})
-        remaining = [member for member in self.members.candidates(route.model) if _takes_requests(member, other)]
-        usable = [member for member in remaining if self._is_allowed(member)]
+        remaining = [one for one in self.members.candidates(route.model) if _takes_requests(one, other)]
+        usable = [one for one in remaining if self._is_allowed(one)]
         if reason == "busy":
-            usable = remaining = [member for member in usable if member.has_room]
-        moves = reason in UNREACHABLE and (not usable or any(_is_well(member) for member in usable))
-        if not remaining or not (moves or self._budget.take(self.members.clock())):
+            usable = remaining = [one for one in usable if one.has_room]
+        well = any(_is_well(one) for one in usable)
+        unsent = reason in UNCONNECTED and well
+        if not remaining or (route.tries >= self._retries and not unsent):
+            return None
+        moves = (reason in UNREACHABLE or member is None or member.drains) and (not usable or well)
+        if not (moves or self._budget.take(self.members.clock())):
             return None
         self._observer.request_retried(self._label(failed), reason)
-        return other
+        return replace(other, unsent=other.unsent + 1) if unsent else other
+
+    def _same_url(self, route: Route, router: Member, reason: Reason) -> Route | None:
+        """Return the route of another attempt through the URL of a router, where one of its servers failed."""
+        if route.tries >= self._retries:
+            return None
+        if reason not in UNREACHABLE and not self._budget.take(self.members.clock()):
+            return None
+        self._observer.request_retried(router.label, reason)
+        return replace(route, again=route.again + 1)
 
     def _label(self, name: str) -> str:
         """Return the name of a backend in metrics, that of one which has left, too."""
@@ -407,7 +415,8 @@ class Pool:
             tryable = [member for member in taking if member.has_room and member.breaker.may_try(now)]
             return sorted(tryable, key=lambda member: (not member.healthy, member.breaker.opens_in(now)))[:1]
         # Checks may fail for all at once, because of the gateway's network: then none is worse than another.
-        return [member for member in usable if member.healthy] or usable
+        best = [member for member in usable if member.healthy and not member.suspect]
+        return best or [member for member in usable if member.healthy] or usable
 
     def _is_allowed(self, member: Member) -> bool:
         """Tell whether the breaker lets a request through."""
@@ -475,10 +484,14 @@ class Pool:
             if before != "open" and member.breaker.state(now) == "open":
                 self._observer.warn("breaker open", member.name, seconds=round(member.breaker.opens_in(now), 1))
                 member.check_soon()
+            if reason in UNCONNECTED:
+                member.suspect = True
+                member.check_soon()
         self.members.report_state(member)
 
     def _answered(self, member: Member) -> None:
         """Note that a backend began to answer. That ends a trial, but not a row of failures: the answer may still break off."""
+        member.suspect = False
         recovered = not member.breaker.no_recent_failures and member.breaker.state(self.members.clock()) != "closed"
         if recovered:
             member.breaker.succeeded()

@@ -20,17 +20,19 @@ class Route:
 
     `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same
     beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already.
-    `again`: how often a server behind a router failed, whose URL is asked again."""
+    `again`: how often a server behind a router failed, whose URL is asked again. `unsent`: to how many of those in `avoid`
+    there was no connection, while others were well."""
 
     model: str = ""
     affinity: str = ""
     avoid: frozenset[str] = frozenset()
     again: int = 0
+    unsent: int = 0
 
     @property
     def tries(self) -> int:
-        """How many attempts have failed."""
-        return len(self.avoid) + self.again
+        """How many attempts have failed, without those that count as none."""
+        return len(self.avoid) + self.again - self.unsent
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """When a request may be sent to another backend, and after how long. No clock and no randomness of its own.
 
 Retries multiply the load when capacity is scarcest: a budget allows one for every few requests. A backend that cannot be
-reached has no load any more: its requests move to a healthy one without a budget, however many they are."""
+reached has no load any more: its requests move to a healthy one without a budget, however many they are. Those that were never
+sent do not count as attempts while a backend is left that nothing speaks against."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ Reason = Literal[Unanswered, "status_502", "status_503", "status_504", "busy", "
 # Why a request is sent again to the same backend: its connection, which had served another one, was closed without an answer.
 Repeated = Literal["stale_connection"]
 
+# There was no connection, so the request was not sent.
+UNCONNECTED: frozenset[Reason] = frozenset({"dns", "tls", "connect", "connect_timeout"})
 # The backend, or the network to it, has failed.
-UNREACHABLE: frozenset[Reason] = frozenset({"dns", "tls", "connect", "dropped", "broke"})
+UNREACHABLE: frozenset[Reason] = UNCONNECTED | {"dropped", "broke"}
 _STATUSES: dict[int, Reason] = {429: "busy", 502: "status_502", 503: "status_503", 504: "status_504"}
 _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 1.0

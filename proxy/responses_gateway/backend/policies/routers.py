@@ -11,7 +11,7 @@ import binascii
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from responses_gateway.backend.policies.retry import Reason
+from responses_gateway.backend.policies.retry import UNCONNECTED, Reason
 from responses_gateway.wire.errors import ApiError, server_error
 
 REASON_HEADER = "x-llm-d-request-dropped-reason"
@@ -21,7 +21,7 @@ _SESSION_HEADERS = frozenset(
     {TOKEN_HEADER, "x-session-id", "session-id", "session_id", "x-session-affinity", "x-claude-code-session-id"}
 )
 # Failures of the URL itself; all others are those of one server behind it.
-OF_THE_URL: frozenset[Reason] = frozenset({"dns", "tls", "connect", "connect_timeout"})
+OF_THE_URL: frozenset[Reason] = UNCONNECTED
 # Failures after which the same URL may be asked again: another server will answer.
 OF_ONE_SERVER: frozenset[Reason] = frozenset({"dropped", "broke", "status_502"})
 # How often an answer is continued through the same URL, and the seconds before each try: until the router has noticed that a
