@@ -376,11 +376,11 @@ def test_the_first_argument_that_is_not_ours_is_codex_s_and_all_behind_it(
 
 @pytest.fixture
 def _codex_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codex_command, "find_codex", lambda: "/bin/true")
+    monkeypatch.setattr(codex_command, "find_program", lambda name: "/bin/true")
 
 
 def test_without_codex(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(codex_command, "find_codex", lambda: None)
+    monkeypatch.setattr(codex_command, "find_program", lambda name: None)
     assert main(["codex", "exec", "hi"]) == 127
     assert "npm install -g @openai/codex" in capsys.readouterr().err
 

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
-from urllib.parse import urlsplit
 
-import httpx
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
-from responses_gateway.settings import Settings, backend_url
-from responses_gateway.wire.hosts.addresses import is_loopback
+from responses_gateway.commands.client_files import back_up, replace
+from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, offer_of
+from responses_gateway.settings import backend_url
 
-DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
 PROVIDER = "responses-gateway"
-_LISTING_TIMEOUT = 15.0
-# How much of an error is shown, in characters.
-_MESSAGE_LIMIT = 300
 # Keys of the user's file that override what the gateway says of a model.
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
 _REASONS = {
@@ -38,37 +30,6 @@ _REASONS = {
     "model_catalog_url": "context window, base prompt and tools of each model",
     "experimental_bearer_token": "no key is needed, but without one Codex fetches no catalog",
 }
-
-
-# What an error says to those who have not named a model.
-_OR_NAMED = ", or give --model"
-
-
-class Unusable(Exception):
-    """There is no such gateway, or no such file; the text says what to do."""
-
-
-class BackendDown(Unusable):
-    """The gateway answers, but its backend does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What a gateway offers: the models that Codex would list, its default first, and whether it searches the web.
-    `unknown` says why that is not known."""
-
-    models: tuple[str, ...] = ()
-    web_search: bool = False
-    unknown: str = ""
-
-    def warn(self) -> None:
-        """Tell the user what was decided without the gateway."""
-        if self.unknown:
-            print(
-                "responses-gateway: warning: web search is turned off in this configuration, since it is not known whether the "
-                f"gateway has one: {self.unknown}",
-                file=sys.stderr,
-            )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
         model = args.model or preferred(offer.models, path)
         config = configuration(url, model, args.env_key, web_search=offer.web_search)
-        offer.warn()
+        warn(offer)
         if args.write:
             print(write(path, config))
         else:
@@ -109,66 +70,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def is_on_this_machine(url: str) -> bool:
-    """Tell whether the URL is on this machine, where no HTTP proxy is used, whatever the environment says."""
-    return is_loopback(urlsplit(url).hostname or "")
-
-
-def offer_of(url: str, env_key: str | None, environ: Mapping[str, str], *, needs_models: bool) -> Offer:
-    """Return what the gateway offers: at least one model, if they are needed. Raises `Unusable`; where no models are needed, a
-    gateway that cannot be asked offers nothing."""
-    try:
-        listed = _listed(url, env_key, environ)
-        models = _served(url, listed)
-    except Unusable as reason:
-        if needs_models:
-            raise
-        return Offer(unknown=str(reason).removesuffix(_OR_NAMED))
-    hosted = listed.get("hosted_tools")
-    return Offer(models, isinstance(hosted, list) and "web_search" in hosted)
-
-
-def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the gateway's answer about its models. Raises `Unusable`."""
-    key = environ.get(env_key) if env_key else None
-    if env_key and not key:
-        raise Unusable(f"the variable {env_key} is not set: Codex needs it, and so does the list of models")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    try:
-        answer = httpx.get(f"{url}/models", headers=headers, timeout=_LISTING_TIMEOUT, trust_env=not is_on_this_machine(url))
-    except httpx.HTTPError:
-        raise Unusable(f"no gateway answers at {url}: start it (responses-gateway serve --backend URL){_OR_NAMED}") from None
-    if answer.status_code in (401, 403):
-        raise Unusable(f"{url} needs a {'valid ' if key else ''}key: name its environment variable with --env-key")
-    if answer.status_code >= 500 and answer.headers.get("server") == "responses-gateway":
-        raise BackendDown(f"the gateway at {url} answers, but its backend does not: {_message_of(answer)}")
-    try:
-        listed = answer.json()
-    except ValueError:
-        listed = None
-    if not isinstance(listed, dict) or not isinstance(listed.get("models"), list):
-        raise Unusable(f"{url} does not list models as a gateway does (status {answer.status_code}): is it the right URL?")
-    return listed
-
-
-def _served(url: str, listed: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the models that Codex would list. Raises `Unusable`."""
-    try:
-        catalog = [model for model in listed["models"] if model["visibility"] == "list"]
-        models = tuple(str(model["slug"]) for model in sorted(catalog, key=lambda model: model["priority"]))
-    except (KeyError, TypeError):
-        raise Unusable(f"{url} does not list models as a gateway does: is it the right URL?") from None
-    if not models:
-        raise Unusable(f"{url} lists no model: is its backend running? Or give --model")
-    return models
-
-
-def _message_of(answer: httpx.Response) -> str:
-    """Return what the gateway says of the failure, else the status."""
-    try:
-        return str(answer.json()["error"]["message"])[:_MESSAGE_LIMIT]
-    except (ValueError, LookupError, TypeError):
-        return f"status {answer.status_code}"
+def warn(offer: Offer) -> None:
+    """Tell the user what was decided without the gateway."""
+    if offer.unknown:
+        print(
+            "responses-gateway: warning: web search is turned off in this configuration, since it is not known whether the "
+            f"gateway has one: {offer.unknown}",
+            file=sys.stderr,
+        )
 
 
 def preferred(served: Sequence[str], path: Path) -> str:
@@ -282,8 +191,8 @@ def write(path: Path, config: Mapping[str, Any]) -> str:
         if after == before:
             return f"{path} is up to date"
         path.parent.mkdir(parents=True, exist_ok=True)
-        backup = _back_up(path) if before else None
-        _replace(path, after)
+        backup = back_up(path) if before else None
+        replace(path, after)
     except (OSError, UnicodeDecodeError) as error:
         raise Unusable(f"{path}: {error}") from None
     except TOMLKitError as error:
@@ -291,23 +200,3 @@ def write(path: Path, config: Mapping[str, Any]) -> str:
     overridden = [key for key in _OVERRIDES if key in document]
     note = f"\nnote: {', '.join(overridden)} in it overrides what the gateway says of its models" if overridden else ""
     return f"wrote {path}{f' (before: {backup})' if backup else ''}{note}"
-
-
-def _back_up(path: Path) -> Path:
-    """Copy the file to the first name that is free, so that no backup overwrites another."""
-    number = 0
-    while True:
-        backup = path.with_name(f"{path.name}.bak{f'.{number}' if number else ''}")
-        if not backup.exists():
-            shutil.copy2(path, backup)
-            return backup
-        number += 1
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace the file in one step, since Codex may be reading it."""
-    with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(text)
-    if path.exists():
-        shutil.copymode(path, file.name)
-    os.replace(file.name, path)

@@ -1,0 +1,74 @@
+"""The client that a command runs: its arguments, where it is, its environment, and its life in the foreground."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from urllib.parse import urlsplit
+
+from responses_gateway.commands.gateway_offer import is_on_this_machine
+
+# The exit status where the program is not installed, as shells report it.
+NOT_INSTALLED = 127
+
+
+def split_at_first_unknown(argv: Sequence[str], valued: Sequence[str], switches: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return our arguments, and those of the client from the first one on that is not ours. A `--` in between is dropped."""
+    place = 0
+    while place < len(argv):
+        argument = argv[place]
+        if argument in valued:
+            place += 2
+        elif argument in switches or argument.partition("=")[0] in valued:
+            place += 1
+        else:
+            break
+    rest = list(argv[place:])
+    return list(argv[:place]), rest[1:] if rest[:1] == ["--"] else rest
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a client: from the search path, else where its `scripts/install-…` puts it."""
+    installed = Path(".cache") / name / "node_modules" / ".bin" / name
+    here = (folder / installed for folder in (Path.cwd(), Path(__file__).parents[3]))
+    return shutil.which(name) or next((str(path) for path in here if path.exists()), None)
+
+
+def state_folder(name: str, environ: Mapping[str, str]) -> Path:
+    """Return the folder of a client that is kept from one run to the next, apart from the user's own."""
+    state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "responses-gateway" / name
+
+
+def environment_without_proxy(url: str) -> dict[str, str]:
+    """Return our environment, with which no HTTP proxy is used for a gateway on this machine."""
+    environment = dict(os.environ)
+    if is_on_this_machine(url):
+        for name in ("NO_PROXY", "no_proxy"):
+            environment[name] = ",".join(filter(None, [os.environ.get(name), urlsplit(url).hostname]))
+    return environment
+
+
+def run_in_foreground(command: list[str], environment: dict[str, str]) -> int:
+    """Run a program in the foreground, where it gets the terminal and its signals. Returns its exit status."""
+    process = subprocess.Popen(command, env=environment)
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, pass_on),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    }
+    try:
+        status = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 - status if status < 0 else status  # killed by a signal: as a shell reports it

@@ -1,0 +1,112 @@
+"""What a gateway offers to the client that is configured for it: its models, their windows, and a web search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from responses_gateway.settings import Settings
+from responses_gateway.wire.hosts.addresses import is_loopback
+
+DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
+_LISTING_TIMEOUT = 15.0
+# How much of an error is shown, in characters.
+_MESSAGE_LIMIT = 300
+# What an error says to those who have not named a model.
+_OR_NAMED = ", or give --model"
+
+
+class Unusable(Exception):
+    """There is no such gateway, or no such file; the text says what to do."""
+
+
+class BackendDown(Unusable):
+    """The gateway answers, but its backend does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a gateway offers: the models that a client would list, its default first, the context window of each model in tokens
+    where it is known, and whether the gateway searches the web. `unknown` says why that is not known."""
+
+    models: tuple[str, ...] = ()
+    windows: Mapping[str, int] = field(default_factory=dict)
+    web_search: bool = False
+    unknown: str = ""
+
+
+def offer_of(url: str, env_key: str | None, environ: Mapping[str, str], *, needs_models: bool) -> Offer:
+    """Return what the gateway offers: at least one model, if they are needed. Raises `Unusable`; where no models are needed, a
+    gateway that cannot be asked offers nothing."""
+    try:
+        listed = _listed(url, env_key, environ)
+        models = _served(url, listed)
+    except Unusable as reason:
+        if needs_models:
+            raise
+        return Offer(unknown=str(reason).removesuffix(_OR_NAMED))
+    hosted = listed.get("hosted_tools")
+    return Offer(models, _windows(listed), isinstance(hosted, list) and "web_search" in hosted)
+
+
+def key_in(env_key: str | None, environ: Mapping[str, str]) -> str | None:
+    """Return the key in the variable, if one is named. Raises `Unusable` where it is not set."""
+    key = environ.get(env_key) if env_key else None
+    if env_key and not key:
+        raise Unusable(f"the variable {env_key} is not set: the client needs it, and so does the list of models")
+    return key
+
+
+def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the gateway's answer about its models. Raises `Unusable`."""
+    key = key_in(env_key, environ)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        answer = httpx.get(f"{url}/models", headers=headers, timeout=_LISTING_TIMEOUT, trust_env=not is_on_this_machine(url))
+    except httpx.HTTPError:
+        raise Unusable(f"no gateway answers at {url}: start it (responses-gateway serve --backend URL){_OR_NAMED}") from None
+    if answer.status_code in (401, 403):
+        raise Unusable(f"{url} needs a {'valid ' if key else ''}key: name its environment variable with --env-key")
+    if answer.status_code >= 500 and answer.headers.get("server") == "responses-gateway":
+        raise BackendDown(f"the gateway at {url} answers, but its backend does not: {_message_of(answer)}")
+    try:
+        listed = answer.json()
+    except ValueError:
+        listed = None
+    if not isinstance(listed, dict) or not isinstance(listed.get("models"), list):
+        raise Unusable(f"{url} does not list models as a gateway does (status {answer.status_code}): is it the right URL?")
+    return listed
+
+
+def _served(url: str, listed: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the models that a client would list. Raises `Unusable`."""
+    try:
+        catalog = [model for model in listed["models"] if model["visibility"] == "list"]
+        models = tuple(str(model["slug"]) for model in sorted(catalog, key=lambda model: model["priority"]))
+    except (KeyError, TypeError):
+        raise Unusable(f"{url} does not list models as a gateway does: is it the right URL?") from None
+    if not models:
+        raise Unusable(f"{url} lists no model: is its backend running? Or give --model")
+    return models
+
+
+def _windows(listed: Mapping[str, Any]) -> dict[str, int]:
+    entries = [(model.get("slug"), model.get("context_window")) for model in listed["models"] if isinstance(model, dict)]
+    return {name: size for name, size in entries if isinstance(name, str) and type(size) is int and size > 0}
+
+
+def _message_of(answer: httpx.Response) -> str:
+    """Return what the gateway says of the failure, else the status."""
+    try:
+        return str(answer.json()["error"]["message"])[:_MESSAGE_LIMIT]
+    except (ValueError, LookupError, TypeError):
+        return f"status {answer.status_code}"
+
+
+def is_on_this_machine(url: str) -> bool:
+    """Tell whether the URL is on this machine, where no HTTP proxy is used, whatever the environment says."""
+    return is_loopback(urlsplit(url).hostname or "")
