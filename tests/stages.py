@@ -47,6 +47,7 @@ STAGES: dict[str, Stage] = {
     "clients": "outside",
     "claude": "outside",
     "codex": "outside",
+    "commands/test_claude.py": "outside",
     "commands/test_codex.py": "outside",
     "deploy": "outside",
     "hosted/code": "outside",

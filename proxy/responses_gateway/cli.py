@@ -33,6 +33,8 @@ COMMANDS = {
     "check": "send a request to a Responses endpoint and check its stream against the rules of the API",
     "codex": "run Codex on the model behind a gateway, which is started if none is running",
     "codex-config": "print or write the Codex configuration for a gateway",
+    "claude": "run Claude Code on the model behind a gateway, which is started if none is running",
+    "claude-config": "print or write the Claude Code environment for a gateway",
     "doctor": "examine a backend: what it can do, what to change there, and the settings that fit it",
     "key": "generate an API key for a client of the gateway",
     "replay": "run recorded exchanges through this version, and show the differences",

@@ -1,0 +1,80 @@
+"""`responses-gateway claude`: run Claude Code on the model behind a gateway."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from responses_gateway.commands.claude_config import OTHER_CREDENTIALS, environment, warn, with_key
+from responses_gateway.commands.client_program import (
+    NOT_INSTALLED,
+    environment_without_proxy,
+    find_program,
+    run_in_foreground,
+    split_at_first_unknown,
+    state_folder,
+)
+from responses_gateway.commands.gateway_offer import Unusable, key_in
+from responses_gateway.commands.own_gateway import SWITCHES, VALUED, add_gateway_arguments, offer_at, run_with_gateway
+
+# Set to nothing for Claude Code, whose settings files may have them.
+_LEFT_OUT = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
+
+
+def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return our arguments, and those of Claude Code."""
+    return split_at_first_unknown(argv, (*VALUED, "--claude-home"), SWITCHES)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add our arguments; what follows them is for Claude Code."""
+    parser.usage = "responses-gateway claude [--backend URL] [OPTION …] [ARGUMENT OF CLAUDE CODE …]"
+    parser.epilog = (
+        "The first argument that is not one of these, and all after it, go to Claude Code: responses-gateway claude -p 'fix "
+        "the tests'. The exit status is that of Claude Code."
+    )
+    add_gateway_arguments(parser, "the first one served")
+    parser.add_argument(
+        "--claude-home", type=Path, metavar="DIR", help="folder of Claude Code's settings and sessions (default: your own)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run Claude Code. Returns its exit status, 127 if it is not installed, 1 without a gateway or the key that is named, 2 for
+    a wrong URL."""
+    binary = find_program("claude")
+    if binary is None:
+        print("responses-gateway: Claude Code is not installed: npm install -g @anthropic-ai/claude-code", file=sys.stderr)
+        return NOT_INSTALLED
+    try:
+        key = key_in(args.env_key, os.environ)
+    except Unusable as error:
+        print(f"responses-gateway: {error}", file=sys.stderr)
+        return 1
+    home = args.claude_home and args.claude_home.absolute()
+
+    def start(url: str) -> int:
+        offer = offer_at(url, args)
+        model = args.model or offer.models[0]
+        variables = environment(url, model, offer)
+        warn(model, offer)
+        of_client = {**_kept(environment_without_proxy(url)), **with_key(variables, key)}
+        if home:
+            of_client["CLAUDE_CONFIG_DIR"] = str(home)
+        pinned = variables if key else with_key(variables, None)  # other users may see a command line
+        return run_in_foreground([binary, *_overrides(pinned), *args.passed_on], of_client)
+
+    return run_with_gateway(args, home or state_folder("claude", os.environ), start)
+
+
+def _kept(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if not OTHER_CREDENTIALS.fullmatch(name)}
+
+
+def _overrides(variables: Mapping[str, str]) -> list[str]:
+    """Return arguments that keep Claude Code with its gateway: its settings files go before the environment."""
+    return ["--settings", json.dumps({"env": {**variables, **dict.fromkeys(_LEFT_OUT, "")}})]
