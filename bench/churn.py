@@ -168,6 +168,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--changes", type=int, default=10, help="endpoints that are replaced at a time")
     parser.add_argument("--every", type=float, default=0.25, help="seconds between two times")
+    parser.add_argument("--load-interval", type=float, default=0, help="seconds between two questions how busy a member is")
     parser.add_argument("--kill", type=float, help="seconds until one of the two simulators is killed")
     args = parser.parse_args()
     backends = [free_port(), free_port()]
@@ -178,8 +179,10 @@ def main() -> int:
         write(folder / "pool.json", everybody[: args.endpoints])
         pool = {"file": [str(folder / "pool.json")], "interval": 0.1}
         settings = {"pools": {"pool": pool}, "store": "none", "adapt": False, "port": own, "log_level": "error"}
+        settings["load_interval"] = args.load_interval
         (folder / "gateway.yaml").write_text(json.dumps(settings), encoding="utf-8")
-        commands: list[tuple[str, ...]] = [(*_COMMAND, "simulate", "--host", "0.0.0.0", "--port", str(port)) for port in backends]
+        simulate = (*_COMMAND, "simulate", "--host", "0.0.0.0", "--port")
+        commands: list[tuple[str, ...]] = [(*simulate, str(port)) for port in backends]
         commands.append((*_COMMAND, "serve", "--config", str(folder / "gateway.yaml")))
         running = []
         for command in commands:

@@ -4,8 +4,8 @@
     python -m bench.placement --rate 120 --requests 20000
 
 A simulation in virtual time of the functions that the gateway uses. Conversations ask again and again, some much more often
-than others; a server remembers the beginnings of the last ones, serves a few requests at a time, and is faster where it knows
-the beginning. The gateways take requests in turn.
+than others, and some are long; a server remembers the beginnings of the last ones, serves a few requests at a time as far as
+its KV cache has room for them, and is faster where it knows the beginning. The gateways take requests in turn.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ REMEMBERED = 60  # conversations whose beginning a server knows
 CONVERSATIONS = 800
 KNOWN, UNKNOWN = 0.5, 1.0  # seconds for an answer
 REPORT = 1.0  # seconds between two reports of a server's load
+LONG, SHORT = 0.3, 0.06  # the part of a cache that a request takes; every tenth conversation is long
 
 
 @dataclass
@@ -33,9 +34,13 @@ class Server:
     """A server: what it works on, what waits, what it knows."""
 
     busy: int = 0
+    taken: float = 0.0  # of its cache
     queue: deque[tuple[float, str, int]] = field(default_factory=deque)
     known: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    told: int = 0
+
+    def has_room(self, key: str) -> bool:
+        """Tell whether it may begin a request of a conversation now."""
+        return self.busy < SLOTS and self.taken + _part(key) <= 1.000001
 
 
 @dataclass
@@ -44,15 +49,22 @@ class Gateway:
 
     own: list[int]
     elsewhere: list[int]
+    caches: list[float]
     turn: int = 0
 
 
 Policy = Callable[[Gateway, str], int]
 
 
-def _loads(gateway: Gateway, *, reports: bool) -> list[Load]:
+def _loads(gateway: Gateway, *, reports: bool, caches: bool = False) -> list[Load]:
     others = gateway.elsewhere if reports else [0] * SERVERS
-    return [Load(str(number), gateway.own[number] + others[number], 1.0, number) for number in range(SERVERS)]
+    taken = gateway.caches if caches else [0.0] * SERVERS
+    return [Load(str(each), gateway.own[each] + others[each], 1.0, each, taken[each]) for each in range(SERVERS)]
+
+
+def _part(key: str) -> float:
+    """Return the part of a cache that a request of a conversation takes."""
+    return LONG if key.endswith("7") else SHORT
 
 
 def _round_robin(gateway: Gateway, _key: str) -> int:
@@ -66,6 +78,7 @@ POLICIES: dict[str, Policy] = {
     "hash affinity alone": lambda gateway, key: int(preference(key, ((str(n), 1.0) for n in range(SERVERS)))[0]),
     "bounded affinity, own requests": lambda gateway, key: int(choose(_loads(gateway, reports=False), key)),
     "bounded affinity, servers' reports": lambda gateway, key: int(choose(_loads(gateway, reports=True), key)),
+    "the same, and their KV caches": lambda gateway, key: int(choose(_loads(gateway, reports=True, caches=True), key)),
 }
 
 
@@ -74,8 +87,8 @@ def simulate(policy: Policy, requests: int, rate: float) -> tuple[float, float, 
     chance = random.Random(1)
     weights = [1 / (place + 20) for place in range(CONVERSATIONS)]
     servers = [Server() for _ in range(SERVERS)]
-    gateways = [Gateway([0] * SERVERS, [0] * SERVERS) for _ in range(GATEWAYS)]
-    events: list[tuple[float, int, int, int]] = []  # when, and the end of a request: its server and its gateway
+    gateways = [Gateway([0] * SERVERS, [0] * SERVERS, [0.0] * SERVERS) for _ in range(GATEWAYS)]
+    events: list[tuple[float, int, int, int, float]] = []  # when a request ends: its server, its gateway, its part
     waits: list[float] = []
     hits = 0
     count = 0
@@ -92,16 +105,18 @@ def simulate(policy: Policy, requests: int, rate: float) -> tuple[float, float, 
         hits += known
         waits.append(now - came)
         server.busy += 1
+        server.taken += _part(key)
         count += 1
         takes = chance.expovariate(1 / (KNOWN if known else UNKNOWN))
-        heapq.heappush(events, (now + takes, count, number, gateway))
+        heapq.heappush(events, (now + takes, count, number, gateway, _part(key)))
 
     def end_until(now: float) -> None:
         while events and events[0][0] <= now:
-            at, _, number, owner = heapq.heappop(events)
+            at, _, number, owner, part = heapq.heappop(events)
             servers[number].busy -= 1
+            servers[number].taken -= part
             gateways[owner].own[number] -= 1
-            if servers[number].queue:
+            while servers[number].queue and servers[number].has_room(servers[number].queue[0][1]):
                 came, key, gateway = servers[number].queue.popleft()
                 begin(at, number, came, key, gateway)
 
@@ -115,10 +130,11 @@ def simulate(policy: Policy, requests: int, rate: float) -> tuple[float, float, 
                 gateway.elsewhere = [
                     max(0, server.busy + len(server.queue) - own) for server, own in zip(servers, gateway.own, strict=True)
                 ]
+                gateway.caches = [server.taken for server in servers]
         owner = asked % GATEWAYS
         chosen = policy(gateways[owner], f"key:{key}")
         gateways[owner].own[chosen] += 1
-        if servers[chosen].busy < SLOTS:
+        if servers[chosen].has_room(f"{key}") and not servers[chosen].queue:
             begin(now, chosen, now, f"{key}", owner)
         else:
             servers[chosen].queue.append((now, f"{key}", owner))

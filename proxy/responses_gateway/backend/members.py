@@ -16,7 +16,7 @@ from responses_gateway.backend.policies.breaker import Breaker, State
 from responses_gateway.backend.policies.health import FAILURES, HealthReport, check_health
 from responses_gateway.backend.policies.retry import Reason, Repeated
 from responses_gateway.backend.policies.routers import PAUSES
-from responses_gateway.backend.policies.server_load import requests_at
+from responses_gateway.backend.policies.server_load import LoadReports
 from responses_gateway.backend.served_models import BackendSpec, Discovered, ModelCatalogue, PoolSpec, no_such_model
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.wire.errors import ApiError
@@ -133,6 +133,7 @@ class Member:
         self.breaker = Breaker(options.breaker_failures, options.breaker_time)
         self.in_flight = 0
         self.elsewhere = 0  # requests that it has from others, as far as it tells
+        self.cache = 0.0  # the part of its KV cache that is taken, as far as it tells
         self.healthy = True
         self.problem = ""  # of the last failed check
         self.suspect = False  # there was no connection to it, and neither a check nor a request has succeeded since
@@ -165,7 +166,7 @@ class Member:
     @property
     def load(self) -> Load:
         """Its load, for the choice among several backends."""
-        return Load(self.name, self.in_flight + self.elsewhere, self.spec.weight, self.last)
+        return Load(self.name, self.in_flight + self.elsewhere, self.spec.weight, self.last, self.cache)
 
     @property
     def vouched_for(self) -> bool:
@@ -176,6 +177,11 @@ class Member:
     def is_vllm(self) -> bool:
         """Whether vLLM serves one of its models."""
         return "vllm" in (self.catalogue.listed or {}).values()
+
+    @property
+    def tells_load(self) -> bool:
+        """Whether its metrics may tell how busy it is; those of a router are not those of its servers."""
+        return self.healthy and self.is_vllm and not self.spec.router
 
     def continues(self, model: str) -> bool:
         """Tell whether it can continue answers of other backends, and others its own, unless the settings forbid it."""
@@ -200,11 +206,6 @@ class Member:
     def check_soon(self) -> None:
         """Have its health checked now."""
         self._check_wanted.set()
-
-    @property
-    def check_is_wanted(self) -> bool:
-        """Whether its health is to be checked now."""
-        return self._check_wanted.is_set()
 
     async def check_wanted(self, seconds: float) -> None:
         """Wait so long, or until a health check is wanted."""
@@ -264,6 +265,7 @@ class Members:
         # One of several workers logs for all.
         self._alike = AlikeLog(observer.log) if options.share.number % options.share.of == 0 else None
         self._comparing: asyncio.TimerHandle | None = None
+        self._load_reports: LoadReports | None = None
         self._started = False
         for spec in specs:
             self._join(spec)
@@ -304,6 +306,8 @@ class Members:
         """Close all connections."""
         if self._comparing is not None:
             self._comparing.cancel()
+        if self._load_reports is not None:
+            self._load_reports.close()
         for member in [*self.by_name.values(), *self.leaving]:
             self._retire(member)
         await asyncio.gather(*self._closing)
@@ -441,6 +445,8 @@ class Members:
             if member.watch is None and (self.only is None or self._identify or member.vouched_for):
                 member.watch = asyncio.create_task(self._watch(member))
             self._has_room(member)
+        if self._options.load_interval and self.only is None and self._load_reports is None:
+            self._load_reports = LoadReports(self.by_name.values, self._options.load_interval)
 
     def _retire(self, member: Member) -> None:
         if member.watch is not None:
@@ -475,20 +481,7 @@ class Members:
             interval = max(self._options.health_interval, len(self.by_name) * _SPACING)
             if report.problem or member.breaker.state(self.clock()) != "closed":
                 interval = min(interval, _RECHECK)
-            await self._pause(member, interval * (1 + _JITTER * (2 * random() - 1)))
-
-    async def _pause(self, member: Member, seconds: float) -> None:
-        """Wait until the next check of a backend is due or wanted; meanwhile ask a vLLM server how busy it is."""
-        every = max(self._options.load_interval, len(self.by_name) * _SPACING)
-        if not self._options.load_interval or not member.is_vllm or member.spec.router:
-            await member.check_wanted(seconds)
-            return
-        until = self.clock() + seconds
-        while (left := until - self.clock()) > 0 and not member.check_is_wanted:
-            asked_at = member.in_flight
-            told = await requests_at(member.backend, every)
-            member.elsewhere = max(0, told - max(asked_at, member.in_flight)) if told is not None else 0
-            await member.check_wanted(min(every, left))
+            await member.check_wanted(interval * (1 + _JITTER * (2 * random() - 1)))
 
     def report_state(self, member: Member) -> None:
         """Report the present state of a backend to the observer; those of pools are counted together."""

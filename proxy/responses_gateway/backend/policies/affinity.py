@@ -16,16 +16,20 @@ from hashlib import blake2b
 
 # A backend may have this many times its share of the requests before keys move to the next one.
 SPREAD = 1.25
+# Beyond this part of its KV cache a server gets no more than its share: its requests are long.
+FULL = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A backend to choose: its requests under way, its share of the work, and when it was last chosen (any rising number)."""
+    """A backend to choose: its requests under way, its share of the work, when it was last chosen (any rising number), and
+    which part of its KV cache is taken, as far as it tells."""
 
     name: str
     in_flight: int
     weight: float = 1.0
     last: int = 0
+    cache: float = 0.0
 
 
 def choose(loads: Sequence[Load], key: str = "") -> str:
@@ -37,8 +41,9 @@ def choose(loads: Sequence[Load], key: str = "") -> str:
 
 
 def least_busy(loads: Iterable[Load]) -> str:
-    """Return the backend with the fewest requests for its weight; among equals, the one that was chosen longest ago."""
-    return min(loads, key=lambda load: ((load.in_flight + 1) / load.weight, load.last)).name
+    """Return the backend with the fewest requests for its weight; among equals, the one with more room in its KV cache, or that
+    was chosen longest ago."""
+    return min(loads, key=lambda load: ((load.in_flight + 1) / load.weight, round(load.cache, 1), load.last)).name
 
 
 def preference(key: str, weights: Iterable[tuple[str, float]]) -> list[str]:
@@ -50,7 +55,8 @@ def preference(key: str, weights: Iterable[tuple[str, float]]) -> list[str]:
 def capacity(load: Load, total: int, weights: float) -> int:
     """Return how many requests a backend may have when all have `total`, the new one among them; `weights` is the sum of all
     weights."""
-    return math.ceil(SPREAD * total * load.weight / weights)
+    spread = SPREAD if load.cache < FULL else 1.0
+    return math.ceil(spread * total * load.weight / weights)
 
 
 def _by_key(loads: Sequence[Load], key: str) -> str:
@@ -60,7 +66,7 @@ def _by_key(loads: Sequence[Load], key: str) -> str:
     for name in preference(key, ((load.name, load.weight) for load in loads)):
         if by_name[name].in_flight < capacity(by_name[name], total, weights):
             return name
-    raise AssertionError("the capacities are more than the requests")  # their sum is at least SPREAD * total
+    raise AssertionError("the capacities are more than the requests")  # their sum is at least `total`
 
 
 def _draw(key: str, name: str) -> float:
