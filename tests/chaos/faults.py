@@ -106,6 +106,17 @@ async def simulators(number: int = 1, *flags: str) -> AsyncIterator[list[Simulat
         yield several
 
 
+async def busy(several: list[Simulator]) -> Simulator:
+    """Wait until one of them generates something, and return it."""
+    async with aiohttp.ClientSession() as session:
+        while True:
+            for one in several:
+                async with session.get(f"{one.url}/metrics") as answer:
+                    lines = (await answer.text()).splitlines()
+                if any(line.startswith("vllm:num_requests_running") and not line.endswith(" 0.0") for line in lines):
+                    return one
+
+
 def behind(*several: Simulator) -> tuple[str, ...]:
     """Flags of a gateway in front of them that keeps nothing and logs each response."""
     return (*(part for one in several for part in ("--backend", one.url)), "--no-adapt", "--store", "none")

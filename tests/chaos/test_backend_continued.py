@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import aiohttp
 import pytest
 
-from tests.chaos.faults import IMPATIENT, Simulator, ask, behind, ended, key_for, shows, simulators
+from tests.chaos.faults import IMPATIENT, ask, behind, busy, ended, key_for, shows, simulators
 from tests.hosted.websites import SearchEngine, Website, open_site
 from tests.server.gateway_process import program
 from tests.server.running_gateway import RawClient, run
@@ -26,17 +25,6 @@ SETTINGS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 def spoken(final: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the items of a response without their ids."""
     return [{name: value for name, value in item.items() if name not in ("id", "call_id")} for item in final["output"]]
-
-
-async def busy(several: list[Simulator]) -> Simulator:
-    """Wait until one of them generates something, and return it."""
-    async with aiohttp.ClientSession() as session:
-        while True:
-            for one in several:
-                async with session.get(f"{one.url}/metrics") as answer:
-                    lines = (await answer.text()).splitlines()
-                if any(line.startswith("vllm:num_requests_running") and not line.endswith(" 0.0") for line in lines):
-                    return one
 
 
 @pytest.mark.parametrize("setting", list(SETTINGS))

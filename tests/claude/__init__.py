@@ -1,1 +1,1 @@
-"""The real Codex CLI in front of gateway and simulator: what its user sees, and what becomes of the files."""
+"""The real Claude Code in front of gateway and simulator: what its user sees, and what becomes of the files."""

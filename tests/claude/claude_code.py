@@ -6,10 +6,13 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.codex.terminal import Terminal, in_terminal
 from tests.waiting import PATIENCE
 
 BINARY = Path(__file__).parents[2] / ".cache" / "claude" / "node_modules" / ".bin" / "claude"
@@ -92,3 +95,14 @@ class ClaudeCode:
                 raise
         events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         return ClaudeRun(process.returncode, events, errors.splitlines())
+
+    @contextmanager
+    def terminal(self) -> Iterator[Terminal]:
+        """Run it in a terminal while the block runs, as one who has answered what it asks at its first start."""
+        answered = {"hasCompletedOnboarding": True, "theme": "dark", "bypassPermissionsModeAccepted": True}
+        trusted = {"projects": {str(self.workspace): {"hasTrustDialogAccepted": True}}}
+        (self.home / ".claude.json").write_text(json.dumps({**answered, **trusted}))
+        client = [str(BINARY), "--dangerously-skip-permissions"]
+        with in_terminal(client, self.workspace, self.environment) as terminal:
+            terminal.wait_for("bypass permissions on")
+            yield terminal

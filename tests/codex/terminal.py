@@ -6,14 +6,16 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.codex.codex_cli import BINARY, Codex
 from tests.waiting import PATIENCE
 
 TMUX = shutil.which("tmux")
+_SESSION = "client"
 _SIZE = ("-x", "120", "-y", "50")
 _INTERVAL = 0.05
 
@@ -26,17 +28,17 @@ class Terminal:
 
     def screen(self) -> str:
         """Return what is to be seen, with what has scrolled away."""
-        return self.tmux("capture-pane", "-p", "-S", "-", "-t", "codex")
+        return self.tmux("capture-pane", "-p", "-S", "-", "-t", _SESSION)
 
     def type(self, text: str) -> None:
         """Type text and press Enter."""
-        self.tmux("send-keys", "-t", "codex", "-l", text)
+        self.tmux("send-keys", "-t", _SESSION, "-l", text)
         eventually(lambda: text[:60] in self.screen(), self.screen)
         self.press("Enter")
 
     def press(self, key: str) -> None:
         """Press one key, by tmux's name for it."""
-        self.tmux("send-keys", "-t", "codex", key)
+        self.tmux("send-keys", "-t", _SESSION, key)
 
     def wait_for(self, *texts: str) -> str:
         """Return the screen as soon as all texts are on it."""
@@ -60,9 +62,16 @@ def running(codex: Codex, *arguments: str) -> Iterator[Terminal]:
     """Run `codex ARGUMENTS…` in a terminal while the block runs."""
     codex.configure()
     client = [str(BINARY), "--no-daemon", "--dangerously-bypass-approvals-and-sandbox", *arguments]
+    with in_terminal(client, codex.workspace, codex.environment) as terminal:
+        yield terminal
+
+
+@contextmanager
+def in_terminal(client: Sequence[str], workspace: Path, environment: Mapping[str, str]) -> Iterator[Terminal]:
+    """Run a client in a terminal while the block runs."""
     with TemporaryDirectory(prefix="tmux-") as folder:  # for its socket, whose path must be short
-        terminal = Terminal({**codex.environment, "TERM": "screen-256color", "TMUX_TMPDIR": folder})
-        terminal.tmux("new-session", "-d", "-s", "codex", "-c", str(codex.workspace), *_SIZE, "--", *client)
+        terminal = Terminal({**environment, "TERM": "screen-256color", "TMUX_TMPDIR": folder})
+        terminal.tmux("new-session", "-d", "-s", _SESSION, "-c", str(workspace), *_SIZE, "--", *client)
         try:
             yield terminal
         finally:

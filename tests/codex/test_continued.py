@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from tests.chaos.faults import Simulator
+from tests.chaos.faults import Simulator, busy
 from tests.codex.codex_cli import Codex, Run
 from tests.codex.servers import GREETING, Background, Stage, StartStage
 from tests.codex.wire_tap import Exchange
@@ -43,16 +42,10 @@ def _is_second_step(exchange: Exchange) -> bool:
 
 async def _kill_the_writer(stage: Stage, several: list[Simulator], event: str) -> None:
     """Wait until the client has got the beginning of the second call, then kill the backend that writes it."""
-    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(PATIENCE):
         while not any(event.encode() in each.body for each in stage.exchanges if _is_second_step(each)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-        while True:
-            for one in several:
-                async with session.get(f"{one.url}/metrics") as answer:
-                    lines = (await answer.text()).splitlines()
-                if any(line.startswith("vllm:num_requests_running") and not line.endswith(" 0.0") for line in lines):
-                    await one.kill()
-                    return
+        await (await busy(several)).kill()
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
