@@ -235,7 +235,7 @@ def test_the_recording_in_the_readme_is_of_this_program_and_loads_nothing() -> N
 
 
 def test_locked_packages_are_installed_without_resolving_them_again() -> None:
-    """Else a release of today breaks the installation: `coverage[toml]>=7`, wanted by a package, is not the locked one."""
+    """Else a release of today breaks the installation: `coverage[toml]>=7`, wanted by a package, is not what is locked."""
     files = [ROOT / "Makefile", ROOT / "Dockerfile", *(ROOT / "scripts").glob("install-*")]
     lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines() if "--require-hashes" in line]
     assert len(lines) >= 5

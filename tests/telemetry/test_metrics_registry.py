@@ -55,3 +55,17 @@ def test_a_task_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFix
     assert made.registry.get_sample_value("responses_gateway_things_total") == 1
     assert made.registry.get_sample_value("responses_gateway_defects_total") == 1
     assert [record.getMessage() for record in caplog.records] == ["defect"]
+
+
+def test_what_was_removed_is_not_shown_again_by_what_was_counted_before() -> None:
+    made = Registry()
+    counter = made.counter("things", "Things.", "backend")
+    histogram = made.histogram("gaps", "Gaps.", BOUNDS, "backend")
+    for backend in ("gone", "kept"):
+        made.count(counter, backend)
+        made.observe(histogram, 0.2, backend)
+    made.remove(counter, "gone")
+    made.remove(histogram, "gone")
+    made.flush()
+    samples = [sample for metric in made.registry.collect() for sample in metric.samples]
+    assert {sample.labels["backend"] for sample in samples if sample.labels.get("backend")} == {"kept"}

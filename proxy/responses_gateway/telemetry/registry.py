@@ -57,8 +57,8 @@ class Registry:
         self._sums: set[Counter | Gauge | Histogram] = set()  # gauges that several processes add up
         self._models: set[str] = set()
         self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
-        self._counted: dict[Counter | Gauge, float] = {}  # to be added, by child
-        self._observed: list[tuple[Histogram, float]] = []
+        self._counted: dict[tuple[Any, tuple[str, ...]], float] = {}  # to be added, by metric and labels
+        self._observed: list[tuple[Histogram, tuple[str, ...], float]] = []
         self._deferred: list[Callable[[], None]] = []
         self.samplers: list[Callable[[], None]] = []  # called at each flush
         self.gen_ai: GenAiMetrics | None = None  # where the settings turn it on
@@ -88,7 +88,10 @@ class Registry:
         return metric
 
     def child(self, metric: _M, *labels: str) -> _M:
-        """Return `metric.labels(*labels)` from a cache: the library validates and locks at each call."""
+        """Return `metric.labels(*labels)` from a cache: the library validates and locks at each call. Without labels it is the
+        metric itself."""
+        if not labels:
+            return metric
         key = (metric, labels)
         child = self._children.get(key)
         if child is None:
@@ -98,6 +101,8 @@ class Registry:
 
     def remove(self, metric: Counter | Gauge | Histogram, *labels: str) -> None:
         """Show a child no longer."""
+        self._counted.pop((metric, labels), None)  # else the next flush would show it again
+        self._observed = [kept for kept in self._observed if kept[:2] != (metric, labels)]
         child = self._children.pop((metric, labels), None)
         if child is None:
             return
@@ -108,8 +113,8 @@ class Registry:
 
     def count(self, metric: _C, *labels: str, amount: float = 1) -> None:
         """Add to a counter at the next `flush`."""
-        child = self.child(metric, *labels) if labels else metric
-        self._counted[child] = self._counted.get(child, 0) + amount
+        key = (metric, labels)
+        self._counted[key] = self._counted.get(key, 0) + amount
 
     def count_all(self, metric: Counter, counts: Mapping[str, int]) -> None:
         """Add counts by the value of the metric's only label, at the next `flush`."""
@@ -118,7 +123,7 @@ class Registry:
 
     def observe(self, metric: Histogram, value: float, *labels: str) -> None:
         """Add an observation at the next `flush`."""
-        self._observed.append((self.child(metric, *labels) if labels else metric, value))
+        self._observed.append((metric, labels, value))
 
     def observe_many(self, metric: Histogram, counts: Sequence[int], total: float, *labels: str) -> None:
         """Add many observations: how many of them fell into each bucket (the last is +Inf), and their sum."""
@@ -152,12 +157,12 @@ class Registry:
                 logs.logger().exception("defect")
         counted = self._counted
         self._counted = {}
-        for child, amount in counted.items():
-            child.inc(amount)
+        for (metric, labels), amount in counted.items():
+            self.child(metric, *labels).inc(amount)
         observed = self._observed
         self._observed = []
-        for histogram, value in observed:
-            histogram.observe(value)
+        for histogram, labels, value in observed:
+            self.child(histogram, *labels).observe(value)
         for sample in self.samplers:
             sample()
 

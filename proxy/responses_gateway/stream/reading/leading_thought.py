@@ -6,12 +6,19 @@ the first visible character nearly always decides."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from responses_gateway.stream.reading.markup import Evidence, Markup, Shortcut
 from responses_gateway.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolCall
 
 _NOTHING_SEEN = Evidence()
+
+
+@lru_cache
+def _beginnings(openings: tuple[str, ...]) -> frozenset[str]:
+    """Return all text that may become one of these markers, the empty one included."""
+    return frozenset(opening[:end] for opening in openings for end in range(len(opening)))
 
 
 class LeadingThoughtDetector:
@@ -58,7 +65,7 @@ class LeadingThoughtDetector:
                 if self._start.startswith(self._openings):
                     self._markup = self._new_markup()
                     return out + self._markup.read([*self._held, *deltas[at + 1 :]], token_ids)
-                if not any(opening.startswith(self._start) for opening in self._openings):
+                if self._start not in _beginnings(self._openings):
                     self._settled = True
             elif type(delta) in (Reasoning, Refusal, ToolCall):
                 self._field = type(delta) is Reasoning
