@@ -24,13 +24,17 @@ ANTHROPIC = CLIENTS / "anthropic" / "bin" / "python"
 _PYTHONS = {
     "anthropic_python.py": ANTHROPIC,
     "anthropic_accumulator.py": ANTHROPIC,
+    "anthropic_langchain.py": CLIENTS / "anthropic-langchain" / "bin" / "python",
     "frameworks.py": FRAMEWORKS,
     "llama_index_agents.py": OLDER_FRAMEWORKS,
     "strands_agents.py": OLDER_FRAMEWORKS,
     "dspy_programs.py": OLDER_FRAMEWORKS,
 }
 NODE_MODULES = CLIENTS / "node" / "node_modules"
-_NODE_MODULES = {"anthropic_node.mjs": CLIENTS / "anthropic-node" / "node_modules"}
+_NODE_MODULES = {
+    "anthropic_node.mjs": CLIENTS / "anthropic-node" / "node_modules",
+    "anthropic_vercel.mjs": CLIENTS / "anthropic-ai" / "node_modules",
+}
 _HERE = Path(__file__).parent
 NOT_INSTALLED = "the client libraries are not installed: run scripts/install-clients"
 # A port that nobody listens on: what would leave the machine fails at once.

@@ -29,6 +29,7 @@ def _pinned(script: str, package: str) -> str:
         ("`openai` (npm)", ["openai"]),
         ("`anthropic` (Python)", ["anthropic"]),
         ("`@anthropic-ai/sdk` (npm)", ["@anthropic-ai/sdk"]),
+        ("`@ai-sdk/anthropic` (npm), `langchain-anthropic` (Python)", ["@ai-sdk/anthropic", "langchain-anthropic"]),
         ("`openai-agents` (Python)", ["openai-agents"]),
         ("`ai` with `@ai-sdk/openai` (npm)", ["ai", "@ai-sdk/openai"]),
         ("`langchain-openai` (Python)", ["langchain-openai"]),
