@@ -30,7 +30,8 @@ SITE_PACKAGES = sysconfig.get_path("purelib")
 OURS = "responses-gateway"
 # What else the documents install, each from its own makers.
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-OTHERS = {"@openai/codex", "uv", "pipx", *(Requirement(line).name for lines in EXTRAS.values() for line in lines)}
+_OF_EXTRAS = (Requirement(line).name for lines in EXTRAS.values() for line in lines)
+OTHERS = {"@openai/codex", "@anthropic-ai/claude-code", "uv", "pipx", *_OF_EXTRAS}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MESSAGES = sorted((ROOT / "proxy" / "responses_gateway").rglob("*.py"))
 _INSTALL = re.compile(
