@@ -64,6 +64,9 @@ class Chat:
     def close(self) -> None:
         pass
 
+    def header(self, name: str) -> str:
+        return ""
+
 
 class Server:
     """A backend that is up while `is_up` says so. `answers` is what it does then: a status, or "hangs"."""

@@ -133,6 +133,8 @@ class Member:
         self.breaker = Breaker(options.breaker_failures, options.breaker_time)
         self.in_flight = 0
         self.elsewhere = 0  # requests that it has from others, as far as it tells
+        self.router = bool(spec.router)  # many servers behind one URL, as the settings say or its answers told
+        self.answered = False  # an answer was looked at
         self.cache = 0.0  # the part of its KV cache that is taken, as far as it tells
         self.healthy = True
         self.problem = ""  # of the last failed check
@@ -171,7 +173,7 @@ class Member:
     @property
     def vouched_for(self) -> bool:
         """Whether the settings say that its answers may be continued: the servers behind a router are alike."""
-        return bool(self.spec.continue_answers) or (self.spec.router and self.spec.continue_answers is None)
+        return bool(self.spec.continue_answers) or (self.router and self.spec.continue_answers is None)
 
     @property
     def is_vllm(self) -> bool:
@@ -181,7 +183,7 @@ class Member:
     @property
     def tells_load(self) -> bool:
         """Whether its metrics may tell how busy it is; those of a router are not those of its servers."""
-        return self.healthy and self.is_vllm and not self.spec.router
+        return self.healthy and self.is_vllm and not self.router
 
     def continues(self, model: str) -> bool:
         """Tell whether it can continue answers of other backends, and others its own, unless the settings forbid it."""
@@ -217,6 +219,8 @@ class Member:
         """Take new settings of the same server; the models that it listed remain valid."""
         known = self.catalogue
         self.spec = spec
+        if spec.router is not None:
+            self.router = spec.router
         self._limit = self._part_of_limit()
         self.catalogue = ModelCatalogue(spec.models, spec.aliases)
         self.catalogue.listed = known.listed
@@ -238,7 +242,7 @@ class Partners(NamedTuple):
     @property
     def attempts(self) -> int:
         """How often an answer may be continued."""
-        return max((_attempts(member.spec) for member in self.members), default=0)
+        return max((_attempts(member) for member in self.members), default=0)
 
 
 NOBODY = Partners([])
@@ -375,6 +379,12 @@ class Members:
         """Take what the sources of pools say. Other backends stay as they are."""
         others = [member.spec for member in self.by_name.values() if not member.spec.pool]
         self.apply([*others, *found.specs], found.pools)
+
+    def found_router(self, member: Member) -> None:
+        """Note that an answer of a backend shows that it is a router."""
+        member.router = True
+        self._observer.log("the backend is a router: the failure of one of its servers is not its own", member.name)
+        self._settle()
 
     def _leave(self, member: Member) -> Member:
         del self.by_name[member.name]
@@ -588,9 +598,9 @@ def _same_server(one: BackendSpec, other: BackendSpec) -> bool:
     return (one.url, one.api_key, one.forward_authorization) == (other.url, other.api_key, other.forward_authorization)
 
 
-def _attempts(spec: BackendSpec) -> int:
-    """Return how often the settings let an answer be continued."""
-    return spec.continue_answers or (len(PAUSES) if spec.router else 1)
+def _attempts(member: Member) -> int:
+    """Return how often an answer may be continued."""
+    return member.spec.continue_answers or (len(PAUSES) if member.router else 1)
 
 
 def _origin(spec: BackendSpec) -> dict[str, str | None]:

@@ -36,6 +36,7 @@ from responses_gateway.backend.policies.routers import (
     OF_ONE_SERVER,
     OF_THE_URL,
     PAUSES,
+    REASON_HEADER,
     TOKEN_HEADER,
     SessionTokens,
     pod_of,
@@ -95,7 +96,7 @@ class Pool:
     @property
     def chooses(self) -> bool:
         """Whether there is more than one backend, or one with several servers, so that a route's affinity matters."""
-        return self.members.only is None or self.members.only.spec.router
+        return self.members.only is None or self.members.only.router
 
     @property
     def queued(self) -> int:
@@ -127,13 +128,13 @@ class Pool:
         def send(member: Member, again: int) -> Awaitable[ChatStream]:
             name = _own_name(member, route.model)
             sent = headers(member.name, member.backend.url)
-            if member.spec.router:
+            if member.router:
                 sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
             return member.backend.open_chat(body if name == route.model else with_model(body, name), sent)
 
         member, chat = await self._reach(route, send, on_failure=on_failure)
         chat.backend = member.name
-        if member.spec.router:
+        if member.router or ((not member.answered or chat.status != 200) and self._is_router(member, chat)):
             self._note_token(member, route, chat)
         chat.refuses_gateway_key = self.refuses_gateway_key(member, chat.status)
         chat.on_end = partial(self._ended, member, chat.status)
@@ -186,11 +187,11 @@ class Pool:
         """Return which backends may continue each other's answers to a model. `alone`: where the settings vouch for it, the one
         that began an answer may do so, too. `begun`: an answer has begun, so one of those that are alike is enough."""
         only = self.members.only
-        if only is not None and not (alone or only.spec.router):
+        if only is not None and not (alone or only.router):
             return NOBODY
         one_will_do = begun or bool(self.members.pools)  # another one may come meanwhile
         partners = self.members.partners(model, least=1 if one_will_do else 2)
-        alone = alone or bool(self.members.pools) or any(member.spec.router for member in partners.members)
+        alone = alone or bool(self.members.pools) or any(member.router for member in partners.members)
         return partners if len(partners.members) > 1 or alone else NOBODY
 
     def continuation_route(self, route: Route, failed: str, reason: Reason, checkpoint: str = "") -> Route | NoRoute:
@@ -200,7 +201,7 @@ class Pool:
         dead = self.members.by_name.get(failed)
         if dead is not None:
             dead.check_soon()
-        if dead is not None and dead.spec.router:
+        if dead is not None and dead.router:
             other = replace(route, again=route.again + 1)
         else:
             other = replace(route, avoid=route.avoid | {failed})
@@ -235,7 +236,7 @@ class Pool:
             endpoint = endpoints[member.name] = member.continues_by
             body = body_for(name, member.catalogue.contexts.get(name), endpoint)
             sent = headers(member.name, member.backend.url)
-            if member.spec.router:
+            if member.router:
                 sent = without_session(sent)
             return member.backend.open_chat(body, sent) if endpoint == "chat" else member.backend.open_completion(body, sent)
 
@@ -248,10 +249,18 @@ class Pool:
             chat.close()
             self._give_back(member)
         chat.backend = member.name
-        if member.spec.router:
+        if member.router:
             self._note_token(member, route, chat)
         chat.on_end = partial(self._ended, member, chat.status)
         return chat
+
+    def _is_router(self, member: Member, chat: ChatStream) -> bool:
+        """Tell whether an answer shows that its backend is a router; the first good one and all refusals are looked at."""
+        member.answered = member.answered or chat.status == 200
+        found = member.spec.router is None and bool(chat.header(TOKEN_HEADER) or chat.header(REASON_HEADER))
+        if found:
+            self.members.found_router(member)
+        return found
 
     def _note_token(self, member: Member, route: Route, chat: ChatStream) -> None:
         """Keep what a router tells about the server that it has chosen."""
@@ -273,7 +282,7 @@ class Pool:
 
         Call it only before the client has seen anything of the answer, and close the failed stream first."""
         member = self.members.by_name.get(failed)
-        if member is not None and member.spec.router and reason in OF_ONE_SERVER:
+        if member is not None and member.router and reason in OF_ONE_SERVER:
             return self._same_url(route, member, reason)
         if self.members.only is not None:
             return None
@@ -472,7 +481,7 @@ class Pool:
         self._give_back(member)
 
     def _failed(self, member: Member, reason: Reason) -> None:
-        if member.spec.router and reason not in OF_THE_URL:
+        if member.router and reason not in OF_THE_URL:
             member.breaker.abandoned()  # the next request gets another server
         elif member is self.members.only:
             member.healthy = False  # there are no health checks

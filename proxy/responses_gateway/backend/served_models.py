@@ -43,7 +43,7 @@ class BackendSpec:
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
     the others. `continue_answers`: how often another backend may continue an answer; None:
     once, if all that serve the model are alike.
-    `router`: there are many servers behind the URL. `source`: `settings`, `admin`, or the kind of the source that names it as a
+    `router`: there are many servers behind the URL; None: its answers tell. `source`: `settings`, `admin`, or the kind of the source that names it as a
     member of a `pool`, with the name of its `pod`, if it has one; `draining`: it is shutting down there."""
 
     name: str
@@ -55,7 +55,7 @@ class BackendSpec:
     weight: float = 1.0
     continue_answers: int | None = None
     forward_authorization: bool = True
-    router: bool = False
+    router: bool | None = None
     source: str = "settings"
     pool: str = ""
     pod: str = ""

@@ -67,15 +67,15 @@ def token(number: int) -> str:
 
 
 @asynccontextmanager
-async def routed(folder: Path, **settings: Any) -> AsyncIterator[tuple[Served, StandIns]]:
+async def routed(folder: Path, router: bool | str = True, **settings: Any) -> AsyncIterator[tuple[Served, StandIns]]:
     """Serve the gateway before a router before two servers; what happens `once` happens in one of them."""
     two = StandIns()
     apps = [two.app(0), two.app(1)]
     apps[1][FAULT_COUNTS] = apps[0][FAULT_COUNTS]
     async with serving(apps[0]) as a, serving(apps[1]) as b:
         ports = [int(url.rpartition(":")[2]) for url in (a, b)]
-        async with nginx(folder, *ports) as router:
-            backends = {"pool": {"url": router.url, "router": True}}
+        async with nginx(folder, *ports) as proxy:
+            backends = {"pool": {"url": proxy.url, "router": router}}
             async with gateway(backends=backends, adapt=False, **settings) as served:
                 yield served, two
 
@@ -101,6 +101,38 @@ def test_a_server_that_dies_in_the_middle_is_continued_through_the_same_url(tmp_
             assert len(continued) == 6
             assert all(set(headers) & {"x-session-id", "x-session-token"} == set() for headers in continued)
             assert served.metric("backend_breaker_state", backend="pool", state="closed") == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_router_is_known_by_its_headers(tmp_path: Path, refused: bool) -> None:
+    async def test() -> None:
+        with log_lines() as lines:
+            async with routed(tmp_path, router="auto") as (served, two):
+                if refused:
+                    two.refuses = {"status": "429", "x-llm-d-request-dropped-reason": "rejected-saturated"}
+                    assert (await post(served)).status == 429
+                    two.refuses = None
+                else:
+                    assert (await post(served, input="scenario: plain")).final["status"] == "completed"
+                members = served.parts.pool.members
+                (member,) = members.by_name.values()
+                await member.checked.wait()
+                broken = await post(served, input="scenario: plain fault: drop=half,once")
+                assert broken.final["status"] == "completed"
+                (continued,) = lines("answer continued at another backend")
+                assert {continued["failed_pod"], continued["pod"]} <= {"models/vllm-0", "models/vllm-1"}
+                assert len(lines("the backend is a router: the failure of one of its servers is not its own")) == 1
+
+    run(test())
+
+
+def test_what_the_settings_say_is_no_router_is_none(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with routed(tmp_path, router=False) as (served, _):
+            await post(served, input="scenario: plain")
+            assert (await post(served, input="scenario: plain fault: drop=half")).final["status"] == "failed"
 
     run(test())
 

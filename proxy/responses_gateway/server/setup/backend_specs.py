@@ -48,7 +48,7 @@ def _spec(name: str, url: str, details: BackendOptions, settings: Settings) -> B
         aliases=details.aliases,
         max_concurrency=details.max_concurrency or settings.max_concurrency,
         weight=details.weight,
-        router=details.router,
+        router=None if details.router == "auto" else details.router,
         continue_answers=None if continued == "auto" else continued,
         # A key for the gateway is not for the backend.
         forward_authorization=details.forward_authorization

@@ -119,15 +119,19 @@ class RequestLog:
         self.facts.backend_called = now
         return headers if self.trace is None else {**headers, **self.trace.call(url.authority.rpartition("@")[2], now)}
 
-    def continued(self, cause: str, failed: str, backend: str, kept: int, now: float) -> None:
-        """Note that another backend continues an answer that broke off, of which it got so many tokens."""
+    def continued(self, cause: str, failed: str, backend: str, pod: str, kept: int, now: float) -> None:
+        """Note that another backend continues an answer that broke off, of which it got so many tokens; or another server
+        behind the same router, whose name is `pod` if it tells."""
         self.facts.continued += 1
+        failed_pod = self.facts.pod
+        self.facts.pod = pod or None
         self._metrics.count(self._metrics.continuations, "continued", cause)
         fields: dict[str, str | int] = {"cause": cause, "failed": failed, "backend": backend, "tokens": kept}
         if self.trace is not None:
             self.trace.event("continued", fields, now)
         fields["request_id"] = self.facts.request_id
-        logs.logger().info("answer continued at another backend", extra=logs.fields(**fields))
+        pods = {"failed_pod": failed_pod, "pod": pod or None}
+        logs.logger().info("answer continued at another backend", extra=logs.fields(**fields, **pods))
 
     def continuation_failed(self, backend: str, reason: str) -> None:
         """Note that a backend did not continue an answer that broke off; the name is empty if none could be asked."""

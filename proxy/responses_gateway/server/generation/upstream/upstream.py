@@ -197,8 +197,7 @@ class Upstream:
         self._chat = opened.chat
         self.call = self.call._replace(route=opened.route)
         self.last_read = self._clock()
-        self._log.facts.pod = opened.chat.pod or None
-        self._log.continued(cause, failed, opened.chat.backend, opened.kept, self.last_read)
+        self._log.continued(cause, failed, opened.chat.backend, opened.chat.pod, opened.kept, self.last_read)
         return opened.events
 
     def _forget_answer(self) -> None:
