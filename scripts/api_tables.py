@@ -51,7 +51,7 @@ key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `p
 | `prompt_cache_diagnostics` | at the end, if the request names a `comparison_response_id`: the first difference that changed \
 what the backend got (instructions count as input); `unavailable` too where the prompts are alike and the backend has reused \
 nothing |
-| `moderation` | an `error` for `input` and `output` alike, if it was requested |
+| `moderation` | at the end, if it was requested: what the guard model says; an `error` where there is none, or it failed |
 | `instructions`, `metadata`, `parallel_tool_calls`, `temperature`, `tool_choice`, `tools`, `top_p`, `background`, \
 `conversation`, `max_output_tokens`, `max_tool_calls`, `previous_response_id`, `prompt_cache_key`, `reasoning`, \
 `safety_identifier`, `service_tier`, `text`, `top_logprobs`, `truncation`, `user` | the values in effect |

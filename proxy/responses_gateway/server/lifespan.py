@@ -27,6 +27,8 @@ from responses_gateway.server.generation.background.store_upkeep import StoreUpk
 from responses_gateway.server.generation.hosted_tools.approvals import UsedApprovals
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.in_flight import InFlight
+from responses_gateway.server.generation.moderation.guard import Guard
+from responses_gateway.server.generation.moderation.metrics import ModerationMetrics
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
@@ -138,7 +140,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
         responses = Responses(
-            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store)),
+            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store), _guard(settings, pool, metrics)),
             live,
             metrics,
             tracing,
@@ -313,6 +315,10 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+def _guard(settings: Settings, pool: Pool, metrics: Metrics) -> Guard | None:
+    return None if settings.moderation_model is None else Guard(pool, settings, ModerationMetrics(metrics))
 
 
 def _prompt_hashes(store: Store | None) -> PromptHashes:

@@ -23,7 +23,6 @@ answer, one that breaks off does not end the response:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -54,7 +53,7 @@ from responses_gateway.wire.chat import MalformedChunk
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.item_ids import BEFORE_THE_MODEL
-from responses_gateway.wire.sse import SSETooLong
+from responses_gateway.wire.sse import SSETooLong, as_stream, is_stream
 from responses_gateway.wire.tools import target_of
 
 # Takes each call of a public method: its name, its argument (plain data, or an error), the events that it returns. The terminal
@@ -64,9 +63,6 @@ Note: TypeAlias = Callable[[str, object, bytes], None]
 # Why something that came was not sent yet: it may be the white space at an end; the open call has to be complete first; the
 # input of a call is to be judged first; and what the answer holds.
 Held = HeldPart | Literal["white_space", "open_call", "verdict"]
-
-# How a body of server-sent events begins.
-_STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 
 
 class Translator:
@@ -199,10 +195,9 @@ class Translator:
         """Return the events for the body of a backend that did not say that it streams: one JSON object, or a stream."""
         tape = self.tape
         self.tape = None  # the calls below are parts of this one
-        if _STREAM.match(body):
-            events = self.feed(body) + self.finish()
-        else:
-            events = self.feed(b"data: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\ndata: [DONE]\n\n")
+        events = self.feed(as_stream(body))
+        if is_stream(body):
+            events += self.finish()
         self.tape = tape
         return self._noted("feed_completion", body, events)
 

@@ -17,7 +17,17 @@ from responses_gateway.request.fields import (
 )
 from responses_gateway.request.input.items import Entry
 from responses_gateway.request.loss_report import LossReport
-from responses_gateway.request.parameters.table import COPIED, HONOURED, IGNORED, REASONING, RESERVED, SAMPLING, STATEFUL
+from responses_gateway.request.parameters.table import (
+    COPIED,
+    HONOURED,
+    IGNORED,
+    JUDGED,
+    REASONING,
+    RESERVED,
+    SAMPLING,
+    STATEFUL,
+    Parameter,
+)
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.hosted_tools import INCLUDED
 from responses_gateway.wire.errors import invalid_request
@@ -91,9 +101,16 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         elif parameter.name == "context_management" and compact_threshold(request, policy) is not None:
             report.preserved("parameter", parameter.name)
         else:
-            report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+            _report_unsent(parameter, policy, report)
     _gateway_parameters(request, policy, report)
     return fields
+
+
+def _report_unsent(parameter: Parameter, policy: Policy, report: LossReport) -> None:
+    if parameter.name == "moderation" and policy.moderates:
+        report.adapted("parameter", parameter.name, JUDGED)
+    else:
+        report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
 
 
 def effort_in_effect(request: ResponsesRequest, policy: Policy) -> str | None:

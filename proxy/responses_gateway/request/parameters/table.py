@@ -28,6 +28,9 @@ COPIED = (
     Parameter("user", "preserved", "sent unchanged, and echoed"),
 )
 
+# What becomes of `moderation` where there is a guard model.
+JUDGED = "the guard model of the settings judges, whatever `model` the request names"
+
 # Not sent, unless `Policy.forward` names them.
 IGNORED = (
     Parameter(
@@ -39,7 +42,7 @@ IGNORED = (
     Parameter(
         "moderation",
         "ignored",
-        "the gateway does not moderate; the response has an `error` in the place of the scores of its `model`",
+        "without a guard model nothing is judged; the response has an `error` in the place of the scores of its `model`",
         matters=True,
     ),
     Parameter("truncation", "ignored", "input is never dropped", neutral=("disabled",)),
@@ -85,7 +88,11 @@ REJECTED = (
 
 # Refused because a client relies on their effect (see `refuse_unsupported`), and what of them is not.
 REFUSED = (
-    Parameter("moderation.policy", "rejected", "`block`, for `input` or `output`; `mode` may only be `score`"),
+    Parameter(
+        "moderation.policy",
+        "rejected",
+        "without a guard model: `block`, for `input` or `output`; `mode` may only be `score`",
+    ),
     Parameter("multi_agent", "rejected", "if it is `enabled`; `max_concurrent_subagents` alone is without effect"),
 )
 
@@ -126,6 +133,7 @@ SPECIAL = (
     Parameter("reasoning.effort", "ignored", "other values", matters=True),
     Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary; so for `generate_summary`"),
     *REASONING,
+    Parameter("moderation", "adapted", JUDGED),
     Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
     Parameter("top_logprobs", "ignored", "if include does not ask for log probabilities"),
     Parameter("include", "preserved", "message.output_text.logprobs, reasoning.encrypted_content; results of hosted tools"),

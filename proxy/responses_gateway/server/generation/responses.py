@@ -17,6 +17,7 @@ from responses_gateway.server.generation.answer_losses import logprob_losses
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
+from responses_gateway.server.generation.moderation.guarded_upstream import moderated
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Summary
@@ -183,6 +184,8 @@ class Creation:
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
         scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
+        if request.moderation is not None:
+            prepared = await responses.preparation.moderate(prepared, self.in_force.settings)
         self.log.losses(prepared.losses)
         if self.log.trace is not None:
             self.log.trace.asked(_asked(prepared.context))
@@ -223,7 +226,10 @@ class Creation:
         counter = None
         if responses.preparation.tokenizer is not None:
             counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
-        upstream = Upstream(responses.pool, prepared.call, log, self.recording, settings.idle_timeout, continuation, counter)
+        ask: Callable[..., Upstream] = Upstream
+        if prepared.moderation is not None:
+            ask = partial(moderated, prepared.moderation, frozenset(prepared.options.tools))
+        upstream = ask(responses.pool, prepared.call, log, self.recording, settings.idle_timeout, continuation, counter)
         client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
         prelude = None
         if prepared.compaction is not None or prepared.hosted is not None:

@@ -38,6 +38,7 @@ _ABOUT_THE_ANSWER: dict[str, None] = dict.fromkeys(
         "include",
         "max_output_tokens",
         "max_tool_calls",
+        "moderation",
         "previous_response_id",
         "text",
         "tool_choice",

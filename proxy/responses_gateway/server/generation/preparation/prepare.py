@@ -16,9 +16,12 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
+from responses_gateway.request.parameters.moderation import read_modes
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
+from responses_gateway.server.generation.moderation.guard import Guard
+from responses_gateway.server.generation.moderation.moderation import Moderation
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.backend_headers import filled
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER
@@ -87,7 +90,8 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     """A request that is ready to be sent.
 
     `call` asks the backend. `options` are those of the translator of its answer, which begins as `start` tells. `record` is to
-    be stored; None: nothing is. `hosted` runs the tools that the gateway runs itself. `compaction` comes before the answer."""
+    be stored; None: nothing is. `hosted` runs the tools that the gateway runs itself. `compaction` comes before the answer.
+    `moderation` judges it."""
 
     caller: Caller
     context: Context
@@ -100,6 +104,7 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     compaction: AutomaticCompaction | None
     continuable: Continuable
     tape: Tape | None  # of a response that is recorded, or that another gateway may take over
+    moderation: Moderation | None = None
 
     @property
     def tools_ran(self) -> bool:
@@ -188,6 +193,7 @@ class Preparation:
     tokenizer: ModelTokenizer | None
     toolbox: Toolbox | None = None
     prompt_hashes: PromptHashes | None = None
+    guard: Guard | None = None
 
     async def prepare(
         self,
@@ -253,6 +259,19 @@ class Preparation:
         if request.prompt_cache_options is not None:
             options = await self._with_diagnostics(options, request, caller.tenant, None if compaction else chat_request.body)
         return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable, tape)
+
+    async def moderate(self, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
+        """Return a request that asks to be moderated with what judges it, where there is a guard model. An input that is to be
+        held back was judged by then. Raise `ApiError`."""
+        asked = prepared.context.request.moderation
+        if asked is None or self.guard is None or "moderation" in settings.forward:
+            return prepared
+        moderation = Moderation(self.guard, read_modes(asked, may_block=True), prepared.call.body, prepared.call.headers)
+        await moderation.admit()
+        options = msgspec.structs.replace(prepared.options, at_end=moderation.at_end(prepared.options.at_end))
+        continuable = prepared.continuable._replace(journal=None)
+        prepared = msgspec.structs.replace(prepared, options=options, continuable=continuable, moderation=moderation)
+        return msgspec.structs.replace(prepared, hosted=None, compaction=None) if moderation.refused else prepared
 
     async def translate(
         self, request: ResponsesRequest, tenant: str, in_force: InForce, dialect: Dialect | None = None
