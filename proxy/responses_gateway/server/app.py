@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -17,6 +18,7 @@ from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.identities import IDENTITIES, Identities
 from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
+from responses_gateway.server.access.quota_standings import standings
 from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODIES, Bodies
 from responses_gateway.server.http.errors import complete_head, errors_as_json
@@ -242,5 +244,9 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Work
     view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.usage)
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
     workers = Workers(view, folder)
-    Window(workers, access, parts.in_flight).add_to(app)
+
+    async def quotas() -> list[dict[str, Any]]:
+        return await standings(parts.live.current.settings, parts.ledger)
+
+    Window(workers, access, parts.in_flight, quotas).add_to(app)
     return workers
