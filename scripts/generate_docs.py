@@ -31,6 +31,7 @@ from responses_gateway.parsers.format import (
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.table import SAMPLING
 from responses_gateway.request.support import support
+from responses_gateway.server.generation.completion_windows.metrics import WindowMetrics
 from responses_gateway.server.generation.moderation.metrics import ModerationMetrics
 from responses_gateway.server.webhooks.metrics import WebhookMetrics
 from responses_gateway.settings import CONFIG_VARIABLE, flag, variable
@@ -155,6 +156,7 @@ def _metrics() -> list[str]:
     metrics = Metrics()
     WebhookMetrics(metrics)
     ModerationMetrics(metrics)
+    WindowMetrics(metrics)
     for metric, names in metrics.labels.items():
         (family,) = metric.describe()
         name = family.name + ("_total" if family.type == "counter" else "")

@@ -39,6 +39,7 @@ from responses_gateway.server.resources.responses import ResponsesResource
 from responses_gateway.server.resources.search import Search
 from responses_gateway.server.resources.stored_responses import StoredResponses
 from responses_gateway.server.resources.usage_export import UsageExport
+from responses_gateway.server.resources.waiting_responses import WaitingResponses
 from responses_gateway.server.resources.webhook_deliveries import WebhookDeliveries
 from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.server.window.permissions import WindowAccess
@@ -49,6 +50,7 @@ from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
+from responses_gateway.state import WaitingTable
 from responses_gateway.state.webhooks import WebhookTable
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -69,7 +71,7 @@ def create_app(
         app.cleanup_ctx.append(lambda app: fleet.taking_part())
     websockets = WebSockets(parts.responses, bodies)
     app.on_shutdown.append(websockets.close_all)
-    responses = ResponsesResource(parts.responses, parts.background, websockets)
+    responses = ResponsesResource(parts.responses, parts.background, parts.windows, websockets)
     loop_detection = LoopDetection()
     models = Models(load_model_table(settings.model_table), parts.pool, parts.live, loop_detection, parts.toolbox.kinds)
     router = app.router
@@ -227,6 +229,8 @@ def _add_operations(
         deliveries = WebhookDeliveries(parts.settings, WebhookTable(parts.store.database))
         router.add_get("/admin/webhooks", deliveries.list_all)
         router.add_post("/admin/webhooks/{id}", deliveries.send_again)
+        waiting = WaitingResponses(parts.settings, WaitingTable(parts.store))
+        router.add_get("/admin/waiting", waiting.list_all)
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
     router.add_get("/admin/backends", admin.list_backends)
     router.add_post("/admin/backends", admin.add)

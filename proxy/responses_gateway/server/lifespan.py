@@ -24,6 +24,8 @@ from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.background.runner import Announce, Background
 from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
+from responses_gateway.server.generation.completion_windows.metrics import WindowMetrics
+from responses_gateway.server.generation.completion_windows.runner import CompletionWindows
 from responses_gateway.server.generation.hosted_tools.approvals import UsedApprovals
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.in_flight import InFlight
@@ -79,6 +81,7 @@ class Parts:
     ledger: Ledger | None
     identity_sources: Sources
     background: Background | None
+    windows: CompletionWindows | None
     encryption: Encryption
     tokenizer: ModelTokenizer | None
     live: LiveSettings
@@ -163,6 +166,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             ledger=ledger,
             identity_sources=_open_sources(settings, stack),
             background=background,
+            windows=_open_windows(background, responses, share, stack),
             encryption=encryption,
             tokenizer=tokenizer,
             live=live,
@@ -225,6 +229,16 @@ async def _start_pool(
     metrics.samplers.append(partial(sample_pools, pool.members, metrics))
     await pool.start()
     return pools
+
+
+def _open_windows(
+    background: Background | None, responses: Responses, share: Share, stack: AsyncExitStack
+) -> CompletionWindows | None:
+    if background is None:
+        return None
+    windows = CompletionWindows(background.store, responses, background, WindowMetrics(responses.metrics), share)
+    stack.push_async_callback(windows.close)
+    return windows
 
 
 def _open_webhooks(settings: Settings, store: Store, metrics: Metrics, stack: AsyncExitStack) -> Announce | None:

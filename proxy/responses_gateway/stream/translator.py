@@ -73,11 +73,11 @@ class Translator:
         "malformed", "needs", "options", "response", "tape", "tokens", "writer",
     )  # fmt: skip
 
-    def __init__(self, options: StreamOptions, clock: Clock) -> None:
+    def __init__(self, options: StreamOptions, clock: Clock, created: float | None = None) -> None:
         self.options = options
         self._clock = clock
         self.tape: Note | None = None  # see `tape.py`; may be set, or taken away, between two calls
-        self.created = clock()
+        self.created = clock() if created is None else created
         start = StreamStart(options.response_id, options.model, self.created, clock)
         self.response: AnswerStream = options.client_protocol.stream(start)
         self.writer: EventWriter = self.response.writer

@@ -28,6 +28,7 @@ from responses_gateway.request.parameters.table import (
     STATEFUL,
     Parameter,
 )
+from responses_gateway.request.parameters.unsupported import long_window
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.hosted_tools import INCLUDED
 from responses_gateway.wire.errors import invalid_request
@@ -89,6 +90,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
     if has_priority:
         fields.setdefault("priority", policy.service_tier_priorities[request.service_tier or ""])
         report.adapted("parameter", "service_tier", "sent as a priority")
+    _background_options(request, policy, report, fields)
     for parameter in IGNORED:
         value = getattr(request, parameter.name)
         if value is None or value in parameter.neutral or (parameter.name == "service_tier" and has_priority):
@@ -111,6 +113,19 @@ def _report_unsent(parameter: Parameter, policy: Policy, report: LossReport) -> 
         report.adapted("parameter", parameter.name, JUDGED)
     else:
         report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+
+
+def _background_options(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object) -> None:
+    options = request.background_options
+    if options is None:
+        return
+    report.preserved("parameter", "background_options")
+    if "background_options" in policy.forward:
+        fields["background_options"] = options
+        return
+    window = long_window(request)
+    if window is not None and window in policy.service_tier_priorities:
+        fields.setdefault("priority", policy.service_tier_priorities[window])
 
 
 def effort_in_effect(request: ResponsesRequest, policy: Policy) -> str | None:

@@ -47,12 +47,6 @@ IGNORED = (
     ),
     Parameter("truncation", "ignored", "input is never dropped", neutral=("disabled",)),
     Parameter("service_tier", "ignored", "a hint; there is only one tier", neutral=("auto", "default")),
-    Parameter(
-        "background_options",
-        "ignored",
-        "echoed; whatever its `completion_window` and `continuation_id`, the response begins at once",
-        neutral=({}, {"completion_window": "soonest"}),
-    ),
     Parameter("prompt_cache_key", "ignored", "echoed; not sent to the backend"),
     Parameter("prompt_cache_retention", "ignored", "the backend decides what it caches"),
     Parameter(
@@ -146,6 +140,12 @@ SPECIAL = (
     Parameter("metadata", "preserved", "echoed"),
     Parameter("store", "preserved", "if the gateway stores responses"),
     Parameter("store", "ignored", "if it does not", matters=True, neutral=(False,)),
+    Parameter(
+        "background_options",
+        "preserved",
+        "a `completion_window` of `2h` or `8h` waits for idle backends, and `continuation_id` ranks its follow-ups higher "
+        "(see [docs/state.md](state.md#completion-windows)); sent instead if the settings forward it",
+    ),
     Parameter("type", "preserved", "marks a WebSocket message"),
     Parameter(
         "generate",

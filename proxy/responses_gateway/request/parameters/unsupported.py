@@ -10,8 +10,10 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 # The parameters that `refuse_unsupported` looks at.
 CHECKED = ("background_options", "moderation", "multi_agent", "prompt_cache_options")
-# Windows that a client cannot wait for on its connection.
-_LONG_WINDOWS = ("2h", "8h")
+# Windows that a client cannot wait for on its connection, in seconds.
+LONG_WINDOWS = {"2h": 7200.0, "8h": 28_800.0}
+# In characters.
+_LONGEST_ID = 512
 
 
 def refuse_unsupported(request: ResponsesRequest, policy: Policy) -> None:
@@ -29,13 +31,27 @@ def refuse_unsupported(request: ResponsesRequest, policy: Policy) -> None:
         optional_text(request.prompt_cache_options, "comparison_response_id", "prompt_cache_options")
 
 
+def long_window(request: ResponsesRequest) -> str | None:
+    """Return the window of hours that a response may wait for; None if it may not wait."""
+    options = request.background_options
+    window = options.get("completion_window") if options is not None and request.background else None
+    return window if isinstance(window, str) and window in LONG_WINDOWS else None
+
+
 def _check_window(request: ResponsesRequest, options: Object) -> None:
-    """Refuse a window that is none, and one of hours for a response that somebody waits for."""
+    """Refuse a window that is none, and one of hours for a response that somebody waits for, or of another tier."""
     param = "background_options.completion_window"
     window = optional_text(options, "completion_window", "background_options")
-    if window not in (None, "soonest", *_LONG_WINDOWS):
+    if window not in (None, "soonest", *LONG_WINDOWS):
         message = f"Invalid value: {quote(window)}. Supported values are: 'soonest', '2h', '8h'."
         raise invalid_request(message, param, "invalid_value")
-    if window in _LONG_WINDOWS and (not request.background or request.stream):
+    if window in LONG_WINDOWS and (not request.background or request.stream):
         message = f"'{param}' of {quote(window)} needs 'background' and no 'stream'."
         raise invalid_request(message, param, "invalid_value")
+    if window in LONG_WINDOWS and request.service_tier not in (None, "auto", "default"):
+        message = f"'{param}' of {quote(window)} needs the standard 'service_tier'."
+        raise invalid_request(message, "service_tier", "invalid_value")
+    continuation = optional_text(options, "continuation_id", "background_options")
+    if continuation is not None and len(continuation) > _LONGEST_ID:
+        message = f"'background_options.continuation_id' may have at most {_LONGEST_ID} characters."
+        raise invalid_request(message, "background_options.continuation_id", "invalid_value")

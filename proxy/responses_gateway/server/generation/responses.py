@@ -26,7 +26,7 @@ from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.journal import Charged, ResumedResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
-from responses_gateway.server.generation.preparation.prepare import Preparation, PreparedRequest, RequestScope
+from responses_gateway.server.generation.preparation.prepare import AcceptedResponse, Preparation, PreparedRequest, RequestScope
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.request_log import LimitReservation, RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
@@ -172,9 +172,11 @@ class Creation:
         context: Context | None = None,
         resumed: ResumedResponse | None = None,
         dialect: Dialect | None = None,
+        accepted: AcceptedResponse | None = None,
     ) -> None:
         """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
-        another gateway. `dialect`: the request was made in another protocol. Raise `ApiError`, `StoreUnavailable`."""
+        another gateway. `dialect`: the request was made in another protocol. `accepted`: the response has waited. Raise
+        `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self._caller
         if SESSION_HEADER in caller.headers:
@@ -182,7 +184,7 @@ class Creation:
         if caller.allows is not None and not caller.allows(request.model):
             raise unknown_model(request.model)
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
-        scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect)
+        scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect, accepted)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         if request.moderation is not None:
             prepared = await responses.preparation.moderate(prepared, self.in_force.settings)
@@ -190,7 +192,8 @@ class Creation:
         if self.log.trace is not None:
             self.log.trace.asked(_asked(prepared.context))
         tape = prepared.tape
-        self.translator = Translator(prepared.options, time.time if tape is None else tape.clock)
+        created = None if accepted is None else accepted.created
+        self.translator = Translator(prepared.options, time.time if tape is None else tape.clock, created)
         if tape is not None and self.recording.note is not None:
             tape.attach(self.translator, self.recording.note)
         self.recording.translated(self.translator, prepared.call.data, prepared.start)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from responses_gateway.request.parameters.unsupported import long_window
 from responses_gateway.server.access.allowed_models import allowed_models
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.access.clients import CLIENTS
@@ -28,7 +29,7 @@ from responses_gateway.server.http.event_stream import WebSocketSender
 from responses_gateway.server.resources.socket_messages import answer, error_frame, may_be_other, other_message
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
-from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.errors import ApiError, invalid_request, server_error
 from responses_gateway.wire.requests import parse_message
 
 # Seconds between two pings; a client that does not answer one has left.
@@ -239,6 +240,9 @@ class _Session:
             del data
             self._stream_id = request.stream_id
             recording.parsed()
+            if request.background_options is not None and long_window(request) is not None:
+                refusal = "Over a WebSocket nothing waits: use POST /v1/responses for a window of hours."
+                raise invalid_request(refusal, "background_options.completion_window", "unsupported_value")
             if self._responses.in_flight.state >= State.DRAINING:
                 raise shutting_down()
             if self._identities is not None:  # what it came with may have been revoked, or have expired

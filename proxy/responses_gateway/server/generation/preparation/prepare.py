@@ -57,15 +57,23 @@ from responses_gateway.wire.requests import ResponsesRequest
 _KEPT_HEADERS = ("originator", "User-Agent")
 
 
+class AcceptedResponse(NamedTuple):
+    """A response that was accepted earlier: its id, and the Unix time in seconds at which it was created."""
+
+    response_id: str
+    created: float
+
+
 class RequestScope(NamedTuple):
     """What holds for one request: who asks, the settings in force, and its recording. `resumed`: the response has begun in
-    another gateway. `dialect`: the request was made in another protocol."""
+    another gateway. `dialect`: the request was made in another protocol. `accepted`: the response has waited."""
 
     caller: Caller
     in_force: InForce
     recording: Recording
     resumed: ResumedResponse | None = None
     dialect: Dialect | None = None
+    accepted: AcceptedResponse | None = None
 
 
 class Continuable(NamedTuple):
@@ -206,7 +214,7 @@ class Preparation:
         """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
         same connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
         `StoreUnavailable`."""
-        caller, in_force, recording, resumed, dialect = scope
+        caller, in_force, recording, resumed, dialect, _ = scope
         settings = in_force.settings
         parsers = in_force.parsers
         policy = parsers.policy(request.model)
@@ -339,7 +347,7 @@ class Preparation:
         tape: Tape | None,
     ) -> StreamOptions:
         """Return the options of the translator of the answer; its tape has the texts that it seals."""
-        caller, in_force, _, resumed, _ = scope
+        caller, in_force, _, resumed, _, accepted = scope
         request = context.request
         encrypt = self.encryption.encrypt
         sealing: Callable[[SealText], SealText] = (lambda seal: seal) if tape is None else tape.sealing
@@ -353,7 +361,8 @@ class Preparation:
         if caller.over_websocket:
             more["stream_id"] = request.stream_id
         client = client_of(in_force.settings, caller.headers)
-        response_id = resumed.response_id if resumed is not None else _new_response_id()
+        known = resumed or accepted
+        response_id = known.response_id if known is not None else _new_response_id()
         options = stream_options(in_force, request, chat_request, client, response_id, start, **more)
         if chat_request.encrypted_reasoning:
             seal = sealing(partial(encrypt, "reasoning", caller.tenant, request.model))
