@@ -118,7 +118,7 @@ def test_a_malformed_configuration_update_is_named(fields: Item, param: str) -> 
     ("options", "outcome"),
     [
         ({"defer_loading": True}, "tool defer_loading adapted"),
-        ({"async": True}, "tool async ignored"),
+        ({"async": True}, "tool async adapted"),
         ({"output_schema": {"type": "object"}}, "tool output_schema ignored"),
         ({"allowed_callers": ["programmatic"]}, "tool allowed_callers ignored"),
     ],

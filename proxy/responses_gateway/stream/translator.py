@@ -11,8 +11,8 @@ and a defect of our own all end in `response.failed`. That event is asked for by
 before its client gets it; behind the end every other method returns no bytes.
 
 `needs` is what the stream needs next. While it is None, that is more of the backend's body, or its end. A response may take
-several turns of the model, where the gateway runs tools itself; and where the options say that another backend may continue an
-answer, one that breaks off does not end the response:
+several turns of the model, where the gateway runs tools itself or declared ones are `asynchronous`; and where the options say
+that another backend may continue an answer, one that breaks off does not end the response:
 
     match translator.needs:
         case Verdict():      send(translator.judge(None))             # or refuse
@@ -417,7 +417,7 @@ class Translator:
             # There is no third reason, and this one tells what happened to a call that was cut: the model wrote too little.
             self.incomplete_reason = "content_filter" if reason == "content_filter" else "max_output_tokens"
             self._terminate("incomplete")
-        elif turn.hosted_calls and not turn.client_calls:
+        elif turn.goes_on:
             self.needs = AnotherTurn()
         else:
             self._terminate("completed")

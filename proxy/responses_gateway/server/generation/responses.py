@@ -239,7 +239,7 @@ class Creation:
             prelude = Prelude(translator, prepared.compaction, prepared.hosted, log, self.recording)
         judge = partial(responses.repair.settle, translator, settings, prepared.call.headers)
         self.answered = True
-        self._generation = Generation(translator, upstream, client, prelude, prepared.hosted, judge)
+        self._generation = Generation(translator, upstream, client, prelude, prepared.turns, judge)
         if prelude is None or not prelude.pending:
             upstream.count_input()
         return self._generation
@@ -382,5 +382,5 @@ def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Transla
     completed = translator.status == "completed"
     if markup is not None:
         parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
-    if completed and prepared.hosted is None:
+    if completed and prepared.turns is None:
         parsers.learn_calls(prepared.call.body, prepared.start, translator.response.output)

@@ -4,8 +4,9 @@ Two rules. (1) What may happen is the table: state x kind of delta -> actions an
 cannot happen, and nothing else changes the state. (2) One item is open at a time: it is closed before the next one opens, and
 what comes too early for it is held.
 
-A response may take several turns of the model, where the gateway runs tools itself: `CallRuns` and `CallDone` are what it does
-about the open call of such a tool, and `NextTurn` begins the model's next answer."""
+A response may take several turns of the model, where the gateway runs tools itself, or where results of calls may come later:
+`CallRuns` and `CallDone` are what the gateway does about the open call of a tool of its own, and `NextTurn` begins the model's
+next answer."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ class CallDone(NamedTuple):
 
 
 class NextTurn(NamedTuple):
-    """The model has got the results of its calls, and answers again. Unless it `may_call`, its calls are suppressed."""
+    """The model has got what there is of the results of its calls, and answers again. Unless it `may_call`, its calls are
+    suppressed."""
 
     may_call: bool
 
@@ -248,7 +250,7 @@ class Lifecycle:
         else:
             item_id = self._new_id(CALL_ID_PREFIX[target.kind])
             item = new_item(self.writer, item_id, call_id, target, live=not deferred)
-        self.call = OpenCall(delta.index, delta.name, item, deferred=deferred)
+        self.call = OpenCall(delta.index, delta.name, item, deferred, target.asynchronous)
         self._limits.count()
         self.space.drop_all()
         self.turn.visible = True
@@ -387,6 +389,7 @@ class Lifecycle:
     def _open_message(self, delta: Text | Refusal, kind: TextKind) -> None:
         self.item = TextItem(self.writer, kind, self._new_id("msg"))
         self.turn.visible = True
+        self.turn.pending_calls = 0  # the model has gone on by itself
         self.space.begin_message(delta)
 
     def _end_item(self, status: ItemStatus) -> None:
@@ -401,6 +404,8 @@ class Lifecycle:
         self.call.close(status)
         if isinstance(self.call.item, HostedItem):
             self.turn.hosted_calls += 1
+        elif self.call.asynchronous:
+            self.turn.pending_calls += 1
         else:
             self.turn.client_calls += 1
         self.call = None
