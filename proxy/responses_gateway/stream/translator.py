@@ -418,6 +418,7 @@ class Translator:
             self.incomplete_reason = "content_filter" if reason == "content_filter" else "max_output_tokens"
             self._terminate("incomplete")
         elif turn.goes_on:
+            self.answer.forget_ids()
             self.needs = AnotherTurn()
         else:
             self._terminate("completed")
