@@ -1,1 +1,0 @@
-"""What a guard model judges of requests and answers."""
