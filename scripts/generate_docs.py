@@ -31,6 +31,8 @@ from responses_gateway.parsers.format import (
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.table import SAMPLING
 from responses_gateway.request.support import support
+from responses_gateway.server.generation.completion_windows.metrics import WindowMetrics
+from responses_gateway.server.generation.moderation.metrics import ModerationMetrics
 from responses_gateway.server.webhooks.metrics import WebhookMetrics
 from responses_gateway.settings import CONFIG_VARIABLE, flag, variable
 from responses_gateway.settings.reference import SettingInfo, reference
@@ -153,6 +155,8 @@ def _metrics() -> list[str]:
     lines = []
     metrics = Metrics()
     WebhookMetrics(metrics)
+    ModerationMetrics(metrics)
+    WindowMetrics(metrics)
     for metric, names in metrics.labels.items():
         (family,) = metric.describe()
         name = family.name + ("_total" if family.type == "counter" else "")
@@ -283,12 +287,9 @@ _WHEN = {
     "response.output_item.done": "the item ends, `completed` or `incomplete` (a call that was cut off, or an item at the "
     "token limit), or `failed` (a hosted call)",
     "response.completed": "the answer is complete",
-    "response.incomplete": "the answer was cut off at the token limit or by a content filter, was steered, or the model "
+    "response.incomplete": "the answer was cut off at the token limit or by a content filter, or the model "
     "stopped in the middle of a call that must not run incomplete",
     "response.failed": "the answer failed; `response.error` gives the reason",
-    "response.steer.accepted": "over a WebSocket: the input of a `response.steer` waits",
-    "response.steer.pending": "it waits for what the client has been asked for",
-    "response.steer.failed": "it is returned",
 }
 
 

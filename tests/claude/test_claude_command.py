@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,9 @@ def test_one_command_answers(tmp_path: Path) -> None:
     environment["PATH"] = f"{BINARY.parent}:{environment['PATH']}"
     workspace = tmp_path / "workspace"
     (workspace / ".claude").mkdir()
-    (workspace / ".claude" / "settings.json").write_text('{"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}}')
+    elsewhere = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "ANTHROPIC_AUTH_TOKEN": "theirs", "ANTHROPIC_API_KEY": "theirs"}
+    settings = {"apiKeyHelper": "false", "env": elsewhere}
+    (workspace / ".claude" / "settings.json").write_text(json.dumps(settings))
     done = subprocess.run(
         [sys.executable, "-m", "responses_gateway", "claude", "--simulator", "--claude-home", "../claude", "-p", "hello"],
         cwd=workspace,

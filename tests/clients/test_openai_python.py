@@ -16,6 +16,7 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 
+from responses_gateway.request.tools.async_tools import PENDING
 from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
 from tests.judges import judge_stream
 from tests.server.running_gateway import LOOPS, gateway, run
@@ -201,6 +202,23 @@ def test_a_function_call_and_its_result(client: OpenAI) -> None:
     history: list[Any] = [question, *first.output, result]
     second = client.responses.create(model="simulator", input=history, tools=[WEATHER])
     assert "22 degrees" in second.output_text
+
+
+def test_a_tool_whose_result_comes_later(client: OpenAI, service: Service) -> None:
+    """The items go back as the SDK has parsed them: it then calls `async` `async_`."""
+    asked: Any = [{"role": "user", "content": "scenario: tool"}]
+    tools: Any = [{**WEATHER, "async": True}]
+    with client.responses.stream(model="simulator", input=asked, tools=tools) as stream:
+        response = stream.get_final_response()
+    call = next(item for item in response.output if item.type == "function_call")
+    assert (call.async_, call.status, response.output[-1].type) == (True, "completed", "message")
+    asked += [*response.output, {"role": "user", "content": "scenario: plain"}]
+    again = client.responses.create(model="simulator", input=asked, tools=[WEATHER])
+    assert again.output_text == "A plain answer to “scenario: plain”."
+    asked += [*again.output, {"type": "function_call_output", "call_id": call.call_id, "output": "22 degrees"}]
+    assert client.responses.create(model="simulator", input=asked, tools=[WEATHER]).status == "completed"
+    told = [message["content"] for message in service.received["messages"] if message["role"] == "tool"]
+    assert told == [PENDING, "22 degrees"]
 
 
 def test_parallel_calls(client: OpenAI) -> None:

@@ -63,6 +63,7 @@ def test_it_gets_a_gateway_of_its_own_and_nothing_that_leads_elsewhere(tmp_path:
     assert int(environment["CLAUDE_CODE_MAX_CONTEXT_TOKENS"]) >= 4 * int(environment["CLAUDE_CODE_MAX_OUTPUT_TOKENS"]) > 0
     assert not environment.keys() & {"ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"}
     settings = json.loads(pinned)["env"]
+    assert json.loads(pinned)["apiKeyHelper"] == ""
     assert {name: settings[name] for name in settings if settings[name]} == {
         name: environment[name] for name in settings if settings[name]
     }
@@ -78,6 +79,9 @@ def test_a_key_is_not_on_the_command_line(tmp_path: Path) -> None:
     assert environment["ANTHROPIC_AUTH_TOKEN"] == "sk-secret"
     assert "CLAUDE_CONFIG_DIR" not in environment
     assert "sk-secret" not in str(arguments)
+    settings = json.loads(arguments[1])
+    assert settings["env"]["ANTHROPIC_AUTH_TOKEN"] == ""  # else one of the user's settings would go before
+    assert environment[settings["apiKeyHelper"].removeprefix("printenv ")] == "sk-secret"
 
 
 @pytest.mark.parametrize("model", [[], ["--model", "m"]])

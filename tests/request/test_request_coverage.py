@@ -118,7 +118,7 @@ def test_a_malformed_configuration_update_is_named(fields: Item, param: str) -> 
     ("options", "outcome"),
     [
         ({"defer_loading": True}, "tool defer_loading adapted"),
-        ({"async": True}, "tool async ignored"),
+        ({"async": True}, "tool async adapted"),
         ({"output_schema": {"type": "object"}}, "tool output_schema ignored"),
         ({"allowed_callers": ["programmatic"]}, "tool allowed_callers ignored"),
     ],
@@ -226,6 +226,7 @@ def moderation(**modes: str) -> Item:
     [
         ({"moderation": moderation(input="block")}, "moderation.policy.input.mode", "unsupported_value"),
         ({"moderation": moderation(input="score", output="block")}, "moderation.policy.output.mode", "unsupported_value"),
+        ({"moderation": moderation(output="hide")}, "moderation.policy.output.mode", "invalid_value"),
         ({"moderation": {"model": "m", "policy": "block"}}, "moderation.policy", "invalid_type"),
         ({"multi_agent": {"enabled": True}}, "multi_agent", "unsupported_value"),
         ({"multi_agent": {"enabled": "yes"}}, "multi_agent.enabled", "invalid_type"),
@@ -249,6 +250,9 @@ def test_scores_that_nobody_makes_are_an_error_in_the_response() -> None:
     forwarded = chat_request(moderation=moderation(output="block"), policy=Policy(forward=frozenset({"moderation"})))
     assert forwarded.body["moderation"] == moderation(output="block")
     assert "moderation" not in forwarded.echo
+    guarded = chat_request(moderation=moderation(output="block"), policy=Policy(moderates=True))
+    assert outcomes(guarded) == {"parameter moderation adapted"}
+    assert "moderation" not in {*guarded.body, *guarded.echo}
     assert outcomes(chat_request(multi_agent={"enabled": False})) == set()
 
 

@@ -321,17 +321,20 @@ def test_a_priority_of_the_client_goes_before_that_of_its_tier() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "losses"),
+    ("options", "priority"),
     [
-        ({"completion_window": "2h", "continuation_id": "c"}, {"parameter background_options ignored"}),
-        ({"completion_window": "soonest"}, set()),
+        ({"completion_window": "2h", "continuation_id": "c"}, 20),
+        ({"completion_window": "8h"}, None),
+        ({"completion_window": "soonest"}, None),
     ],
 )
-def test_options_of_background_responses_are_echoed(options: dict[str, Any], losses: set[str]) -> None:
-    result = chat_request(background_options=options, background=True, policy=Policy(stores_responses=True))
+def test_options_of_background_responses_are_echoed(options: dict[str, Any], priority: int | None) -> None:
+    policy = Policy(stores_responses=True, service_tier_priorities={"2h": 20})
+    result = chat_request(background_options=options, background=True, policy=policy)
     assert result.echo["background_options"] == options
     assert "background_options" not in result.body
-    assert outcomes(result) - {"parameter background preserved"} == losses
+    assert result.body.get("priority") == priority
+    assert outcomes(result) == {"parameter background preserved", "parameter background_options preserved"}
 
 
 def test_options_of_tools_are_echoed() -> None:

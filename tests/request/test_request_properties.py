@@ -17,6 +17,8 @@ from tests.request.chat_rules import complaints
 SUPPORTED = {(loss.kind, loss.name, loss.outcome) for loss in support()}
 WORDS = st.sampled_from(["", "a", "hello", "é\n", "x" * 70])
 IDS = st.sampled_from(["a", "b", "c", "a_2"])
+# Of items of one response, in two turns of the model; and of some other server.
+ITEM_IDS = st.sampled_from(["fc_" + "0" * 36, "fc_" + "0" * 36 + "02", "fc_1"])
 NAMES = st.sampled_from(["f", "g", "f g", "n" * 70, "shell"])
 
 PARTS = st.one_of(
@@ -28,13 +30,34 @@ CONTENT = WORDS | st.lists(PARTS, min_size=1, max_size=3)
 RUN = {"stdout": "x", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
 GOOD_ITEMS = st.one_of(
     st.builds(lambda role, content: {"role": role, "content": content}, st.sampled_from(["user", "developer"]), CONTENT),
-    st.builds(lambda text: {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}, WORDS),
+    st.builds(
+        lambda text, item_id: {
+            "type": "message",
+            "id": item_id,
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": text}],
+        },
+        WORDS,
+        ITEM_IDS,
+    ),
     st.builds(lambda text: {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}, WORDS),
     st.builds(
         lambda call_id, name, arguments: {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments},
         IDS,
         NAMES,
         st.sampled_from(["{}", '{"a": 1}', "{broken", "[]", ""]),
+    ),
+    st.builds(
+        lambda call_id, item_id: {
+            "type": "function_call",
+            "id": item_id,
+            "call_id": call_id,
+            "name": "f",
+            "arguments": "{}",
+            "async": True,
+        },
+        IDS,
+        ITEM_IDS,
     ),
     st.builds(lambda call_id, text: {"type": "function_call_output", "call_id": call_id, "output": text}, IDS, CONTENT),
     st.builds(lambda call_id, name: {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": "x"}, IDS, NAMES),

@@ -27,6 +27,7 @@ TOOLS = [
     {"type": "web_search"},
     {"type": "mcp", "server_label": "docs"},
     {"type": "function", "name": "clock", "parameters": SCHEMA},
+    {"type": "function", "name": "weather", "parameters": SCHEMA, "async": True},
 ]
 POLICY = Policy()
 
@@ -35,12 +36,12 @@ turns = st.lists(
     st.tuples(
         st.sampled_from(["", "Hm."]),
         st.sampled_from(["", "Let me see."]),
-        st.lists(st.sampled_from(["web_search", "docs__add"]), min_size=1, max_size=3),
+        st.lists(st.sampled_from(["web_search", "docs__add", "weather"]), min_size=1, max_size=3),
     ),
     min_size=1,
     max_size=4,
 )
-last_turns = st.lists(st.sampled_from(["web_search", "docs__add", "clock"]), max_size=3)
+last_turns = st.lists(st.sampled_from(["web_search", "docs__add", "weather", "clock"]), max_size=3)
 
 
 def body_of(items: list[Any], results: dict[str, KeptResult]) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def test_each_request_begins_with_the_one_before_it(earlier: list[tuple[str, str
         body = with_turn(body, said, POLICY)
         translator.next_turn(None)
     output = [msgspec.json.decode(item) for item in translator.response.output]
-    made = [item for item in output if item["type"] == "function_call"]
+    made = [item for item in output if item["type"] == "function_call" and "async" not in item]
     answers = [{"type": "function_call_output", "call_id": item["call_id"], "output": "noon"} for item in made]
     of_searches = {key: value for key, value in results.items() if key.startswith("ws_")}
     later = body_of([question, *output, *answers, question], of_searches)["messages"]

@@ -493,10 +493,11 @@ def test_text_before_a_call_is_not_held_back_for_ever() -> None:
 @settings(deadline=None, max_examples=120)
 def test_any_mix_of_turns_calls_cuts_and_failures_is_a_right_stream(data: st.DataObject) -> None:
     """Every play is judged by the rules, the specification's schema and the SDK's models."""
-    playing = new_translator(tools=TOOLS, hosted=HostedOptions(data.draw(st.sampled_from([ALL, frozenset()])), "cntr_1"))
+    tools = {**TOOLS, "weather": ToolTarget("function", "weather", asynchronous=True)}
+    playing = new_translator(tools=tools, hosted=HostedOptions(data.draw(st.sampled_from([ALL, frozenset()])), "cntr_1"))
     out = playing.start()
     for _turn in range(data.draw(st.integers(1, 4))):
-        said = data.draw(st.lists(st.sampled_from(["think", "text", *TOOLS]), max_size=5))
+        said = data.draw(st.lists(st.sampled_from(["think", "text", *tools]), max_size=5))
         for number, word in enumerate(said):
             if word == "think":
                 out += playing.feed(think("Hm. "))

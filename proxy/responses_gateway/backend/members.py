@@ -166,6 +166,11 @@ class Member:
         return self._limit is None or self.in_flight < self._limit
 
     @property
+    def limit(self) -> int | None:
+        """Most requests that this process may send to it at a time; None: any number."""
+        return self._limit
+
+    @property
     def load(self) -> Load:
         """Its load, for the choice among several backends."""
         return Load(self.name, self.in_flight + self.elsewhere, self.spec.weight, self.last, self.cache)

@@ -43,8 +43,9 @@ class BackendSpec:
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
     the others. `continue_answers`: how often another backend may continue an answer; None:
     once, if all that serve the model are alike.
-    `router`: there are many servers behind the URL; None: its answers tell. `source`: `settings`, `admin`, or the kind of the source that names it as a
-    member of a `pool`, with the name of its `pod`, if it has one; `draining`: it is shutting down there."""
+    `router`: there are many servers behind the URL; None: its answers tell. `source`: `settings`, `admin`, or the kind of the
+    source that names it as a member of a `pool`, with the name of its `pod`, if it has one; `draining`: it is shutting down
+    there."""
 
     name: str
     url: str

@@ -24,6 +24,9 @@ from responses_gateway.commands.own_gateway import SWITCHES, VALUED, add_gateway
 # Set to nothing for Claude Code, whose settings files may have them.
 _LEFT_OUT = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
+# The variable from which Claude Code reads its key.
+_KEY = "CLAUDE_GATEWAY_KEY"
+
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return our arguments, and those of Claude Code."""
@@ -62,11 +65,10 @@ def run(args: argparse.Namespace) -> int:
         model = args.model or offer.models[0]
         variables = environment(url, model, offer)
         warn(model, offer)
-        of_client = {**_kept(environment_without_proxy(url)), **with_key(variables, key)}
+        of_client = {**_kept(environment_without_proxy(url)), **with_key(variables, key), _KEY: key or ""}
         if home:
             of_client["CLAUDE_CONFIG_DIR"] = str(home)
-        pinned = variables if key else with_key(variables, None)  # other users may see a command line
-        return run_in_foreground([binary, *_overrides(pinned), *args.passed_on], of_client)
+        return run_in_foreground([binary, *_overrides(variables, has_key=bool(key)), *args.passed_on], of_client)
 
     return run_with_gateway(args, home or state_folder("claude", os.environ), start)
 
@@ -75,6 +77,10 @@ def _kept(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not OTHER_CREDENTIALS.fullmatch(name)}
 
 
-def _overrides(variables: Mapping[str, str]) -> list[str]:
-    """Return arguments that keep Claude Code with its gateway: its settings files go before the environment."""
-    return ["--settings", json.dumps({"env": {**variables, **dict.fromkeys(_LEFT_OUT, "")}})]
+def _overrides(variables: Mapping[str, str], *, has_key: bool) -> list[str]:
+    """Return arguments that keep Claude Code with its gateway: its settings files go before the environment. The key is not
+    among them, since other users may see a command line."""
+    env = {**with_key(variables, None), **dict.fromkeys(_LEFT_OUT, "")}
+    if has_key:
+        env["ANTHROPIC_AUTH_TOKEN"] = ""
+    return ["--settings", json.dumps({"apiKeyHelper": f"printenv {_KEY}" if has_key else "", "env": env})]

@@ -37,7 +37,9 @@ class Policy:
     `stores_responses`: whether responses are stored; decides what `store` means and what is echoed.
     `forward`: names of parameters that the backend understands unchanged (see `parameters/table.py`), sent instead of
     ignored.
-    `service_tier_priorities`: the `priority` that is sent for a `service_tier`, by tier (vLLM serves lower ones first).
+    `moderates`: a guard model judges what `moderation` asks for.
+    `service_tier_priorities`: the `priority` that is sent for a `service_tier` or a `completion_window`, by its name (vLLM
+    serves lower ones first).
     `forward_unknown`: parameters that are in no table are sent instead of ignored.
     `url_inputs`: which URLs of images and files are sent: all ("pass"), those that do not obviously lead to a private
     address ("public"), or none but `data:` ("refuse").
@@ -61,6 +63,7 @@ class Policy:
     encrypts_reasoning: bool = False
     stores_responses: bool = False
     forward: frozenset[str] = frozenset()
+    moderates: bool = False
     service_tier_priorities: Mapping[str, int] = field(default_factory=dict)
     forward_unknown: bool = False
     url_inputs: Literal["pass", "public", "refuse"] = "pass"

@@ -17,6 +17,7 @@ _ITEMS = (
     Loss("item", "reasoning", "ignored", "if it contains no readable text, or no message follows it"),
     Loss("item", "function_call", "preserved", "a tool call of the assistant message"),
     Loss("item", "function_call", "adapted", "a call without output is given one"),
+    Loss("item", "async_call", "adapted", "without output: a hint that it comes later; with a later output: repeated there"),
     Loss("item", "function_call_output", "preserved", "a tool message"),
     Loss("item", "function_call_output", "ignored", "if the call has been answered already"),
     Loss("item", "custom_tool_call", "adapted", "shown as a function call"),
@@ -82,7 +83,7 @@ _TOOLS = (
     Loss("tool", "declared_again", "ignored", "a later declaration of the same name with other contents"),
     Loss("tool", "defer_loading", "adapted", "the tool is offered at once"),
     Loss("tool", "allowed_callers", "ignored", "if only programs may call it: the model may call it itself"),
-    Loss("tool", "async", "ignored", "chat servers do not support it"),
+    Loss("tool", "async", "adapted", "the model is told that results come later, and goes on without them"),
     Loss("tool", "output_schema", "ignored", "chat servers do not support it"),
     Loss("tool", "unknown", "ignored", "any other type"),
 )

@@ -140,7 +140,7 @@ def translate(
     body["stream_options"] = {"include_usage": True}
     return ChatRequest(
         body=body,
-        tools=_client_tools(catalog.table) if reader.compacting or request.only_warms else catalog.table,
+        tools=_awaited_tools(catalog.table) if reader.compacting or request.only_warms else catalog.table,
         grammars=catalog.grammars,
         allowed=choice.allowed,
         allowed_later=choice.offered,
@@ -196,9 +196,9 @@ def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: ToolChoice
     return fields
 
 
-def _client_tools(tools: ToolTable) -> ToolTable:
-    """Return the tools that the client runs: nothing is run for a summary, or to have a prompt read."""
-    return {name: target for name, target in tools.items() if not target.hosted}
+def _awaited_tools(tools: ToolTable) -> ToolTable:
+    """Return the tools behind whose calls the model waits for the client: a summary, or a prompt to be read, has one turn."""
+    return {name: target._replace(asynchronous=False) for name, target in tools.items() if not target.hosted}
 
 
 def _with_strings(choice: ToolChoice, policy: Policy) -> ToolChoice:

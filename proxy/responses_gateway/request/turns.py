@@ -13,6 +13,10 @@ from responses_gateway.request.input.items import entries_at
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import NO_TOOLS
+from responses_gateway.wire.tools import ToolKind, ToolTable
+
+# The items of calls that the client runs, and behind which the model may go on.
+_KIND_OF_CALL: dict[str, ToolKind] = {"function_call": "function", "custom_tool_call": "custom"}
 
 
 class RunCall(NamedTuple):
@@ -30,12 +34,23 @@ class RunCall(NamedTuple):
         return call, {"type": "function_call_output", "call_id": self.call_id, "output": self.result}
 
 
+def with_chat_name(item: Object, tools: ToolTable) -> Object:
+    """Return the item of a call with the name under which its tool was offered; any other item as it is."""
+    kind = _KIND_OF_CALL.get(item["type"])
+    if kind is None:
+        return item
+    named = (kind, item["name"], item.get("namespace"))
+    name = next((name for name, target in tools.items() if target[:3] == named), item["name"])
+    return {**item, "name": name, "namespace": None}
+
+
 def with_turn(
     body: Mapping[str, Any], said: Sequence[Object | RunCall], policy: Policy, *, may_call: bool = True
 ) -> dict[str, Any]:
     """Return the chat request that asks for the next turn: `body`, and messages for what the model said in the last one, in
-    order: items (reasoning, messages) and the calls that were run. All of them are one message of the model, which the results
-    follow. A tool that was forced in the last turn is not forced again; without `may_call` the model has to answer now."""
+    order: items (reasoning, messages, calls whose results come later) and the calls that were run. All of them are one message
+    of the model, which the results follow. A tool that was forced in the last turn is not forced again; without `may_call` the
+    model has to answer now."""
     report = LossReport()
     items = [part.items[0] if isinstance(part, RunCall) else part for part in said]
     items += [part.items[1] for part in said if isinstance(part, RunCall)]

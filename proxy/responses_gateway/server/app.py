@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
@@ -17,6 +18,7 @@ from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.identities import IDENTITIES, Identities
 from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
+from responses_gateway.server.access.quota_standings import standings
 from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODIES, Bodies
 from responses_gateway.server.http.errors import complete_head, errors_as_json
@@ -37,6 +39,7 @@ from responses_gateway.server.resources.responses import ResponsesResource
 from responses_gateway.server.resources.search import Search
 from responses_gateway.server.resources.stored_responses import StoredResponses
 from responses_gateway.server.resources.usage_export import UsageExport
+from responses_gateway.server.resources.waiting_responses import WaitingResponses
 from responses_gateway.server.resources.webhook_deliveries import WebhookDeliveries
 from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.server.window.permissions import WindowAccess
@@ -47,6 +50,7 @@ from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
+from responses_gateway.state import WaitingTable
 from responses_gateway.state.webhooks import WebhookTable
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -67,7 +71,7 @@ def create_app(
         app.cleanup_ctx.append(lambda app: fleet.taking_part())
     websockets = WebSockets(parts.responses, bodies)
     app.on_shutdown.append(websockets.close_all)
-    responses = ResponsesResource(parts.responses, parts.background, websockets)
+    responses = ResponsesResource(parts.responses, parts.background, parts.windows, websockets)
     loop_detection = LoopDetection()
     models = Models(load_model_table(settings.model_table), parts.pool, parts.live, loop_detection, parts.toolbox.kinds)
     router = app.router
@@ -225,6 +229,8 @@ def _add_operations(
         deliveries = WebhookDeliveries(parts.settings, WebhookTable(parts.store.database))
         router.add_get("/admin/webhooks", deliveries.list_all)
         router.add_post("/admin/webhooks/{id}", deliveries.send_again)
+        waiting = WaitingResponses(parts.settings, WaitingTable(parts.store))
+        router.add_get("/admin/waiting", waiting.list_all)
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
     router.add_get("/admin/backends", admin.list_backends)
     router.add_post("/admin/backends", admin.add)
@@ -242,5 +248,9 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Work
     view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.usage)
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
     workers = Workers(view, folder)
-    Window(workers, access, parts.in_flight).add_to(app)
+
+    async def quotas() -> list[dict[str, Any]]:
+        return await standings(parts.live.current.settings, parts.ledger)
+
+    Window(workers, access, parts.in_flight, quotas).add_to(app)
     return workers

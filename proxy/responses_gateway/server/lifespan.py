@@ -24,9 +24,13 @@ from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.background.runner import Announce, Background
 from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
+from responses_gateway.server.generation.completion_windows.metrics import WindowMetrics
+from responses_gateway.server.generation.completion_windows.runner import CompletionWindows
 from responses_gateway.server.generation.hosted_tools.approvals import UsedApprovals
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.in_flight import InFlight
+from responses_gateway.server.generation.moderation.guard import Guard
+from responses_gateway.server.generation.moderation.metrics import ModerationMetrics
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
@@ -77,6 +81,7 @@ class Parts:
     ledger: Ledger | None
     identity_sources: Sources
     background: Background | None
+    windows: CompletionWindows | None
     encryption: Encryption
     tokenizer: ModelTokenizer | None
     live: LiveSettings
@@ -138,7 +143,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
         responses = Responses(
-            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store)),
+            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store), _guard(settings, pool, metrics)),
             live,
             metrics,
             tracing,
@@ -161,6 +166,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             ledger=ledger,
             identity_sources=_open_sources(settings, stack),
             background=background,
+            windows=_open_windows(background, responses, share, stack),
             encryption=encryption,
             tokenizer=tokenizer,
             live=live,
@@ -223,6 +229,16 @@ async def _start_pool(
     metrics.samplers.append(partial(sample_pools, pool.members, metrics))
     await pool.start()
     return pools
+
+
+def _open_windows(
+    background: Background | None, responses: Responses, share: Share, stack: AsyncExitStack
+) -> CompletionWindows | None:
+    if background is None:
+        return None
+    windows = CompletionWindows(background.store, responses, background, WindowMetrics(responses.metrics), share)
+    stack.push_async_callback(windows.close)
+    return windows
 
 
 def _open_webhooks(settings: Settings, store: Store, metrics: Metrics, stack: AsyncExitStack) -> Announce | None:
@@ -313,6 +329,10 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+def _guard(settings: Settings, pool: Pool, metrics: Metrics) -> Guard | None:
+    return None if settings.moderation_model is None else Guard(pool, settings, ModerationMetrics(metrics))
 
 
 def _prompt_hashes(store: Store | None) -> PromptHashes:

@@ -31,7 +31,8 @@ class Hosted(Section):
         default=16,
         ge=2,
         le=1000,
-        description="Maximum turns of the model in one response with hosted tools. In the last one it may call none.",
+        description="Maximum turns of the model in one response with hosted or asynchronous tools. In the last one it may call"
+        " none.",
     )
     hosted_turn_calls: int = Field(
         default=32,

@@ -50,6 +50,17 @@ class StorageSettings(Section):
         description="Endpoints that are told when a background response has ended, by name, each with `url`, `secret` and "
         "optionally `private`. See [docs/state.md](state.md).",
     )
+    waiting_responses: int = Field(
+        default=10_000,
+        ge=0,
+        description="Maximum number of responses of a key that wait for their `completion_window`.",
+    )
+    idle_requests: int = Field(
+        default=4,
+        ge=1,
+        description="With how many requests, or half of `max_concurrency` if that is less, a backend still counts as idle, so "
+        "that responses with a `completion_window` begin. Divided among the workers, at least 1 each.",
+    )
     seal_key: SecretStr | None = Field(
         default=None,
         description="Secret for the encryption of compacted histories and reasoning, the same for all replicas. By "

@@ -105,8 +105,8 @@ class RequestSettings(Section):
     )
     service_tier_priorities: dict[str, int] = Field(
         default={},
-        description="The `priority` to send for a `service_tier`: `{priority: -10, flex: 10}`. vLLM with "
-        "`--scheduling-policy priority` serves lower numbers first. Other tiers are ignored.",
+        description="The `priority` to send for a `service_tier` or `completion_window`: `{priority: -10, flex: 10, 8h: 20}`. "
+        "vLLM with `--scheduling-policy priority` serves lower numbers first. Other tiers are ignored.",
     )
     forward_unknown: bool = Field(default=False, description="Send unknown parameters to the backend.")
     custom_tool_grammar: Annotated[Literal["auto", "json", "text", "describe", "off"], _OFF] = Field(

@@ -58,11 +58,11 @@ class ResponseRecord:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The process that runs a response in the background; it is considered dead at `until` (Unix time). `journal` has the start
-    of the response, if another process may take it over."""
+    """The process that runs a response in the background; it is considered dead at `until` (Unix time), None for one that
+    waits. `journal` has the start of the response, if another process may take it over."""
 
     worker: str
-    until: float
+    until: float | None
     journal: bytes | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from responses_gateway.state import histories, journals, repeated_texts
+from responses_gateway.state import histories, journals, repeated_texts, waiting_rows
 from responses_gateway.state.interfaces import Sql
 from responses_gateway.state.records import (
     ACTIVE,
@@ -28,6 +28,8 @@ _IDS = 1000
 # The statuses that continue a conversation: after a failure the client will ask again, unless tools were run.
 _CONTINUED = frozenset({"completed", "incomplete"})
 EndAbandoned = Callable[[Abandoned], AbandonedEnd]
+# Nobody runs it, nor will: those that wait for their completion window are queued.
+_HAS_ENDED = "alive_until IS NULL AND status <> 'queued'"
 _COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end"
 
 
@@ -117,7 +119,7 @@ def delete_expired(sql: Sql, now: float, limit: int) -> list[float]:
     """Delete at most `limit` responses that have expired, in that order. Return when each of them expired."""
     rows = sql.execute(
         "SELECT id, expires_at, input_end, output_end, repeated_end FROM responses "
-        "WHERE expires_at < ? AND alive_until IS NULL ORDER BY expires_at LIMIT ?",
+        f"WHERE expires_at < ? AND {_HAS_ENDED} ORDER BY expires_at LIMIT ?",
         (now, limit),
     ).fetchall()
     for key, _, *ends in rows:
@@ -128,7 +130,7 @@ def delete_expired(sql: Sql, now: float, limit: int) -> list[float]:
 
 def ages(sql: Sql, now: float) -> Ages:
     """Return the age of the oldest response that has ended, and for how long one has been expired."""
-    statement = "SELECT created_at, expires_at FROM responses WHERE alive_until IS NULL ORDER BY expires_at LIMIT 1"
+    statement = f"SELECT created_at, expires_at FROM responses WHERE {_HAS_ENDED} ORDER BY expires_at LIMIT 1"
     row = sql.execute(statement).fetchone()
     return Ages(max(0.0, now - row[0]), max(0.0, now - row[1])) if row is not None else Ages(0.0, 0.0)
 
@@ -144,9 +146,18 @@ def delete_logs(sql: Sql, now: float, limit: int) -> int:
 
 
 def cancel(sql: Sql, tenant: str, response_id: str) -> bool:
-    """Ask the process that runs the response to end it. Return False if there is none with this id."""
+    """Ask the process that runs the response to end it; one that waits is abandoned at once. Return False if there is none with
+    this id."""
     statement = "UPDATE responses SET cancelled = 1 WHERE tenant = ? AND id = ?"
-    return sql.execute(statement, (tenant, response_id)).rowcount > 0
+    found = sql.execute(statement, (tenant, response_id)).rowcount > 0
+    if found and waiting_rows.delete(sql, response_id):
+        abandon(sql, response_id)
+    return found
+
+
+def abandon(sql: Sql, response_id: str) -> None:
+    """Have nobody run a response that has waited: the next process that looks ends it."""
+    sql.execute("UPDATE responses SET alive_until = 0 WHERE id = ? AND alive_until IS NULL", (response_id,))
 
 
 def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:
@@ -233,6 +244,18 @@ def _of_dead_workers(sql: Sql, now: float, condition: str) -> list[tuple[str, fl
     return [(row[0], row[1]) for row in rows]
 
 
+def begin_waited(sql: Sql, response_id: str, expires_at: float, running: Running) -> Sequence[str] | None:
+    """Have a worker run a response that has waited. Return its repeated texts; None if it waits no longer."""
+    if not waiting_rows.delete(sql, response_id):
+        return None
+    row = sql.execute(
+        "UPDATE responses SET worker = ?, alive_until = ?, expires_at = ? "
+        "WHERE id = ? AND status = 'queued' AND alive_until IS NULL AND cancelled = 0 RETURNING repeated_end",
+        (running.worker, running.until, expires_at, response_id),
+    ).fetchone()
+    return None if row is None else repeated_texts.load(sql, row[0])
+
+
 def take_over(sql: Sql, response_id: str, now: float, running: Running) -> Orphan | None:
     """Have another worker run a response from now on. Return None if it is not an orphan any more."""
     statement = (
@@ -304,5 +327,6 @@ def _continue_conversation(sql: Sql, record: ResponseRecord, end: int, expires_a
 def _forget(sql: Sql, response_id: str, ends: Sequence[int]) -> None:
     sql.execute("DELETE FROM events WHERE response = ?", (response_id,))
     journals.delete(sql, response_id)
+    waiting_rows.delete(sql, response_id)
     for end in reversed(ends):
         histories.prune(sql, end)

@@ -106,6 +106,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE webhooks ADD COLUMN sending_until {real} NOT NULL DEFAULT 0",
         "ALTER TABLE webhooks ADD COLUMN given_up {integer} NOT NULL DEFAULT 0",
     ),
+    (
+        # Responses that wait for their completion window (see `waiting.py`); `minute` is that of the
+        # deadline.
+        "CREATE TABLE waiting (response TEXT PRIMARY KEY, tenant TEXT NOT NULL, model TEXT NOT NULL, "
+        "completion_window TEXT NOT NULL, follow_up {integer} NOT NULL, accepted_at {real} NOT NULL, deadline {real} NOT NULL, "
+        "minute {integer} NOT NULL, size {integer} NOT NULL, leased_until {real} NOT NULL DEFAULT 0, request {blob} NOT NULL)",
+        "CREATE INDEX waiting_order ON waiting (model, completion_window, minute, accepted_at)",
+        "CREATE INDEX waiting_tenant ON waiting (tenant, size)",
+        # Which chains of responses had one that waited, so that the next one ranks higher.
+        "CREATE TABLE continuations (tenant TEXT NOT NULL, continuation TEXT NOT NULL, completion_window TEXT NOT NULL, "
+        "model TEXT NOT NULL, expires_at {real} NOT NULL, PRIMARY KEY (tenant, continuation, completion_window, model))",
+        "CREATE INDEX continuations_expiry ON continuations (expires_at)",
+    ),
 )
 
 

@@ -111,7 +111,7 @@ class Store:
     async def save(self, record: ResponseRecord, running: Running | None = None, last: EventRow | None = None) -> bool:
         """Write a response: once, or in the background twice, when it starts (`running`) and when it has ended, with its
         last events. Return False if it had ended otherwise or was deleted: then nothing was written."""
-        expires_at = record.created_at + self._retention
+        expires_at = self.expiry(record.created_at)
         live = self._live
         if live is None or last is None:
             return await self._run(partial(_save, record=record, running=running, last=last, expires_at=expires_at))
@@ -131,6 +131,21 @@ class Store:
         with suppress(EventsUnavailable):  # followers find the rest in the database
             await live.end(record.id, last if saved else None)
         return saved
+
+    def expiry(self, last_used: float) -> float:
+        """Return until when a response is kept that was used then. Times are Unix times in seconds."""
+        return last_used + self._retention
+
+    async def begin_logged(self, response_id: str, row: EventRow, claim: Callable[[Sql], bool]) -> bool:
+        """Have this process run a response whose first events are in the database, if `claim` succeeds; begin its log where
+        logs are kept beside the database. Raise `EventsUnavailable` before anything was done, if the log cannot be reached."""
+        if self._live is None:
+            return await self._run(claim)
+        await self._live.read(response_id, -1, 0)
+        claimed = await self._run(claim)
+        if claimed:
+            await self._live.append(response_id, row)
+        return claimed
 
     def forget(self, response_id: str) -> None:
         """Forget the log of a response that another process runs by now, or has ended."""

@@ -16,6 +16,22 @@ DONE = "data: [DONE]\n\n"
 COMMENT = ": keep-alive\n\n"
 
 
+# How a body of server-sent events begins.
+_STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
+
+
+def is_stream(body: bytes) -> bool:
+    """Tell whether a body is server-sent events, of a server that did not say so."""
+    return _STREAM.match(body) is not None
+
+
+def as_stream(body: bytes) -> bytes:
+    """Return the events that a body consists of, which may be one JSON object."""
+    if is_stream(body):
+        return body
+    return b"data: " + body.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\ndata: [DONE]\n\n"
+
+
 class SSETooLong(ValueError):
     """One event is longer than the decoder may buffer."""
 

@@ -24,18 +24,25 @@ class ToolTarget(NamedTuple):
     """The client's tool behind a chat name: its kind, its own name, and the namespace it was declared in. That of an `mcp` tool
     is the label of its server. Only in a `ToolTable`:
     `expects_ciphertext`: the client asked for encrypted arguments, so each call states that none is encrypted;
-    `needs_approval`: the client decides about each call before it is run."""
+    `needs_approval`: the client decides about each call before it is run;
+    `asynchronous`: the result of a call may come in any later request, and the model goes on without it."""
 
     kind: ToolKind
     name: str
     namespace: str | None = None
     expects_ciphertext: bool = False
     needs_approval: bool = False
+    asynchronous: bool = False
 
     @property
     def hosted(self) -> bool:
         """Whether the gateway runs the tool itself."""
         return self.kind in HOSTED_KINDS
+
+    @property
+    def continues(self) -> bool:
+        """Whether the model may answer again in the same response, behind a call of it."""
+        return self.hosted or self.asynchronous
 
 
 class Grammar(NamedTuple):
@@ -92,6 +99,11 @@ def target_of(tools: ToolTable, name: str) -> ToolTarget | None:
         if name.startswith(prefix) and name != prefix:
             return ToolTarget("mcp", name.removeprefix(prefix), label)
     return None
+
+
+def chat_name(tools: ToolTable, target: ToolTarget, name: str) -> str:
+    """Return the name under which a tool was offered; `name` if it was not."""
+    return next((offered for offered, found in tools.items() if found == target), name)
 
 
 def _names_of(chat_name: str, target: ToolTarget) -> Iterator[str]:

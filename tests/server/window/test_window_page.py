@@ -279,6 +279,34 @@ def test_plots_show_the_minutes_that_there_are_and_their_values_to_the_keyboard(
     run(test())
 
 
+def test_quotas_are_shown_with_what_is_used_of_them(profile: Path) -> None:
+    keys = {
+        "alice": {"hash": [hash_of(KEYS["alice"])], "team": "red", "tokens_per_day": 1},
+        "bob": {"hash": [hash_of(KEYS["bob"])]},
+    }
+    teams = {"red": {"soft_tokens_per_month": 1_000_000}}
+
+    async def test() -> None:
+        async with simulated(store="memory", admin_key=KEY, api_keys=keys, teams=teams) as served:
+            answer = await post(served, input="hi", headers={"Authorization": f"Bearer {KEYS['alice']}"})
+            used = answer.final["usage"]["total_tokens"]
+            async with visiting(served, profile) as page:
+                await give_key(page)
+                await page.value("location.hash = '#/usage'")
+                await page.holds(f"{count('[aria-label=Quotas] tbody tr')} === 2")
+                shown = await page.text("[aria-label=Quotas] tbody")
+                assert f"{100 * used} %), used up" in shown
+                assert all(text in shown for text in ("key alice", "today", "team red", "this month", "(0 %)"))
+                if AXE.exists():
+                    await page.value(AXE.read_text(encoding="utf-8") + "; undefined")
+                    for width, scheme in ((1280, "light"), (380, "dark")):
+                        await page.resize(width, 800)
+                        await page.prefer(scheme)
+                        assert await page.value(VIOLATIONS) == []
+
+    run(test())
+
+
 def test_usage_is_a_chart_and_a_table(profile: Path) -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:

@@ -22,19 +22,23 @@ from responses_gateway.request.input.calls import (
 )
 from responses_gateway.request.input.content import Output
 from responses_gateway.request.input.items import Entry
+from responses_gateway.request.input.pending_calls import PENDING_OUTPUT, is_other_turn
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.item_ids import TurnKey, turn_of
 
 NO_OUTPUT = Output("(no output)", [])
 
 
 @dataclass(slots=True)
 class MatchedCall:
-    """A call with its unique id in the chat history, and its output once that is found."""
+    """A call with its unique id in the chat history, and its output once that is found. One that is `repeated` stands where its
+    output does."""
 
     call: InputCall
     id: str
     output: Output | None
+    repeated: bool = False
 
 
 class MatchedCalls(NamedTuple):
@@ -57,12 +61,15 @@ def match_calls(entries: Iterable[Entry], reader: CallItemReader, report: LossRe
             matcher.add_call(entry)
         elif entry.kind in OUTPUT_TYPES and not is_foreign_search(entry):
             matcher.add_output(entry)
+        elif matcher.pending:
+            matcher.go_on(entry)
     return matcher.finish()
 
 
 @dataclass(slots=True)
 class _Matcher:
-    """Collects the calls of one input and assigns each output to the first unanswered call with its id."""
+    """Collects the calls of one input and assigns each output to the first unanswered call with its id. `pending` are the
+    asynchronous calls of the model's present turn, as long as nothing else was said behind them."""
 
     _reader: CallItemReader
     _report: LossReport
@@ -70,16 +77,39 @@ class _Matcher:
     _copies: dict[str, int] = field(default_factory=dict)
     _by_path: dict[str, MatchedCall] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
+    pending: list[MatchedCall] = field(default_factory=list)
+    _turn: TurnKey | None = None  # in which they were made
+    _asynchronous: dict[str, InputCall] = field(default_factory=dict)
 
     def add_call(self, entry: Entry) -> None:
         call = self._reader.call(entry)
         if call is None:
             return
+        if self.pending:
+            self.go_on(entry)
         matched = MatchedCall(call, self._unique(call.call_id), call.output)
         self._by_path[entry.path] = matched
         waiting = self._unanswered.setdefault(call.call_id, deque())
         if matched.output is None:
             waiting.append(matched)
+        if call.asynchronous:
+            self._turn = self._turn or turn_of(entry.item.get("id"))
+            self.pending.append(matched)
+            self._asynchronous[call.call_id] = call
+
+    def go_on(self, entry: Entry) -> None:
+        """Leave the pending calls if the model, or the user, goes on behind them with this item."""
+        if is_other_turn(self._turn, turn_of(entry.item.get("id")), is_call=entry.kind in CALL_TYPES):
+            self._leave()
+
+    def _leave(self) -> None:
+        for matched in self.pending:
+            if matched.output is None:
+                self._report.adapted("item", "async_call", "a call without output is shown with a hint that it comes later")
+                matched.output = PENDING_OUTPUT
+                self._unanswered[matched.call.call_id].remove(matched)
+        self.pending = []
+        self._turn = None
 
     def add_output(self, entry: Entry) -> None:
         call_id = output_call_id(entry)
@@ -89,6 +119,9 @@ class _Matcher:
             message = f"No tool call found for {kind} with call_id {call_id[:64]}."
             raise invalid_request(message, f"{entry.path}.call_id", "tool_call_not_found")
         output = self._reader.output(entry)
+        if not waiting and call_id in self._asynchronous:
+            self._repeat(self._asynchronous[call_id], output, entry.path)
+            return
         if not waiting:
             self._report.ignored("item", entry.kind, "the call already has an output", entry.path)
             return
@@ -96,14 +129,20 @@ class _Matcher:
         matched.output = output
         self._by_path[entry.path] = matched
 
+    def _repeat(self, call: InputCall, output: Output, path: str) -> None:
+        """Show a call once more, with an output that came when the model had gone on."""
+        self._report.adapted("item", "async_call", "an output that came later is shown there, with the call once more")
+        self._by_path[path] = MatchedCall(call, self._unique(call.call_id, expected=True), output, repeated=True)
+
     def finish(self) -> MatchedCalls:
         """Give each unanswered call a placeholder output and return all calls."""
+        self._leave()
         for matched in itertools.chain.from_iterable(self._unanswered.values()):
             self._report.adapted("item", "function_call", "a call without output was given one")
             matched.output = NO_OUTPUT
         return MatchedCalls(self._by_path, frozenset(self._ids))
 
-    def _unique(self, call_id: str) -> str:
+    def _unique(self, call_id: str, *, expected: bool = False) -> str:
         chat_id = call_id
         copy = self._copies.get(call_id, 1)
         while chat_id in self._ids:
@@ -111,6 +150,7 @@ class _Matcher:
             chat_id = f"{call_id}_{copy}"
         if chat_id != call_id:
             self._copies[call_id] = copy
-            self._report.adapted("content", "call_id", "a call id that was used twice was numbered")
+            if not expected:
+                self._report.adapted("content", "call_id", "a call id that was used twice was numbered")
         self._ids.update((call_id, chat_id))
         return chat_id

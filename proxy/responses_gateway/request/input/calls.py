@@ -33,12 +33,13 @@ NOT_RUN_YET = "The user approved this call. It was not run yet."
 
 class InputCall(NamedTuple):
     """A call as the model made it: `arguments` is the text of a JSON object. `output` is set for tools that ran elsewhere and
-    report call and result in one item."""
+    report call and result in one item. The output of one that is `asynchronous` may come at any time."""
 
     call_id: str
     name: str
     arguments: str
     output: Output | None = None
+    asynchronous: bool = False
 
 
 @dataclass(slots=True)
@@ -62,12 +63,17 @@ class CallItemReader:
 
     def _function_call(self, item: Object, path: str) -> InputCall:
         self._report.preserved("item", "function_call")
-        return InputCall(_call_id(item, path), self._client_name(item, path, "function"), self._arguments(item, path))
+        return self._client_call(item, path, "function", self._arguments(item, path))
 
     def _custom_tool_call(self, item: Object, path: str) -> InputCall:
         self._report.adapted("item", "custom_tool_call", "shown as a function call")
         arguments = _json({CUSTOM_INPUT: text(item, "input", path)})
-        return InputCall(_call_id(item, path), self._client_name(item, path, "custom"), arguments)
+        return self._client_call(item, path, "custom", arguments)
+
+    def _client_call(self, item: Object, path: str, kind: ToolKind, arguments: str) -> InputCall:
+        name = self._client_name(item, path, kind)
+        asynchronous = is_async_call(item) or self._catalog.is_async(name)
+        return InputCall(_call_id(item, path), name, arguments, asynchronous=asynchronous)
 
     def _action_call(self, item: Object, path: str) -> InputCall:
         kind, member = _ACTIONS[item["type"]]
@@ -235,6 +241,12 @@ class CallItemReader:
     def _computer_output(self, item: Object, path: str) -> Output:
         self._report.adapted("item", "computer_call_output", "the screenshot follows in a user message")
         return screenshot(required_object(item, "output", path), f"{path}.output", self._report)
+
+
+def is_async_call(item: Object) -> bool:
+    """Tell whether a call says that its output may come at any time. `async` is a keyword of Python: its SDK has `async_`, and
+    sends items that it was given as objects under that name."""
+    return item.get("async") is True or item.get("async_") is True
 
 
 def output_call_id(entry: Entry) -> str:

@@ -18,6 +18,7 @@ from responses_gateway.request.input.call_matching import NO_OUTPUT, MatchedCall
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
 from responses_gateway.request.input.content import assistant_text, reasoning_text, system_text, user_content
 from responses_gateway.request.input.items import Entry
+from responses_gateway.request.input.pending_calls import PENDING_OUTPUT, is_other_turn
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
@@ -151,8 +152,11 @@ class ItemReader:
             self._report.adapted("item", "tool_search_output", "the tools are declared")
             return
         matched = self._calls.get(entry.path)
-        if matched is not None:
-            self._builder.add_output(matched)
+        if matched is None:
+            return
+        if matched.repeated:
+            self._builder.repeat_call(matched)
+        self._builder.add_output(matched)
 
     def _reasoning(self, entry: Entry) -> None:
         self._begun = True
@@ -261,12 +265,20 @@ class MessageBuilder:
 
     def add_call(self, matched: MatchedCall, key: TurnKey | None) -> None:
         """Add a call to the model's turn."""
-        turn = self._open_turn(key)
+        turn = self._open_turn(key, is_call=True)
         turn.calls.append(matched)
         if matched.call.output is not None:
             turn.answered = True
+        elif matched.output is PENDING_OUTPUT:
+            turn.pending = True
         elif matched.output is not NO_OUTPUT:
             turn.waiting.add(matched.id)
+
+    def repeat_call(self, matched: MatchedCall) -> None:
+        """Add a call that the model has made earlier, for an output that follows."""
+        if self._turn is not None and self._turn.calls:
+            self._close_turn()
+        self.add_call(matched, None)
 
     def add_output(self, matched: MatchedCall) -> None:
         """Note where the output of a call stands; it is sent directly after its call in any case."""
@@ -282,10 +294,12 @@ class MessageBuilder:
         self._close_turn()
         return _users_merged(self._messages) if self._policy.user_messages == "merge" else self._messages
 
-    def _open_turn(self, key: TurnKey | None) -> _Turn:
+    def _open_turn(self, key: TurnKey | None, *, is_call: bool = False) -> _Turn:
         turn = self._turn
-        if turn is not None and turn.answered and not turn.waiting and (key is None or key != turn.key):
-            self._close_turn()
+        if turn is not None and not turn.waiting:
+            ended = turn.answered and (key is None or key != turn.key)
+            if ended or (turn.pending and is_other_turn(turn.key, key, is_call=is_call)):
+                self._close_turn()
         if self._turn is None:
             self._turn = _Turn()
         self._turn.key = key
@@ -328,13 +342,14 @@ class MessageBuilder:
 @dataclass(slots=True)
 class _Turn:
     """What the model said at once. `waiting`: ids of calls whose output is still to come; `answered`: some output came, so that
-    more of the model begins another turn, unless its `key` is the same."""
+    more of the model begins another turn, unless its `key` is the same; `pending`: it goes on without the output of a call."""
 
     reasoning: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     calls: list[MatchedCall] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
     answered: bool = False
+    pending: bool = False
     key: TurnKey | None = None
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from responses_gateway.request.fields import Object
+from responses_gateway.request.parameters.moderation import NO_MODERATION
 from responses_gateway.request.parameters.parameters import effort_in_effect, format_name
-from responses_gateway.request.parameters.unsupported import moderation_result
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.requests import ResponsesRequest
 
@@ -49,8 +49,8 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
         fields["conversation"] = {"id": conversation if isinstance(conversation, str) else conversation.get("id")}
     if request.background_options is not None:
         fields["background_options"] = request.background_options
-    if request.moderation is not None and "moderation" not in policy.forward:
-        fields["moderation"] = moderation_result()
+    if request.moderation is not None and not policy.moderates and "moderation" not in policy.forward:
+        fields["moderation"] = NO_MODERATION
     if request.user is not None:
         fields["user"] = request.user
     return fields

@@ -17,7 +17,18 @@ from responses_gateway.request.fields import (
 )
 from responses_gateway.request.input.items import Entry
 from responses_gateway.request.loss_report import LossReport
-from responses_gateway.request.parameters.table import COPIED, HONOURED, IGNORED, REASONING, RESERVED, SAMPLING, STATEFUL
+from responses_gateway.request.parameters.table import (
+    COPIED,
+    HONOURED,
+    IGNORED,
+    JUDGED,
+    REASONING,
+    RESERVED,
+    SAMPLING,
+    STATEFUL,
+    Parameter,
+)
+from responses_gateway.request.parameters.unsupported import long_window
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.hosted_tools import INCLUDED
 from responses_gateway.wire.errors import invalid_request
@@ -79,6 +90,7 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
     if has_priority:
         fields.setdefault("priority", policy.service_tier_priorities[request.service_tier or ""])
         report.adapted("parameter", "service_tier", "sent as a priority")
+    _background_options(request, policy, report, fields)
     for parameter in IGNORED:
         value = getattr(request, parameter.name)
         if value is None or value in parameter.neutral or (parameter.name == "service_tier" and has_priority):
@@ -91,9 +103,29 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         elif parameter.name == "context_management" and compact_threshold(request, policy) is not None:
             report.preserved("parameter", parameter.name)
         else:
-            report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+            _report_unsent(parameter, policy, report)
     _gateway_parameters(request, policy, report)
     return fields
+
+
+def _report_unsent(parameter: Parameter, policy: Policy, report: LossReport) -> None:
+    if parameter.name == "moderation" and policy.moderates:
+        report.adapted("parameter", parameter.name, JUDGED)
+    else:
+        report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
+
+
+def _background_options(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object) -> None:
+    options = request.background_options
+    if options is None:
+        return
+    report.preserved("parameter", "background_options")
+    if "background_options" in policy.forward:
+        fields["background_options"] = options
+        return
+    window = long_window(request)
+    if window is not None and window in policy.service_tier_priorities:
+        fields.setdefault("priority", policy.service_tier_priorities[window])
 
 
 def effort_in_effect(request: ResponsesRequest, policy: Policy) -> str | None:

@@ -28,6 +28,9 @@ COPIED = (
     Parameter("user", "preserved", "sent unchanged, and echoed"),
 )
 
+# What becomes of `moderation` where there is a guard model.
+JUDGED = "the guard model of the settings judges, whatever `model` the request names"
+
 # Not sent, unless `Policy.forward` names them.
 IGNORED = (
     Parameter(
@@ -39,17 +42,11 @@ IGNORED = (
     Parameter(
         "moderation",
         "ignored",
-        "the gateway does not moderate; the response has an `error` in the place of the scores of its `model`",
+        "without a guard model nothing is judged; the response has an `error` in the place of the scores of its `model`",
         matters=True,
     ),
     Parameter("truncation", "ignored", "input is never dropped", neutral=("disabled",)),
     Parameter("service_tier", "ignored", "a hint; there is only one tier", neutral=("auto", "default")),
-    Parameter(
-        "background_options",
-        "ignored",
-        "echoed; whatever its `completion_window` and `continuation_id`, the response begins at once",
-        neutral=({}, {"completion_window": "soonest"}),
-    ),
     Parameter("prompt_cache_key", "ignored", "echoed; not sent to the backend"),
     Parameter("prompt_cache_retention", "ignored", "the backend decides what it caches"),
     Parameter(
@@ -85,7 +82,11 @@ REJECTED = (
 
 # Refused because a client relies on their effect (see `refuse_unsupported`), and what of them is not.
 REFUSED = (
-    Parameter("moderation.policy", "rejected", "`block`, for `input` or `output`; `mode` may only be `score`"),
+    Parameter(
+        "moderation.policy",
+        "rejected",
+        "without a guard model: `block`, for `input` or `output`; `mode` may only be `score`",
+    ),
     Parameter("multi_agent", "rejected", "if it is `enabled`; `max_concurrent_subagents` alone is without effect"),
 )
 
@@ -126,6 +127,7 @@ SPECIAL = (
     Parameter("reasoning.effort", "ignored", "other values", matters=True),
     Parameter("reasoning.summary", "adapted", "the reasoning itself is repeated as its summary; so for `generate_summary`"),
     *REASONING,
+    Parameter("moderation", "adapted", JUDGED),
     Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
     Parameter("top_logprobs", "ignored", "if include does not ask for log probabilities"),
     Parameter("include", "preserved", "message.output_text.logprobs, reasoning.encrypted_content; results of hosted tools"),
@@ -138,6 +140,12 @@ SPECIAL = (
     Parameter("metadata", "preserved", "echoed"),
     Parameter("store", "preserved", "if the gateway stores responses"),
     Parameter("store", "ignored", "if it does not", matters=True, neutral=(False,)),
+    Parameter(
+        "background_options",
+        "preserved",
+        "a `completion_window` of `2h` or `8h` waits for idle backends, and `continuation_id` ranks its follow-ups higher "
+        "(see [docs/state.md](state.md#completion-windows)); sent instead if the settings forward it",
+    ),
     Parameter("type", "preserved", "marks a WebSocket message"),
     Parameter(
         "generate",

@@ -42,7 +42,9 @@ class Catalog:
             name = self._names[target]
             self._by_name.setdefault((target.name, target.namespace), name)
             self.table[name] = target._replace(
-                expects_ciphertext=declaration.expects_ciphertext, needs_approval=declaration.needs_approval
+                expects_ciphertext=declaration.expects_ciphertext,
+                needs_approval=declaration.needs_approval,
+                asynchronous=declaration.asynchronous,
             )
             self.functions[name] = _function(name, declaration)
             if declaration.grammar is not None:
@@ -58,6 +60,11 @@ class Catalog:
         """Return the chat name for a call in the input; its tool need not be declared (any more)."""
         target = ToolTarget(kind, name, namespace)
         return self._names.get(target) or self._declared(name, namespace) or lone_chat_name(target)
+
+    def is_async(self, name: str) -> bool:
+        """Tell whether the tool of a chat name is declared, and the results of its calls may come later."""
+        target = self.table.get(name)
+        return target is not None and target.asynchronous
 
     def find(self, kind: ToolKind, name: str, namespace: str | None) -> str | None:
         """Return the chat name of a declared tool that `tool_choice` names, or None. Without a namespace it may be the only

@@ -22,6 +22,7 @@ from responses_gateway.request.grammar.regex import LONGEST_DEFINITION, regex_of
 from responses_gateway.request.input.items import Entry, too_long
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
+from responses_gateway.request.tools.async_tools import MAY_BE_ASYNC, RESULTS_COME_LATER
 from responses_gateway.request.tools.builtin_tools import BUILTIN_TOOLS
 from responses_gateway.request.tools.hosted_tools import FUNCTIONS, HOSTED_SETTINGS, NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.wire.errors import invalid_request
@@ -47,7 +48,8 @@ _READINGS: dict[str, Reading] = {"auto": "alike", "json": "json", "text": "text"
 
 class Declaration(NamedTuple):
     """A tool that the model may call: its identity for the client, and its description for the model. `grammar`: the grammar
-    that its input must match, if that is to be checked. `expects_ciphertext`: the client asked for encrypted arguments."""
+    that its input must match, if that is to be checked. `expects_ciphertext`: the client asked for encrypted arguments.
+    `asynchronous`: the results of its calls may come in any later request."""
 
     target: ToolTarget
     description: str
@@ -56,6 +58,7 @@ class Declaration(NamedTuple):
     grammar: Grammar | None = None
     expects_ciphertext: bool = False
     needs_approval: bool = False
+    asynchronous: bool = False
 
 
 def check_tool_count(tools: Any, items: Sequence[Entry], limit: int) -> None:
@@ -98,10 +101,6 @@ def read_tools(
         if entry.kind in TOOL_LISTS:
             reader.read(entry.item.get("tools") or [], f"{entry.path}.tools")
     return reader.declared
-
-
-# Tools whose calls may be answered in a later turn.
-_MAY_BE_ASYNC = frozenset({"function", "custom"})
 
 
 @dataclass(slots=True)
@@ -165,13 +164,20 @@ class _ToolReader:
             _refuse_async(tool, path)
             self._unavailable(kind, path)
             return
-        if kind not in _MAY_BE_ASYNC:
+        if kind not in MAY_BE_ASYNC:
             _refuse_async(tool, path)
+        elif optional_flag(tool, "async", path):
+            declaration = self._asynchronous(declaration)
         self._options(tool, path)
         first = self.declared.first.setdefault(declaration.target, declaration)
         if first is not declaration and first != declaration:
             self._report.ignored("tool", "declared_again", "a tool of this name was declared in another way before", path)
         found.append(declaration.target)
+
+    def _asynchronous(self, declaration: Declaration) -> Declaration:
+        self._report.adapted("tool", "async", "the model is told that results come later, and asked to go on")
+        description = "\n\n".join(filter(None, [declaration.description, RESULTS_COME_LATER]))
+        return declaration._replace(description=description, asynchronous=True)
 
     def _options(self, tool: Object, path: str) -> None:
         """Report the options of a tool that chat servers do not support."""
@@ -182,8 +188,6 @@ class _ToolReader:
         if isinstance(callers, list) and callers and "direct" not in callers:
             reason = "programs are not run here: the model may call the tool itself"
             self._report.ignored("tool", "allowed_callers", reason, f"{path}.allowed_callers")
-        if optional_flag(tool, "async", path):
-            self._report.ignored("tool", "async", "chat servers do not support it", f"{path}.async", matters=False)
         if optional_object(tool, "output_schema", path):
             reason = "chat servers do not support it"
             self._report.ignored("tool", "output_schema", reason, f"{path}.output_schema", matters=False)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from responses_gateway.server.generation.client_timer import ClientTimer
-from responses_gateway.server.generation.hosted_tools.turns import HostedTurns
+from responses_gateway.server.generation.further_turns import FurtherTurns
 from responses_gateway.server.generation.preparation.prelude import Prelude
 from responses_gateway.server.generation.upstream.continuation import Cause
 from responses_gateway.server.generation.upstream.upstream import Upstream
@@ -39,7 +39,7 @@ class Generation:
 
     __slots__ = (
         "_clock", "_failure", "_feed", "_judge", "_opening", "_pass_on", "_prelude", "_taken_over", "_tools",
-        "_upstream", "_waiting", "client", "translator",
+        "_turns", "_upstream", "_waiting", "client", "translator",
     )  # fmt: skip
 
     def __init__(
@@ -48,15 +48,16 @@ class Generation:
         upstream: Upstream,
         client: ClientTimer,
         prelude: Prelude | None,
-        tools: HostedTurns | None,
+        turns: FurtherTurns | None,
         judge: Judge,
     ) -> None:
-        """`prelude` comes before the first request to a backend. `tools` are those that the gateway runs itself."""
+        """`prelude` comes before the first request to a backend. `turns` are those behind the first one of the model."""
         self.translator = translator
         self._upstream = upstream
         self.client = client
         self._prelude = prelude
-        self._tools = tools
+        self._turns = turns
+        self._tools = turns.hosted if turns is not None else None
         self._judge = judge
         self._opening: asyncio.Task[None] | None = None  # waits for a backend, where nobody else does
         self._waiting: asyncio.Timeout | None = None  # ends the wait for it
@@ -206,10 +207,10 @@ class Generation:
 
     @property
     def _calls_are_whole(self) -> bool:
-        """Whether hosted calls can be run though the answer broke off: the model has ended it, so that only usage was lost."""
+        """Whether the response can go on though the answer broke off: the model has ended it, so that only usage was lost."""
         translator = self.translator
         ended = translator.answer.ended_by_model and not translator.ended
-        return self._tools is not None and ended and self._failure is None
+        return self._turns is not None and ended and self._failure is None
 
     async def _continue(self, cause: Cause, error: ApiError) -> None:
         """Have another backend continue the answer. Raise the error if that cannot be done."""
@@ -235,10 +236,11 @@ class Generation:
         await self._tools.run_calls(self.translator, self.emit)
 
     async def _begin_turn(self) -> None:
-        """Ask the backend again, which now has the results of the calls."""
-        assert self._tools is not None
+        """Ask the backend again, which now gets what there is of the results of the calls."""
+        assert self._turns is not None
+        self._upstream.end_turn(self.translator.lifecycle.turn.used)
         call = self._upstream.call
-        call = call.with_body(await self._tools.next_turn(call.body, self.translator))
+        call = call.with_body(await self._turns.begin(call.body, self.translator))
         every_backend = replace(call.route, avoid=frozenset())  # one that failed may be well again
         self._opening = None
         self._upstream.ask_again(call._replace(route=every_backend))
@@ -264,19 +266,12 @@ class Generation:
             self.client.write(events, self._clock())
 
     def _leave_backend(self) -> None:
-        if self.translator.status == "failed" or _was_stopped(self.translator):
+        if self.translator.status == "failed":
             self._upstream.disconnect()
         else:
             self._upstream.leave()
 
     # ---- the end -----------------------------------------------------------------------------------------------------
-
-    def stop_after_item(self, reason: str) -> None:
-        """Have the response end behind the item that is open: see `Translator.stop_after_item`."""
-        self.emit(self.translator.stop_after_item(reason))
-        if _was_stopped(self.translator):
-            self._failure = server_error("The response was stopped.")  # nothing else is asked for it
-            self._end_wait()
 
     def fail(self, error: ApiError) -> None:
         """End the response as failed, and leave the backend. A caller of `open` gets the error."""
@@ -286,16 +281,12 @@ class Generation:
         if self.translator.status != "queued":
             self._send_prelude()
             self.emit(self.translator.fail(self._failure))
-        self._end_wait()
-        self._upstream.disconnect()
-        if self._tools is not None:
-            self._tools.close()
-
-    def _end_wait(self) -> None:
-        """Wait for a backend no longer."""
         if self._waiting is not None:
             self._waiting.reschedule(self._clock())
             self._waiting = None
+        self._upstream.disconnect()
+        if self._tools is not None:
+            self._tools.close()
 
     def close(self) -> None:
         """Leave the backend: it stops generating, unless it has finished."""
@@ -346,11 +337,6 @@ class Generation:
     def resume(self) -> None:
         """Read on from the backend."""
         self._upstream.resume()
-
-
-def _was_stopped(translator: Translator) -> bool:
-    """Tell whether `stop_after_item` has ended the response, so that its backend may still be generating."""
-    return translator.stop_reason is not None and translator.incomplete_reason == translator.stop_reason
 
 
 def shutting_down() -> ApiError:

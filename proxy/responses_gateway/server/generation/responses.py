@@ -17,6 +17,7 @@ from responses_gateway.server.generation.answer_losses import logprob_losses
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
+from responses_gateway.server.generation.moderation.guarded_upstream import moderated
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Summary
@@ -25,7 +26,7 @@ from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.journal import Charged, ResumedResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
-from responses_gateway.server.generation.preparation.prepare import Preparation, PreparedRequest, RequestScope
+from responses_gateway.server.generation.preparation.prepare import AcceptedResponse, Preparation, PreparedRequest, RequestScope
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.request_log import LimitReservation, RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
@@ -171,9 +172,11 @@ class Creation:
         context: Context | None = None,
         resumed: ResumedResponse | None = None,
         dialect: Dialect | None = None,
+        accepted: AcceptedResponse | None = None,
     ) -> None:
         """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
-        another gateway. `dialect`: the request was made in another protocol. Raise `ApiError`, `StoreUnavailable`."""
+        another gateway. `dialect`: the request was made in another protocol. `accepted`: the response has waited. Raise
+        `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self._caller
         if SESSION_HEADER in caller.headers:
@@ -181,13 +184,16 @@ class Creation:
         if caller.allows is not None and not caller.allows(request.model):
             raise unknown_model(request.model)
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
-        scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect)
+        scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect, accepted)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
+        if request.moderation is not None:
+            prepared = await responses.preparation.moderate(prepared, self.in_force.settings)
         self.log.losses(prepared.losses)
         if self.log.trace is not None:
             self.log.trace.asked(_asked(prepared.context))
         tape = prepared.tape
-        self.translator = Translator(prepared.options, time.time if tape is None else tape.clock)
+        created = None if accepted is None else accepted.created
+        self.translator = Translator(prepared.options, time.time if tape is None else tape.clock, created)
         if tape is not None and self.recording.note is not None:
             tape.attach(self.translator, self.recording.note)
         self.recording.translated(self.translator, prepared.call.data, prepared.start)
@@ -223,14 +229,17 @@ class Creation:
         counter = None
         if responses.preparation.tokenizer is not None:
             counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
-        upstream = Upstream(responses.pool, prepared.call, log, self.recording, settings.idle_timeout, continuation, counter)
+        ask: Callable[..., Upstream] = Upstream
+        if prepared.moderation is not None:
+            ask = partial(moderated, prepared.moderation, frozenset(prepared.options.tools))
+        upstream = ask(responses.pool, prepared.call, log, self.recording, settings.idle_timeout, continuation, counter)
         client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
         prelude = None
         if prepared.compaction is not None or prepared.hosted is not None:
             prelude = Prelude(translator, prepared.compaction, prepared.hosted, log, self.recording)
         judge = partial(responses.repair.settle, translator, settings, prepared.call.headers)
         self.answered = True
-        self._generation = Generation(translator, upstream, client, prelude, prepared.hosted, judge)
+        self._generation = Generation(translator, upstream, client, prelude, prepared.turns, judge)
         if prelude is None or not prelude.pending:
             upstream.count_input()
         return self._generation
@@ -349,11 +358,6 @@ class Creation:
         if self._generation is not None:
             self._generation.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
 
-    def stop_after_item(self, reason: str) -> None:
-        """End the response behind the item that is open, as incomplete for this reason, unless the model ends it before."""
-        if self._generation is not None:
-            self._generation.stop_after_item(reason)
-
     def shut_down(self) -> None:
         """End the response truthfully, because the gateway is stopping."""
         self._stopping = True
@@ -378,5 +382,5 @@ def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Transla
     completed = translator.status == "completed"
     if markup is not None:
         parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
-    if completed and prepared.hosted is None:
+    if completed and prepared.turns is None:
         parsers.learn_calls(prepared.call.body, prepared.start, translator.response.output)

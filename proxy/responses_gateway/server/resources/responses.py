@@ -9,10 +9,12 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.request import Loss, header_value
+from responses_gateway.request.parameters.unsupported import long_window
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.background.runner import Background, new_response
 from responses_gateway.server.generation.client_timer import NullSink
+from responses_gateway.server.generation.completion_windows.runner import CompletionWindows
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.compaction import with_trigger
@@ -39,9 +41,16 @@ _OPERATION = "POST /v1/responses"
 class ResponsesResource:
     """Serves the paths with the parts that they need."""
 
-    def __init__(self, responses: Responses, background: Background | None, websockets: WebSockets) -> None:
+    def __init__(
+        self,
+        responses: Responses,
+        background: Background | None,
+        windows: CompletionWindows | None,
+        websockets: WebSockets,
+    ) -> None:
         self._responses = responses
         self._background = background
+        self._windows = windows
         self._websockets = websockets
 
     @needs(Needs.KEY | Needs.RESERVATION)
@@ -112,7 +121,11 @@ class ResponsesResource:
     async def _detach(
         self, request: web.Request, creation: Creation, asked: ResponsesRequest, headers: dict[str, str]
     ) -> web.StreamResponse:
-        """Let the response run without this request; answer with how it stands, or with its stream."""
+        """Let the response run without this request, or wait; answer with how it stands, or with its stream."""
+        window = None if asked.background_options is None else long_window(asked)
+        if window is not None and self._windows is not None and "background_options" not in creation.in_force.settings.forward:
+            snapshot = await self._windows.accept(creation, window)
+            return web.Response(text=snapshot, content_type="application/json", headers=headers)
         response = new_response(self._background, creation)
         assert self._background is not None
         generation = creation.start(response)

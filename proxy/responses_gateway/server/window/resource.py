@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -35,7 +35,10 @@ _LONGEST_RECORDING = 24 * 60
 class Window:
     """Handles the requests below `/ui/`."""
 
-    def __init__(self, workers: Workers, access: WindowAccess, in_flight: InFlight) -> None:
+    def __init__(
+        self, workers: Workers, access: WindowAccess, in_flight: InFlight, quotas: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> None:
+        """`quotas` returns how much of each quota is used."""
         self._workers = workers
         self._access = access
         self._in_flight = in_flight
@@ -43,6 +46,7 @@ class Window:
         self._intervals = SharedAnswer(partial(workers.ask_all, "intervals"), POLL_INTERVAL)
         self._backends = SharedAnswer(partial(workers.ask_all, "backends"), POLL_INTERVAL)
         self._usage = {days: SharedAnswer(partial(usage_report, workers, days), _USAGE_AGE) for days in PERIODS}
+        self._quotas = SharedAnswer(quotas, _USAGE_AGE)
 
     def add_to(self, app: web.Application) -> None:
         """Add the paths, and answer the other workers while the application runs."""
@@ -71,7 +75,7 @@ class Window:
     async def _answer_other_workers(self, _app: web.Application) -> AsyncIterator[None]:
         async with self._workers.answering():
             yield
-            shared: list[SharedAnswer[Any]] = [self._intervals, self._backends, *self._usage.values()]
+            shared: list[SharedAnswer[Any]] = [self._intervals, self._backends, *self._usage.values(), self._quotas]
             for answer in shared:
                 await answer.close()
 
@@ -113,12 +117,12 @@ class Window:
 
     @needs(Needs.NOTHING)
     async def usage(self, request: web.Request) -> web.Response:
-        """Answer with the usage of the last `days` days, of all workers together."""
+        """Answer with the usage of the last `days` days, of all workers together, and how much of each quota is used."""
         self._access.require(request, Permission.METADATA)
         found = next((shared for days, shared in self._usage.items() if str(days) == request.query.get("days")), None)
         if found is None:
             raise invalid_request(f"'days' must be one of {', '.join(map(str, PERIODS))}.", "days", "invalid_value")
-        return _json(await found.get())
+        return _json({**await found.get(), "quotas": await self._quotas.get()})
 
     # ---- one request -------------------------------------------------------------------------------------------------
 

@@ -201,12 +201,14 @@ def without_rest(text: str) -> str:
 
 @dataclass(slots=True)
 class OpenCall:
-    """A call that is being written: its item and its arguments so far. One that is `deferred` waits for a verdict."""
+    """A call that is being written: its item and its arguments so far. One that is `deferred` waits for a verdict; the result
+    of one that is `asynchronous` may come in any later request."""
 
     index: int  # the model's own
     name: str  # the chat name
     item: CallItem
     deferred: bool
+    asynchronous: bool = False
     cut: bool = False  # its markup stopped in the middle
     accepted: bool = False  # its input is not closed, but matches the grammar of the tool
     arguments: Arguments = field(default_factory=Arguments)

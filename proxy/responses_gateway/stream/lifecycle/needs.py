@@ -36,7 +36,7 @@ class RunCalls(NamedTuple):
 
 
 class AnotherTurn(NamedTuple):
-    """The model's next answer, for which it gets the results of its calls (`next_turn`)."""
+    """The model's next answer, for which it gets the results of its calls, as far as there are any yet (`next_turn`)."""
 
 
 class Continue(NamedTuple):

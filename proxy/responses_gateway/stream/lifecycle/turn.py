@@ -12,7 +12,7 @@ class Turn:
 
     __slots__ = (
         "call_cut", "client_calls", "counted", "dropped_calls", "finish_reason", "first_item", "hosted_calls",
-        "hosted_numbers", "mark", "reasoning_unknown", "stop_string", "usage", "visible",
+        "hosted_numbers", "mark", "pending_calls", "reasoning_unknown", "stop_string", "usage", "visible",
     )  # fmt: skip
 
     def __init__(self, first_item: int = 0, mark: str = "") -> None:
@@ -24,6 +24,7 @@ class Turn:
         self.call_cut = False  # a call was closed as incomplete, or left out
         self.client_calls = 0  # calls that the client has to answer
         self.hosted_calls = 0  # calls that the gateway has run
+        self.pending_calls = 0  # calls whose results may come later, behind which the model has said nothing
         self.hosted_numbers: set[int] = set()  # the model's numbers of the calls of hosted tools that were permitted
         self.dropped_calls = 0  # calls of hosted tools that were too many
         self.usage: Usage | None = None  # as the backend reports it
@@ -36,9 +37,9 @@ class Turn:
         return self.counted if self.usage is None else self.usage
 
     @property
-    def has_calls(self) -> bool:
-        """Whether a call of it was closed."""
-        return self.client_calls + self.hosted_calls > 0
+    def goes_on(self) -> bool:
+        """Whether the model answers again in the same response: it has made calls, and none that the client has to answer."""
+        return bool(self.hosted_calls or self.pending_calls) and not self.client_calls
 
     def reopen(self) -> None:
         """Forget how the answer ended: another backend continues it, or answers in its place."""

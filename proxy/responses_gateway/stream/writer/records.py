@@ -68,7 +68,8 @@ def logprobs_json(logprobs: Sequence[TokenLogprob]) -> str:
 def call_begun(kind: str, item_id: str, call_id: str, target: ToolTarget) -> str:
     """Return the JSON that the item of a call begins with."""
     namespace = "" if target.namespace is None else f',"namespace":{quote(target.namespace)}'
-    return f'{{"type":"{kind}","id":"{item_id}","call_id":{quote(call_id)},"name":{quote(target.name)}{namespace}'
+    later = ',"async":true' if target.asynchronous else ""
+    return f'{{"type":"{kind}","id":"{item_id}","call_id":{quote(call_id)},"name":{quote(target.name)}{namespace}{later}'
 
 
 def _finite(logprob: float) -> float:

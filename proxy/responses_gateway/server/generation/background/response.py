@@ -14,7 +14,7 @@ from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.preparation.context import final_record, started_record, stored_stream
 from responses_gateway.server.generation.request_log.request_log import settle
 from responses_gateway.server.generation.responses import Creation
-from responses_gateway.state import EventRow, NewEvents, ResponseRecord, Running, Store, StoreUnavailable
+from responses_gateway.state import EventRow, NewEvents, ResponseRecord, Running, Store, StoreUnavailable, WaitingTable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.sse import DONE
 
@@ -182,6 +182,27 @@ class BackgroundResponse:
 
     async def begin(self, running: Running) -> str:
         """Store that the response exists; return it as it stands. Raise `StoreUnavailable`."""
+        record, running, row = self._first_events(running)
+        snapshot = self._creation.translator.response.json()
+        await self._store.save(record, running, row)
+        self._begun(row)
+        return snapshot
+
+    async def begin_waited(self, running: Running, table: WaitingTable) -> bool:
+        """Begin a response that has waited in the store. Return False if it waits no longer. Raise `StoreUnavailable`."""
+        record, running, row = self._first_events(running)
+        if not await table.begin(record, running, row):
+            return False
+        self._begun(row)
+        return True
+
+    def _begun(self, row: EventRow) -> None:
+        self._show(row)
+        if self._pieces:
+            self._events.add(self)
+
+    def _first_events(self, running: Running) -> tuple[ResponseRecord, Running, EventRow]:
+        """Make the first events. Return what is to be stored."""
         creation = self._creation
         translator = creation.translator
         self.record = replace(self.record, worker=running.worker)
@@ -193,14 +214,8 @@ class BackgroundResponse:
             creation.hand_over = self.hand_over
         events = translator.queue() if self.record.background else translator.start()
         creation.log.sent(events)
-        record = started_record(self.record, translator)
-        snapshot = translator.response.json()
         row = EventRow(0, translator.writer.next_number, events, self._journalled())
-        await self._store.save(record, replace(running, journal=beginning), row)
-        self._show(row)
-        if self._pieces:
-            self._events.add(self)
-        return snapshot
+        return started_record(self.record, translator), replace(running, journal=beginning), row
 
     async def run(self, generation: Generation) -> None:
         """Take the response to its end, and store it, however long the store may be unavailable."""

@@ -23,7 +23,7 @@ from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
-from responses_gateway.state import Orphan, Running, Store, StoreUnavailable
+from responses_gateway.state import Orphan, Running, Store, StoreUnavailable, WaitingTable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import invalid_request, server_error
 
@@ -46,7 +46,7 @@ class Background:
         self, store: Store, responses: Responses, autoconfiguration: Autoconfiguration, announce: Announce | None = None
     ) -> None:
         """`announce` is called with the id of each response before it begins, unless a client reads it as it is made."""
-        self._announce = announce
+        self.announce = announce
         self.running: dict[str, BackgroundResponse] = {}  # by id
         self.store = store
         self.events = EventLog(store, self._report)
@@ -62,8 +62,8 @@ class Background:
         """Start a response, which ends the creation by itself; return it as it stands. Raise `StoreUnavailable`."""
         creation.detach()
         try:
-            if self._announce is not None and response.record.background:
-                await self._announce(response.record.id)
+            if self.announce is not None and response.record.background:
+                await self.announce(response.record.id)
             snapshot = await response.begin(self._claim())
         except StoreUnavailable:
             creation.end(server_error("The store failed.", 503))
@@ -71,11 +71,22 @@ class Background:
         self._start(response, generation)
         return snapshot
 
-    def _start(self, response: BackgroundResponse, generation: Generation) -> None:
+    async def start_waited(
+        self, response: BackgroundResponse, creation: Creation, generation: Generation, table: WaitingTable
+    ) -> asyncio.Task[None] | None:
+        """Start a response that has waited, which ends the creation by itself. Return what takes it to its end; None if it
+        waits no longer. Raise `StoreUnavailable`."""
+        creation.detach()
+        if not await response.begin_waited(self._claim(), table):
+            return None
+        return self._start(response, generation)
+
+    def _start(self, response: BackgroundResponse, generation: Generation) -> asyncio.Task[None]:
         self.running[response.record.id] = response
         response.task = asyncio.create_task(self._run(response, generation))
         self._tasks.add(response.task)
         response.task.add_done_callback(self._tasks.discard)
+        return response.task
 
     def cancel(self, response_id: str) -> None:
         """End a response, if this process runs it."""

@@ -1,4 +1,4 @@
-"""The turns of one response in which the gateway runs tools: run what the model called, and ask it again with the results."""
+"""The turns of one response in which the gateway runs tools: run what the model called, and tell it the results."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from responses_gateway.hosted.tool_runner import ToolRunner, read_arguments
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.input.approvals import INTERRUPTED, Approval
 from responses_gateway.request.tools.hosted_tools import HostedTools
-from responses_gateway.request.turns import RunCall, with_approved, with_turn
-from responses_gateway.server.generation.parser_choice.choice import ParserChoice
+from responses_gateway.request.turns import RunCall, with_approved
 from responses_gateway.stream.items.hosted import HOSTED_ITEMS, ApprovedCall, CallOutcome, ToolListing
 from responses_gateway.stream.lifecycle.needs import CallToRun, RunCalls
 from responses_gateway.stream.lifecycle.turn import Turn
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted import CitedSource, KeptResult
-from responses_gateway.wire.tools import ToolTable, ToolTarget
+from responses_gateway.wire.tools import ToolTable, ToolTarget, chat_name
 
 Item = dict[str, Any]
 Emit = Callable[[bytes], None]
@@ -69,14 +68,13 @@ class HostedTurns:
     def __init__(
         self,
         opened: OpenedTools,
-        parsers: ParserChoice,
         policy: Policy,
         response_id: str,
         listings: Sequence[ToolListing],
         approved: Sequence[Approval],
         most_calls: int | None,
     ) -> None:
-        """`parsers` choose how the answers of further turns are read. `most_calls` is the client's limit."""
+        """`most_calls` is the client's limit."""
         self.listings = listings
         self.approved = approved
         self.ran = False
@@ -84,7 +82,6 @@ class HostedTurns:
         if most_calls is not None:
             self._run.limits = self._run.limits._replace(calls=min(most_calls, self._run.limits.calls))
         self._use_approvals = opened.use_approvals
-        self._parsers = parsers
         self._policy = policy
         self._response_id = response_id
         self._made: dict[str, tuple[CallToRun, HostedResult]] = {}  # in this turn, by the ids of their items
@@ -104,7 +101,8 @@ class HostedTurns:
         return self._run.calls
 
     @property
-    def _out_of_calls(self) -> bool:
+    def out_of_calls(self) -> bool:
+        """Whether no further call is permitted."""
         return len(self._run.calls) >= self._run.limits.calls
 
     def close(self) -> None:
@@ -131,7 +129,7 @@ class HostedTurns:
             for call in self.approved
         ]
         self.approved = ()
-        return with_approved(body, said, self._policy, may_call=not self._out_of_calls)
+        return with_approved(body, said, self._policy, may_call=not self.out_of_calls)
 
     async def _take(self, approved: Sequence[Approval]) -> Sequence[Approval]:
         """Use up approvals; return those that were not used before. Raise `ApiError` if the request itself has another one."""
@@ -188,28 +186,19 @@ class HostedTurns:
             sources = tuple(self._cited(source) for source in result.sources)
             self.results[item["id"]] = KeptResult(_arguments(call), result.text, sources).encode()
 
-    async def next_turn(self, body: Mapping[str, Any], translator: Translator) -> Item:
-        """Begin the next turn of a translator that wants one. Return its chat request, given that of the last one."""
+    def with_results(self, items: Sequence[Item], translator: Translator) -> list[Item | RunCall]:
+        """Return what the model said in its turn, with the results of the calls that were run."""
         said: list[Item | RunCall] = []
-        for text in translator.writer.done[translator.lifecycle.turn.first_item :]:
-            item: Item = msgspec.json.decode(text)
+        for item in items:
             if item["type"] in HOSTED_ITEMS:
                 call, result = self._made[item["id"]]
-                said.append(RunCall(item["id"], self._chat_name(call, translator), _arguments(call), result.text))
+                name = chat_name(translator.options.tools, call.target, call.name)
+                said.append(RunCall(item["id"], name, _arguments(call), result.text))
             else:
                 said.append(item)
         self._made = {}
         _tell_dropped(said, translator.lifecycle.turn)
-        may_call = not self._out_of_calls and len(translator.lifecycle.turns) + 1 < self._run.limits.turns
-        following = with_turn(body, said, self._policy, may_call=may_call)
-        start = await self._parsers.start(following)
-        markup = self._parsers.markup(following, start)
-        translator.next_turn(markup, may_call=may_call, start=start)
-        return following
-
-    def _chat_name(self, call: CallToRun, translator: Translator) -> str:
-        """Return the name under which the tool was offered: the model may have used one of its own."""
-        return next((name for name, target in translator.options.tools.items() if target == call.target), call.name)
+        return said
 
     def _start(self, target: ToolTarget, arguments: str) -> asyncio.Task[HostedResult]:
         self.ran = True

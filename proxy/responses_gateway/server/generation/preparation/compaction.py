@@ -15,7 +15,7 @@ import msgspec
 
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.request import ChatRequest
-from responses_gateway.request.input.approvals import open_approvals
+from responses_gateway.request.input.open_items import open_items
 from responses_gateway.server.generation.preparation.context import Caller, Context, Item
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, is_instruction
 from responses_gateway.server.generation.request_log.request_log import RequestLog
@@ -38,6 +38,7 @@ _ABOUT_THE_ANSWER: dict[str, None] = dict.fromkeys(
         "include",
         "max_output_tokens",
         "max_tool_calls",
+        "moderation",
         "previous_response_id",
         "text",
         "tool_choice",
@@ -55,9 +56,9 @@ class Summary(NamedTuple):
 
     @property
     def output(self) -> list[Item]:
-        """The items that take the place of those: the compaction, and the approvals that are open."""
+        """The items that take the place of those: the compaction, and what is open."""
         made = [msgspec.json.decode(item) for item in self.translator.response.output]
-        return [*made, *(self.summarised[place] for place in sorted(open_approvals(self.summarised)))]
+        return [*made, *(self.summarised[place] for place in sorted(open_items(self.summarised)))]
 
 
 # Has the backend answer a request that ends with a `compaction_trigger`. Raises `ApiError`.

@@ -111,6 +111,20 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         place = found.end
+    return await context_at(store, tenant, request, most_result_bytes, place, conversation, tokens)
+
+
+async def context_at(
+    store: Store,
+    tenant: str,
+    request: ResponsesRequest,
+    most_result_bytes: int,
+    place: int,
+    conversation: str | None,
+    tokens: int | None,
+) -> Context:
+    """Look up the history up to a place in the store, which has so many tokens if that is known, and what the items of the
+    request refer to."""
     items = request.input if isinstance(request.input, list) else []
     wanted = [item["id"] for item in items if _is_reference(item)]
     history = await store.history(place) if place else ()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from responses_gateway.request.input.approvals import open_approvals
+from responses_gateway.request.input.open_items import open_items
 from responses_gateway.wire.errors import ApiError, invalid_request
 
 if TYPE_CHECKING:
@@ -120,9 +120,10 @@ class Encryption:
 
     def replaced(self, items: Sequence[Any]) -> frozenset[int]:
         """Return the positions of what the last compaction replaces: all items before it, except system and developer messages,
-        and approvals that are open. One that was encrypted elsewhere cannot be read here, and replaces nothing."""
+        approvals that are open, and asynchronous calls without output. A compaction that was encrypted elsewhere cannot be read
+        here, and replaces nothing."""
         last = max((index for index, item in enumerate(items) if self._is_ours(item)), default=0)
-        kept = open_approvals(items[:last])
+        kept = open_items(items[:last])
         return frozenset(index for index in range(last) if index not in kept and not is_instruction(items[index]))
 
     def _is_ours(self, item: Any) -> bool:

@@ -58,6 +58,7 @@ def translation_policy(settings: Settings) -> Policy:
         default_max_output_tokens=settings.default_max_output_tokens,
         named_tool_choice=settings.named_tool_choice,
         forward=frozenset(settings.forward),
+        moderates=settings.moderation_model is not None,
         service_tier_priorities=settings.service_tier_priorities,
         forward_unknown=settings.forward_unknown,
         url_inputs=settings.url_inputs,

@@ -16,9 +16,13 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
+from responses_gateway.request.parameters.moderation import read_modes
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
+from responses_gateway.server.generation.further_turns import FurtherTurns
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
+from responses_gateway.server.generation.moderation.guard import Guard
+from responses_gateway.server.generation.moderation.moderation import Moderation
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.backend_headers import filled
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER
@@ -54,15 +58,23 @@ from responses_gateway.wire.requests import ResponsesRequest
 _KEPT_HEADERS = ("originator", "User-Agent")
 
 
+class AcceptedResponse(NamedTuple):
+    """A response that was accepted earlier: its id, and the Unix time in seconds at which it was created."""
+
+    response_id: str
+    created: float
+
+
 class RequestScope(NamedTuple):
     """What holds for one request: who asks, the settings in force, and its recording. `resumed`: the response has begun in
-    another gateway. `dialect`: the request was made in another protocol."""
+    another gateway. `dialect`: the request was made in another protocol. `accepted`: the response has waited."""
 
     caller: Caller
     in_force: InForce
     recording: Recording
     resumed: ResumedResponse | None = None
     dialect: Dialect | None = None
+    accepted: AcceptedResponse | None = None
 
 
 class Continuable(NamedTuple):
@@ -87,7 +99,8 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     """A request that is ready to be sent.
 
     `call` asks the backend. `options` are those of the translator of its answer, which begins as `start` tells. `record` is to
-    be stored; None: nothing is. `hosted` runs the tools that the gateway runs itself. `compaction` comes before the answer."""
+    be stored; None: nothing is. `turns` are those behind the first one. `compaction` comes before the answer. `moderation`
+    judges it."""
 
     caller: Caller
     context: Context
@@ -96,15 +109,22 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     start: AnswerStart
     losses: Sequence[Loss]
     record: ResponseRecord | None
-    hosted: HostedTurns | None
+    turns: FurtherTurns | None  # of a response that may have several turns
     compaction: AutomaticCompaction | None
     continuable: Continuable
     tape: Tape | None  # of a response that is recorded, or that another gateway may take over
+    moderation: Moderation | None = None
+
+    @property
+    def hosted(self) -> HostedTurns | None:
+        """What runs the tools that the gateway runs itself."""
+        return self.turns.hosted if self.turns is not None else None
 
     @property
     def tools_ran(self) -> bool:
         """Whether a hosted tool was begun: a response that fails then must not have its client repeat the request."""
-        return self.hosted is not None and self.hosted.ran
+        hosted = self.hosted
+        return hosted is not None and hosted.ran
 
     def beginning(self, created: float) -> bytes | None:
         """Return what another gateway needs to begin the response again; None if none may take it over. `created` is the Unix
@@ -188,6 +208,7 @@ class Preparation:
     tokenizer: ModelTokenizer | None
     toolbox: Toolbox | None = None
     prompt_hashes: PromptHashes | None = None
+    guard: Guard | None = None
 
     async def prepare(
         self,
@@ -200,7 +221,7 @@ class Preparation:
         """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
         same connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
         `StoreUnavailable`."""
-        caller, in_force, recording, resumed, dialect = scope
+        caller, in_force, recording, resumed, dialect, _ = scope
         settings = in_force.settings
         parsers = in_force.parsers
         policy = parsers.policy(request.model)
@@ -221,8 +242,9 @@ class Preparation:
             chat_request.body["return_token_ids"] = True
         start = resumed.beginning.start if resumed is not None else await parsers.start(chat_request.body)
         stored = self.store is not None and request.store is not False
-        # The next turn of a response with hosted tools has the same beginning, and so has the answer behind a summary.
-        followed = stored or caller.over_websocket or chat_request.compacting or opened is not None
+        # The next turn of a response has the same beginning, and so has the answer behind a summary.
+        goes_on = any(target.asynchronous for target in chat_request.tools.values())
+        followed = stored or caller.over_websocket or chat_request.compacting or opened is not None or goes_on
         route = self._route(request, context, dialect, followed=followed)
         losses: Sequence[Loss] = chat_request.losses
         if dialect is not None:
@@ -239,9 +261,8 @@ class Preparation:
             losses = [*losses, *opened.reported_losses(strict=policy.strict)]
         hosted = None
         if opened is not None and not chat_request.compacting and not chat_request.warming:
-            listings = opened.new_listings(context.items)
-            approved = chat_request.approved
-            hosted = HostedTurns(opened, parsers, policy, options.response_id, listings, approved, chat_request.max_calls)
+            hosted = _hosted_turns(opened, policy, context, chat_request, options.response_id)
+        turns = FurtherTurns(parsers, policy, settings.hosted_turns, hosted) if hosted is not None or goes_on else None
         record = new_record(options.response_id, context, caller.tenant) if stored else None
         compaction = None
         if chat_request.compact_threshold is not None and await is_due(
@@ -252,7 +273,20 @@ class Preparation:
             continuable = continuable._replace(journal=None)
         if request.prompt_cache_options is not None:
             options = await self._with_diagnostics(options, request, caller.tenant, None if compaction else chat_request.body)
-        return PreparedRequest(caller, context, call, options, start, losses, record, hosted, compaction, continuable, tape)
+        return PreparedRequest(caller, context, call, options, start, losses, record, turns, compaction, continuable, tape)
+
+    async def moderate(self, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
+        """Return a request that asks to be moderated with what judges it, where there is a guard model. An input that is to be
+        held back was judged by then. Raise `ApiError`."""
+        asked = prepared.context.request.moderation
+        if asked is None or self.guard is None or "moderation" in settings.forward:
+            return prepared
+        moderation = Moderation(self.guard, read_modes(asked, may_block=True), prepared.call.body, prepared.call.headers)
+        await moderation.admit()
+        options = msgspec.structs.replace(prepared.options, at_end=moderation.at_end(prepared.options.at_end))
+        continuable = prepared.continuable._replace(journal=None)
+        prepared = msgspec.structs.replace(prepared, options=options, continuable=continuable, moderation=moderation)
+        return msgspec.structs.replace(prepared, turns=None, compaction=None) if moderation.refused else prepared
 
     async def translate(
         self, request: ResponsesRequest, tenant: str, in_force: InForce, dialect: Dialect | None = None
@@ -308,7 +342,7 @@ class Preparation:
             return False
         if forwards_client_key(settings) and "Authorization" in caller.headers:
             return False
-        return not chat_request.compacting and not any(target.hosted for target in chat_request.tools.values())
+        return not chat_request.compacting and not any(target.continues for target in chat_request.tools.values())
 
     def _options(
         self,
@@ -320,7 +354,7 @@ class Preparation:
         tape: Tape | None,
     ) -> StreamOptions:
         """Return the options of the translator of the answer; its tape has the texts that it seals."""
-        caller, in_force, _, resumed, _ = scope
+        caller, in_force, _, resumed, _, accepted = scope
         request = context.request
         encrypt = self.encryption.encrypt
         sealing: Callable[[SealText], SealText] = (lambda seal: seal) if tape is None else tape.sealing
@@ -334,7 +368,8 @@ class Preparation:
         if caller.over_websocket:
             more["stream_id"] = request.stream_id
         client = client_of(in_force.settings, caller.headers)
-        response_id = resumed.response_id if resumed is not None else _new_response_id()
+        known = resumed or accepted
+        response_id = known.response_id if known is not None else _new_response_id()
         options = stream_options(in_force, request, chat_request, client, response_id, start, **more)
         if chat_request.encrypted_reasoning:
             seal = sealing(partial(encrypt, "reasoning", caller.tenant, request.model))
@@ -361,6 +396,13 @@ class Preparation:
         if dialect is not None:  # its client sends the whole conversation each time
             return Route(request.model, dialect.affinity or affinity_key(request, context, continuable=True))
         return Route(request.model, affinity_key(request, context, continuable=followed))
+
+
+def _hosted_turns(
+    opened: OpenedTools, policy: Policy, context: Context, chat_request: ChatRequest, response_id: str
+) -> HostedTurns:
+    listings = opened.new_listings(context.items)
+    return HostedTurns(opened, policy, response_id, listings, chat_request.approved, chat_request.max_calls)
 
 
 def _new_response_id() -> str:

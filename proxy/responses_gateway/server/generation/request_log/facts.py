@@ -49,7 +49,8 @@ class RequestFacts(msgspec.Struct, eq=False):
     it came through.
 
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
-    continues in another gateway. `pod`: the server behind a router. `error` is the HTTP error that was the answer.
+    continues in another gateway, or waits for its completion window. `pod`: the server behind a router. `error` is the HTTP
+    error that was the answer.
     `quotes_backends`: the log may repeat what a backend says."""
 
     request_id: str

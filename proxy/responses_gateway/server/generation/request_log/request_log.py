@@ -327,10 +327,10 @@ def _execution(facts: RequestFacts, translator: Translator | None, error: ApiErr
     """Return the outcome whether or not the response was delivered."""
     if facts.error is not None:
         return "rejected" if facts.error.status < 500 else "failed"
-    if translator is None:
-        return "cancelled" if facts.client_left else "failed"
     if facts.handed_over:
         return "handed_over"
+    if translator is None:
+        return "cancelled" if facts.client_left else "failed"
     if not translator.ended or (error is not None and error.status == 499):
         return "cancelled"
     return translator.status

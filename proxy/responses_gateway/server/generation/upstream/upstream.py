@@ -269,7 +269,7 @@ class Upstream:
                 await self.finish()
 
     def end_turn(self, used: Usage | None) -> None:
-        """Forget the answer of a turn: the model waits for the results of its calls. `used` is what the turn has used."""
+        """Forget the answer of a turn, which ended with calls; once more does nothing. `used` is what the turn has used."""
         self.leave()
         if self._log.facts.phase != "tools":
             self._log.turn_ended(used, self._clock())

@@ -1,4 +1,4 @@
-// What each key, each team and each model used over some days.
+// What each key, each team and each model used over some days, and how much of the quotas is left.
 
 import { ask } from "./api.js";
 import { byId, h, number, svg } from "./dom.js";
@@ -31,11 +31,12 @@ export class Usage {
   }
 }
 
-function draw({ days, rows, more_rows: moreRows }) {
+function draw({ days, rows, more_rows: moreRows, quotas }) {
   const total = Object.fromEntries(AMOUNTS.map(([name]) => [name, days.reduce((sum, day) => sum + day[name], 0)]));
   const most = Math.max(1, ...rows.map(tokensOf));
   const teams = rows.some((row) => row.team);
   byId("usage-report").replaceChildren(
+    quotas.length ? h("section", { class: "card", "aria-label": "Quotas" }, h("h3", {}, "Quotas"), quotaTable(quotas)) : "",
     h("section", { class: "card", "aria-label": "Tokens by day" },
       h("h3", {}, "Tokens by day"), chart(days),
       h("div", { class: "legend" }, h("span", { class: "c0" }, "input ", h("b", {}, number(total.input_tokens))), h("span", { class: "c1" }, "output ", h("b", {}, number(total.output_tokens)))),
@@ -55,6 +56,20 @@ function table(labels, rows, caption) {
       h("tbody", {}, rows.map(([names, amounts, share]) => h("tr", {},
         names.map((name, at) => h(at ? "td" : "th", at ? {} : { scope: "row" }, name, at === names.length - 1 && share ? share : "")),
         AMOUNTS.map(([name, title]) => h("td", { class: `number ${name}`, "data-title": title }, number(amounts[name]))))))));
+}
+
+// A row for each quota: what is used of it, and what it is.
+function quotaTable(quotas) {
+  const heads = ["Key or team", "Period (UTC)", "Used", "Quota", "Warning from"].map((title, at) => h("th", { scope: "col", class: at > 1 ? "number" : "" }, title));
+  const rows = quotas.map(({ kind, name, period, used, most, warning }) => {
+    const share = used / (most || warning);
+    const state = most && used >= most ? "bad" : warning && used >= warning ? "warn" : "";
+    return h("tr", {}, h("th", { scope: "row" }, `${kind} ${name}`, bar(Math.min(1, share))), h("td", {}, period === "day" ? "today" : "this month"),
+      h("td", { class: `number ${state}`, "data-title": "Used" }, `${number(used)} (${Math.floor(100 * share)} %)${state === "bad" ? ", used up" : ""}`),
+      h("td", { class: "number", "data-title": "Quota" }, most ? number(most) : "none"), h("td", { class: "number", "data-title": "Warning from" }, warning ? number(warning) : "none"));
+  });
+  return h("div", { class: "panel wide", tabindex: "0", role: "region", "aria-label": "Quotas of keys and teams" },
+    h("table", { class: "plain usage" }, h("caption", { class: "unseen" }, "Quotas of keys and teams"), h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows)));
 }
 
 function bar(share) {

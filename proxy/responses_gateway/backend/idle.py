@@ -1,0 +1,62 @@
+"""How busy the backends of a model are, for requests that can wait: what is known here, and what vLLM's metrics say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from responses_gateway.backend.members import Member
+from responses_gateway.backend.policies.health import check_health
+from responses_gateway.backend.policies.server_load import load_of as told_by
+from responses_gateway.backend.pool import Pool
+
+# Of the places of a backend, one in so many may be used by requests that can wait.
+_SHARE = 2
+# For how long a backend is asked, in seconds, and how many are: of the others, what is known has to do.
+_WITHIN = 1.0
+_ASKED = 16
+
+
+class ModelLoad(NamedTuple):
+    """`used` is how many requests the usable backends have, and `idle` with how many they still count as idle; `free` how many
+    more they take now, None for any number. 0 of `idle`: there is no usable backend."""
+
+    used: int
+    idle: int
+    free: int | None
+
+
+async def load_of(pool: Pool, model: str, idle_requests: int) -> ModelLoad:
+    """Return how busy the backends are that serve a model. One with so many requests counts as idle, or with half of those that
+    it takes at a time, if that is less. vLLM servers are asked."""
+    members = pool.members
+    now = members.clock()
+    serving = [member for member in members.candidates(model) if not member.drains]
+    if members.only is not None:  # nobody checks its health
+        usable = [member for member in serving if member.healthy or not (await check_health(member.backend, _WITHIN)).problem]
+    else:
+        usable = [member for member in serving if member.state(now) == "ready"]
+    asked = sorted((member for member in usable if member.tells_load), key=lambda member: member.in_flight)[:_ASKED]
+    told = dict(zip(asked, await asyncio.gather(*(_requests_of(member) for member in asked)), strict=True))
+    used = sum(max(member.in_flight + member.elsewhere, told.get(member, 0)) for member in usable)
+    return ModelLoad(used, sum(_idle(member, idle_requests) for member in usable), _free(pool, usable))
+
+
+async def _requests_of(member: Member) -> int:
+    told = await told_by(member.backend, _WITHIN)
+    return told.requests if told is not None else 0
+
+
+def _idle(member: Member, idle_requests: int) -> int:
+    return idle_requests if member.limit is None else min(idle_requests, max(1, member.limit // _SHARE))
+
+
+def _free(pool: Pool, usable: Iterable[Member]) -> int | None:
+    """Return how many requests would not have to wait: none, where others wait already."""
+    if pool.queued:
+        return 0
+    limits = [(member.limit, member.in_flight) for member in usable]
+    if any(limit is None for limit, _ in limits):
+        return None
+    return sum(max(0, limit - in_flight) for limit, in_flight in limits if limit is not None)

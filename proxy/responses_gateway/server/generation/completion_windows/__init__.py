@@ -1,0 +1,1 @@
+"""Background responses that wait for their completion window, until backends are idle or the deadline nears."""

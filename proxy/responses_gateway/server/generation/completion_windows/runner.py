@@ -1,0 +1,288 @@
+"""The responses that wait: accepted into the store, looked at once a second, and begun by one of the processes that share it.
+
+A process that is about to begin a response leases it, prepares it, and claims it with its first write: what was cancelled,
+deleted or begun elsewhere meanwhile is dropped. A process that dies before that leaves it waiting; afterwards it is a
+background response like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+
+from responses_gateway.backend.idle import load_of
+from responses_gateway.backend.members import Share
+from responses_gateway.request.parameters.unsupported import LONG_WINDOWS
+from responses_gateway.server.generation.background.lost import end_lost
+from responses_gateway.server.generation.background.response import BackgroundResponse
+from responses_gateway.server.generation.background.runner import Background
+from responses_gateway.server.generation.completion_windows.accepted import (
+    AcceptedRequest,
+    UnreadableRequest,
+    accepted_request,
+    read_accepted,
+)
+from responses_gateway.server.generation.completion_windows.metrics import Reason, WindowMetrics
+from responses_gateway.server.generation.completion_windows.schedule import AT_ONCE, ModelSchedule
+from responses_gateway.server.generation.generation import shutting_down
+from responses_gateway.server.generation.in_flight import State
+from responses_gateway.server.generation.preparation.context import Caller, context_at, started_record
+from responses_gateway.server.generation.preparation.prepare import AcceptedResponse, forwards_client_key
+from responses_gateway.server.generation.responses import Creation, Responses
+from responses_gateway.state import Due, EventRow, Held, NewWaiting, Store, StoreUnavailable, Waiting, WaitingTable
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.requests import parse_request
+
+# Bytes that the requests of a key may have which wait.
+MOST_BYTES = 1024**3
+# Seconds between two looks at what waits, and where nothing does.
+INTERVAL = 1.0
+QUIET_INTERVAL = 5.0
+# For how long a response that is about to begin is left alone by others, and until it is tried again where that failed.
+_LEASE = 120.0
+_RETRY = 15.0
+
+
+class CompletionWindows:
+    """Lets responses wait, and begins them; one for each process. Create it inside the running event loop."""
+
+    def __init__(
+        self, store: Store, responses: Responses, background: Background, metrics: WindowMetrics, share: Share
+    ) -> None:
+        """`share`: of this process among the workers."""
+        self.table = WaitingTable(store)
+        self._store = store
+        self._responses = responses
+        self._background = background
+        self._metrics = metrics
+        self._share = share
+        self._schedules: dict[str, ModelSchedule] = {}  # by model
+        self._beginning: dict[str, asyncio.Task[None]] = {}  # by response
+        self._came = asyncio.Event()
+        self._task = asyncio.create_task(self._keep_up())
+
+    async def close(self) -> None:
+        """Stop; what waits is begun by another process, or the next one."""
+        tasks = [self._task, *self._beginning.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- accepting ---------------------------------------------------------------------------------------------------
+
+    async def accept(self, creation: Creation, window: str) -> str:
+        """Let a response wait that is ready to be sent; return it as it stands. Raise `ApiError` if it may not wait,
+        `StoreUnavailable`."""
+        settings = creation.in_force.settings
+        caller = creation.prepared.caller
+        record = creation.prepared.record
+        request = creation.prepared.context.request
+        if record is None:
+            message = "'background' requires stored responses: omit 'store' or set it to true."
+            raise invalid_request(message, "background", "unsupported_parameter")
+        if forwards_client_key(settings) and "Authorization" in caller.headers:
+            message = "This gateway sends your key on and does not keep it: only a window of 'soonest' is supported."
+            raise invalid_request(message, "background_options.completion_window", "unsupported_value")
+        self._responses.pool.members.serving(request.model)
+        most = Held(settings.waiting_responses, MOST_BYTES)
+        held = await self.table.held(caller.tenant)
+        if held.number >= most.number:
+            raise _full(held, most)
+        translator = creation.translator
+        row = EventRow(0, 0, translator.queue())
+        row = row._replace(next=translator.writer.next_number)
+        snapshot = translator.response.json()
+        now = time.time()
+        try:
+            data = accepted_request(creation).encoded()
+        except ValueError:
+            raise invalid_request("'input' has half a surrogate pair.", "input", "invalid_value") from None
+        continuation = (request.background_options or {}).get("continuation_id")
+        new = NewWaiting(caller.tenant, request.model, window, continuation, now, now + LONG_WINDOWS[window], data)
+        if self._background.announce is not None:
+            await self._background.announce(record.id)
+        record = replace(started_record(record, translator), worker="")
+        refused = await asyncio.shield(self.table.add(record, row, new, most))
+        if refused is not None:
+            raise _full(refused, most)
+        creation.log.facts.handed_over = True
+        logs.logger().info("response waits", extra=logs.fields(response_id=record.id, window=window))
+        self._came.set()
+        return snapshot
+
+    # ---- beginning ---------------------------------------------------------------------------------------------------
+
+    async def _keep_up(self) -> None:
+        while True:
+            interval = INTERVAL
+            try:
+                interval = INTERVAL if await self.look() else QUIET_INTERVAL
+            except StoreUnavailable:  # `Background` logs outages
+                pass
+            except Exception as defect:  # without this, nothing would begin any more
+                self._report(defect)
+            self._came.clear()
+            if interval == INTERVAL:
+                await asyncio.sleep(interval)
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._came.wait(), interval)
+
+    async def look(self) -> bool:
+        """Begin what may begin now. Return whether anything waits. Raise `StoreUnavailable`."""
+        due = await self.table.due()
+        now = time.time()
+        self._show(due, now)
+        if due and self._responses.in_flight.state is State.SERVING:
+            await self._responses.pool.members.identified()
+            for model, of_model in groupby(sorted(due, key=_model), key=_model):
+                await self._look_at(model, sorted(of_model, key=_deadline), now)
+        self._schedules = {
+            model: schedule
+            for model, schedule in self._schedules.items()
+            if schedule.running or any(each.model == model for each in due)
+        }
+        return bool(due)
+
+    async def _look_at(self, model: str, due: list[Due], now: float) -> None:
+        settings = self._responses.live.current.settings
+        load = await load_of(self._responses.pool, model, self._share.part(settings.idle_requests))
+        load = load._replace(used=load.used + len(self._beginning))
+        schedule = self._schedules.setdefault(model, ModelSchedule())
+        places = schedule.places(load, due, now)
+        if not places.any:
+            return
+        reason: Reason = "deadline" if places.pressed >= places.any else "idle"
+        for waiting in schedule.choose(await self.table.candidates(model, AT_ONCE), places):
+            if waiting.response_id in self._beginning:
+                continue
+            data = await self.table.lease(waiting.response_id, _LEASE)
+            if data is not None:
+                schedule.begun(waiting.tenant)
+                task = asyncio.create_task(self._begin(schedule, waiting, data, reason))
+                self._beginning[waiting.response_id] = task
+                task.add_done_callback(partial(self._settled, waiting.response_id))
+
+    async def _begin(self, schedule: ModelSchedule, waiting: Waiting, data: bytes, reason: Reason) -> None:
+        running: asyncio.Task[None] | None = None
+        name = waiting.response_id
+        try:
+            running = await self._started(name, read_accepted(data))
+        except UnreadableRequest as problem:
+            await self._fail(name, f"The request that waited cannot be read: {problem}.")
+        except ApiError as error:
+            if (error.status >= 500 or error.status == 429) and time.time() < waiting.deadline:
+                await self._try_later(name)
+            else:
+                await self._fail(name, error.message)
+        except StoreUnavailable:
+            await self._try_later(name)
+        except asyncio.CancelledError:  # this process stops
+            await self._try_later(name, 0.0)
+            raise
+        except Exception as defect:  # the response has to end whatever went wrong
+            self._report(defect, response_id=name)
+            await self._fail(name, "The gateway failed. This is a defect: please report it.")
+        finally:
+            if running is None:
+                schedule.ended(waiting.tenant, None)
+        if running is not None:
+            self._metrics.begun(waiting.window, reason)
+            waited = round(time.time() - waiting.accepted_at)
+            fields = logs.fields(response_id=name, window=waiting.window, reason=reason, seconds=waited)
+            logs.logger().info("response has waited", extra=fields)
+            running.add_done_callback(partial(self._ended, schedule, waiting, time.time()))
+
+    def _settled(self, response_id: str, _task: asyncio.Task[None]) -> None:
+        self._beginning.pop(response_id, None)
+
+    async def _started(self, name: str, accepted: AcceptedRequest) -> asyncio.Task[None] | None:
+        """Have a response begin. Return what takes it to its end; None if it waits no longer. Raise `ApiError`,
+        `StoreUnavailable`."""
+        responses = self._responses
+        request = parse_request(accepted.request)
+        reservation = None
+        if accepted.charged is not None and responses.charge_again is not None:
+            reservation = responses.charge_again(accepted.charged)
+        caller = Caller(accepted.tenant, accepted.request_id, accepted.headers, reservation=reservation)
+        creation = responses.open(caller, lambda: None)
+        starting: asyncio.Future[asyncio.Task[None] | None] | None = None
+        task = None
+        try:
+            creation.recording.received(accepted.request)
+            creation.recording.parsed()
+            context = await context_at(
+                self._store,
+                accepted.tenant,
+                request,
+                creation.in_force.settings.hosted_history_bytes,
+                *accepted.history,
+            )
+            await creation.prepare(request, context=context, accepted=AcceptedResponse(name, accepted.created))
+            record = creation.prepared.record
+            assert record is not None
+            background = self._background
+            response = BackgroundResponse(background.store, background.events, creation, replace(record, detached=True))
+            generation = creation.start(response)
+            if responses.in_flight.state is not State.SERVING:
+                raise shutting_down()
+            starting = asyncio.ensure_future(background.start_waited(response, creation, generation, self.table))
+            task = await asyncio.shield(starting)
+        finally:
+            if starting is not None and not starting.done():  # this process stops: what is being written is not to be lost
+                task = await starting
+            if task is None:
+                creation.log.facts.handed_over = True
+                creation.end()
+        return task
+
+    def _ended(self, schedule: ModelSchedule, waiting: Waiting, began: float, _task: asyncio.Task[None]) -> None:
+        now = time.time()
+        schedule.ended(waiting.tenant, now - began)
+        if now > waiting.deadline:
+            self._metrics.missed(waiting.window)
+            late = round(now - waiting.deadline)
+            fields = logs.fields(response_id=waiting.response_id, window=waiting.window, seconds=late)
+            logs.logger().warning("window missed", extra=fields)
+
+    async def _try_later(self, name: str, seconds: float = _RETRY) -> None:
+        with suppress(StoreUnavailable):  # the lease ends by itself
+            await self.table.try_later(name, seconds)
+
+    async def _fail(self, name: str, message: str) -> None:
+        with suppress(StoreUnavailable):  # it is tried again when the lease has ended
+            if await self.table.fail(name, partial(end_lost, message=message)):
+                logs.logger().warning("response could not begin", extra=logs.fields(response_id=name, reason=message))
+
+    def _show(self, due: list[Due], now: float) -> None:
+        shown = {}
+        for window in LONG_WINDOWS:
+            of_window = [each for each in due if each.window == window]
+            oldest = min((each.accepted_at for each in of_window), default=now)
+            shown[window] = (sum(each.number for each in of_window), max(0.0, now - oldest))
+        self._metrics.show(shown)
+
+    def _report(self, defect: Exception, **fields: str) -> None:
+        self._responses.metrics.defects.inc()
+        logs.logger().error("defect", exc_info=defect, extra=logs.fields(**fields))
+
+
+def _model(due: Due) -> str:
+    return due.model
+
+
+def _deadline(due: Due) -> float:
+    return due.deadline
+
+
+def _full(held: Held, most: Held) -> ApiError:
+    """Return the error for a key of which enough responses wait."""
+    message = (
+        f"{held.number} responses of this key wait for their completion window; {most.number} may, of {most.size} bytes. "
+        "Send this one later, cancel one that waits, or set 'background_options.completion_window' to 'soonest'."
+    )
+    return ApiError(429, message, type="rate_limit_error", code="rate_limit_exceeded", retry_after=60.0)

@@ -1,0 +1,1 @@
+"""What a guard model judges of requests and answers."""

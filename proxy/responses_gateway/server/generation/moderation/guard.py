@@ -1,0 +1,165 @@
+"""Asks the guard model, through the same pool as every other request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Literal
+
+import msgspec
+
+from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.served_models import Route
+from responses_gateway.server.generation.moderation.judgement import SAFE, Judgement, read_judgement
+from responses_gateway.server.generation.moderation.metrics import ModerationMetrics
+from responses_gateway.settings import Settings
+from responses_gateway.settings.moderation import TEXT
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.errors import ApiError
+
+Side = Literal["input", "output"]
+
+# Characters that one question to the guard has, and those that it shares with the question before it.
+PIECE = 8_000
+OVERLAP = 500
+# Most questions about one input, and how many of them at the same time.
+_MOST_PIECES = 128
+_AT_ONCE = 4
+# Tokens for an answer, the guard's thoughts included; bytes of it that are read.
+_TOKENS = 1024
+_ANSWER_LIMIT = 1024 * 1024
+# How many texts are remembered as safe, so that a conversation is not judged again with each request.
+_MOST_REMEMBERED = 20_000
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+class GuardFailed(Exception):
+    """The guard did not answer, or not as it should."""
+
+
+class Guard:
+    """The guard model of the settings; `model` is its name."""
+
+    def __init__(self, pool: Pool, settings: Settings, metrics: ModerationMetrics) -> None:
+        assert settings.moderation_model is not None
+        self.model = settings.moderation_model
+        self._pool = pool
+        self._prompt = settings.moderation_prompt
+        self._timeout = settings.moderation_timeout
+        self._tokens_field = settings.max_tokens_field
+        self._metrics = metrics
+        self._safe: dict[bytes, None] = {}
+
+    async def judge_input(self, texts: Sequence[str], headers: Mapping[str, str]) -> Judgement:
+        """Judge texts, except for those that were found safe before. Raise `GuardFailed`."""
+        unknown = {digest: text for text in texts if (digest := _digest(text)) not in self._safe}
+        pieces = _pieces("\n\n".join(unknown.values()))
+        if len(pieces) > _MOST_PIECES:
+            raise GuardFailed("the input is too long to be judged")
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def judge(piece: str) -> Judgement:
+            async with places:
+                return await self._judge("input", [{"role": "user", "content": piece}], piece, headers)
+
+        judgement = await _together([asyncio.create_task(judge(piece)) for piece in pieces])
+        if not judgement.flagged:
+            self._remember(unknown)
+        return judgement
+
+    async def judge_answer(self, question: str, text: str, headers: Mapping[str, str]) -> Judgement:
+        """Judge what a model answers to a question. Raise `GuardFailed`."""
+        judgement = SAFE
+        for piece in _pieces(text):
+            messages = [{"role": "user", "content": question or "-"}, {"role": "assistant", "content": piece}]
+            judgement = judgement.also(await self._judge("output", messages, piece, headers))
+        return judgement
+
+    def _remember(self, digests: Mapping[bytes, str]) -> None:
+        self._safe.update(dict.fromkeys(digests))
+        while len(self._safe) > _MOST_REMEMBERED:
+            del self._safe[next(iter(self._safe))]
+
+    async def _judge(self, side: Side, messages: list[dict[str, str]], text: str, headers: Mapping[str, str]) -> Judgement:
+        if self._prompt is not None:
+            messages = [{"role": "user", "content": self._prompt.replace(TEXT, text)}]
+        began = time.monotonic()
+        outcome = "failed"
+        try:
+            judgement = await self._ask(messages, headers)
+            outcome = "flagged" if judgement.flagged else "safe"
+        except GuardFailed as failed:
+            logs.logger().warning("guard model failed", extra=logs.fields(side=side, model=self.model, reason=str(failed)))
+            raise
+        finally:
+            self._metrics.judged(side, outcome, time.monotonic() - began)
+        if judgement.flagged:
+            flagged = logs.fields(side=side, model=self.model, categories=",".join(judgement.categories))
+            logs.logger().info("flagged", extra=flagged)
+        return judgement
+
+    async def _ask(self, messages: list[dict[str, str]], headers: Mapping[str, str]) -> Judgement:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": messages,
+            "temperature": 0,
+            "stream": False,
+            self._tokens_field: _TOKENS,
+        }
+        data = msgspec.json.encode(body)
+        try:
+            async with asyncio.timeout(self._timeout):
+                opening = self._pool.open_chat(data, lambda _name, _url: headers, Route(self.model))
+                async with await opening as chat:
+                    if chat.status != 200:
+                        raise GuardFailed(f"HTTP {chat.status}")
+                    answer = await chat.read(_ANSWER_LIMIT)
+            choices = msgspec.json.decode(answer, type=_Completion).choices
+        except TimeoutError:
+            raise GuardFailed("no answer in time") from None
+        except ApiError as error:
+            raise GuardFailed(error.message) from None
+        except msgspec.DecodeError:
+            raise GuardFailed("not a chat completion") from None
+        judgement = read_judgement(choices[0].message.content or "") if choices else None
+        if judgement is None:
+            raise GuardFailed("an answer that is neither safe nor unsafe")
+        return judgement
+
+
+async def _together(tasks: list[asyncio.Task[Judgement]]) -> Judgement:
+    """Return the judgement of all; the first failure, or a caller that leaves, ends the others."""
+    try:
+        judgement = SAFE
+        for one in await asyncio.gather(*tasks):
+            judgement = judgement.also(one)
+        return judgement
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _pieces(text: str) -> list[str]:
+    """Cut a text into pieces that overlap, so that nothing is hidden by a cut."""
+    sendable = text.encode("utf-8", "replace").decode()
+    if not sendable.strip():
+        return []
+    starts = range(0, max(1, len(sendable) - OVERLAP), PIECE - OVERLAP)
+    return [sendable[start : start + PIECE] for start in starts]
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()

@@ -1,0 +1,129 @@
+"""What becomes of one request that is to be moderated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from responses_gateway.request.parameters.moderation import Modes
+from responses_gateway.server.generation.moderation.guard import OVERLAP, Guard, GuardFailed
+from responses_gateway.server.generation.moderation.judgement import SAFE, Judgement, failure
+from responses_gateway.stream.writer.response import AtEnd
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.errors import ApiError, invalid_request, server_error
+
+# Characters of the user's last words that the guard gets with an answer.
+_QUESTION = 2_000
+_NOT_JUDGED = failure("not_judged", "There was nothing to judge.")
+_FAILED = failure("moderation_failed", "The guard model could not judge this.")
+
+
+class Moderation:
+    """The judgements of one response. `refused`: its input was flagged and is to be held back, so that no model is asked."""
+
+    def __init__(self, guard: Guard, modes: Modes, chat: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """`chat` is the body of the chat request, `headers` go to the guard with its questions."""
+        self.modes = modes
+        self.refused = False
+        self._guard = guard
+        self._headers = headers
+        self._texts = list(_texts(chat["messages"]))
+        self._question = _last_question(chat["messages"])[-_QUESTION:]
+        self._results: dict[str, dict[str, Any]] = {"input": _NOT_JUDGED, "output": _NOT_JUDGED}
+        self._output = SAFE
+        self._judging_input: asyncio.Task[None] | None = None
+        if modes.input == "block" and _has_media(chat["messages"]):
+            message = "The guard model of this gateway reads text alone: images, sound and files cannot be judged."
+            raise invalid_request(message, "moderation.policy.input.mode", "unsupported_value")
+
+    async def admit(self) -> None:
+        """Judge the input, if what is flagged is to be held back: nothing is generated before. Raise `ApiError`."""
+        if self.modes.input != "block":
+            return
+        try:
+            judgement = await self._guard.judge_input(self._texts, self._headers)
+        except GuardFailed:
+            raise unjudged("input") from None
+        self.refused = judgement.flagged
+        self._results["input"] = judgement.result(self._guard.model)
+
+    def begin(self) -> None:
+        """Begin to judge an input of which the judgement is only told."""
+        if self.modes.input == "score" and self._judging_input is None:
+            self._judging_input = asyncio.create_task(self._score_input())
+
+    async def input_judged(self) -> None:
+        """Wait until the input is judged."""
+        if self._judging_input is not None:
+            await asyncio.wait({self._judging_input})
+
+    async def judge_answer(self, text: str, start: int) -> bool:
+        """Judge a text behind `start`; tell whether it is flagged. Raise `ApiError` if that is not known but has to be."""
+        if len(text) == start:
+            return False
+        try:
+            judgement = await self._guard.judge_answer(self._question, text[max(0, start - OVERLAP) :], self._headers)
+        except GuardFailed:
+            self._results["output"] = _FAILED
+            if self.modes.output == "block":
+                raise unjudged("output") from None
+            return False
+        self._note_output(judgement)
+        return judgement.flagged
+
+    def end(self) -> None:
+        """Leave the guard."""
+        if self._judging_input is not None:
+            self._judging_input.cancel()
+
+    def at_end(self, other: AtEnd | None) -> AtEnd:
+        """Return what the end of the response tells: the judgements, and what `other` has."""
+
+        def told(usage: Usage | None) -> Mapping[str, Any]:
+            rest = other(usage) if other is not None else {}
+            return {**rest, "moderation": self._results}
+
+        return told
+
+    async def _score_input(self) -> None:
+        try:
+            judgement = await self._guard.judge_input(self._texts, self._headers)
+        except GuardFailed:
+            self._results["input"] = _FAILED
+        else:
+            self._results["input"] = judgement.result(self._guard.model)
+
+    def _note_output(self, judgement: Judgement) -> None:
+        self._output = self._output.also(judgement)
+        if self._results["output"] is not _FAILED:
+            self._results["output"] = self._output.result(self._guard.model)
+
+
+def unjudged(side: str) -> ApiError:
+    """Return the error for what cannot be judged, and must not pass without."""
+    error = server_error(f"The {side} could not be judged: the guard model failed.", 503)
+    error.code = "moderation_failed"
+    return error
+
+
+def _texts(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what the messages of a chat request say, calls included."""
+    for message in messages:
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [{"text": content}]
+        yield "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+        for call in message.get("tool_calls") or ():
+            yield f"{call['function']['name']} {call['function']['arguments']}"
+
+
+def _has_media(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether a message has a part that is not text."""
+    lists = (message["content"] for message in messages if isinstance(message.get("content"), list))
+    return any(part.get("type") not in ("text", "refusal") for parts in lists for part in parts)
+
+
+def _last_question(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text of the last user message."""
+    asked = [message for message in messages if message.get("role") == "user"]
+    return next(_texts(asked[-1:]), "")

@@ -1,0 +1,44 @@
+"""`/admin/waiting`: what waits for its completion window, for those who have the admin key. It is read from the store: every
+gateway of a fleet answers the same."""
+
+from __future__ import annotations
+
+import time
+from itertools import groupby
+from typing import Any
+
+from aiohttp import web
+
+from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
+from responses_gateway.settings import Settings
+from responses_gateway.state import Due, WaitingTable
+
+
+class WaitingResponses:
+    """Serves the path. `settings` are those at the start."""
+
+    def __init__(self, settings: Settings, table: WaitingTable) -> None:
+        self._settings = settings
+        self._table = table
+
+    @needs(Needs.NOTHING)
+    async def list_all(self, request: web.Request) -> web.Response:
+        """Answer `GET` with how many wait, by model and window. Raise `ApiError`, `StoreUnavailable`."""
+        require_admin_key(self._settings, request.headers)
+        now = time.time()
+        due = sorted(await self._table.due(), key=_group)
+        return web.json_response({"object": "list", "data": [_shown(list(group), now) for _, group in groupby(due, _group)]})
+
+
+def _group(due: Due) -> tuple[str, str]:
+    return due.model, due.window
+
+
+def _shown(group: list[Due], now: float) -> dict[str, Any]:
+    return {
+        "model": group[0].model,
+        "completion_window": group[0].window,
+        "waiting": sum(each.number for each in group),
+        "oldest_seconds": round(now - min(each.accepted_at for each in group)),
+        "next_deadline": min(each.deadline for each in group),
+    }

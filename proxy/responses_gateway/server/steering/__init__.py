@@ -1,1 +1,0 @@
-"""Steering over a WebSocket: input for a response while it is made."""

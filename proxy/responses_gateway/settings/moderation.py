@@ -1,0 +1,38 @@
+"""The guard model, which judges what requests ask to be moderated."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator
+
+from responses_gateway.settings.section import Seconds, Section
+
+# What stands in the prompt for the text that is to be judged.
+TEXT = "{text}"
+
+
+class ModerationSettings(Section):
+    """Who judges, how it is asked, and how long it may take."""
+
+    title = "Moderation"
+
+    moderation_model: str | None = Field(
+        default=None,
+        description="The guard model that judges requests with `moderation`: a model of a backend that answers `safe`, "
+        "or `unsafe` and a line of categories, as Llama Guard does. See [docs/security.md](security.md#moderation). By "
+        "default nothing is judged.",
+    )
+    moderation_prompt: str | None = Field(
+        default=None,
+        description="A prompt with `{text}` for a guard model without a chat template of its own for this. It has to ask for "
+        "the same answer. By default the guard gets the conversation.",
+    )
+    moderation_timeout: Seconds = Field(
+        default=10.0, gt=0, description="How long the guard model may take for one answer, in seconds."
+    )
+
+    @field_validator("moderation_prompt")
+    @classmethod
+    def _check_prompt(cls, value: str | None) -> str | None:
+        if value is not None and TEXT not in value:
+            raise ValueError("the prompt needs {text}, for the text to be judged")
+        return value

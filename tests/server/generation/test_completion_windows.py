@@ -1,0 +1,148 @@
+"""Background responses with a window of hours: they wait, in the store, until backends are idle."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from responses_gateway.server.generation.completion_windows import runner, schedule
+from responses_gateway.simulator import COUNTERS, create_app, serving
+from tests.judges import judge_stream
+from tests.server.gateway_process import program
+from tests.server.generation.test_background import ENDLESS, cancel, ended, get, start
+from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, until
+
+# One request at the backend, and it counts as busy.
+BUSY: dict[str, Any] = {"idle_requests": 1, "max_concurrency": 2}
+ADMIN = "admin-key-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often, and forget at once how busy backends were."""
+    monkeypatch.setattr(runner, "INTERVAL", 0.01)
+    monkeypatch.setattr(runner, "QUIET_INTERVAL", 0.01)
+    monkeypatch.setattr(schedule, "MEMORY", 0.0)
+
+
+async def queue(served: Any, text: str = "scenario: plain", window: str = "8h", **fields: Any) -> str:
+    options = {"completion_window": window, **fields.pop("options", {})}
+    response = await start(served, text, background_options=options, **fields)
+    assert (response["status"], response["background_options"]) == ("queued", options)
+    return str(response["id"])
+
+
+@asynccontextmanager
+async def busy(served: Served) -> AsyncIterator[None]:
+    """Keep the only backend busy with a response that does not wait."""
+    name = (await start(served, ENDLESS))["id"]
+    await until(lambda: served.parts.pool.members.only is not None and served.parts.pool.members.only.in_flight, "it runs")
+    yield
+    assert (await cancel(served, name)).json["status"] == "cancelled"
+
+
+def test_it_waits_while_the_backend_is_busy_and_looks_like_any_queued_response() -> None:
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url, store="memory", admin_key=ADMIN, **BUSY) as served:
+            async with busy(served):
+                before = (await post(served)).final["id"]
+                name = await queue(served, "scenario: reasoning", previous_response_id=before)
+                other = await queue(served)
+                await until(lambda: served.metric("waiting_responses", window="8h") == 2)
+                following = asyncio.create_task(get(served, name, "?stream=true&starting_after=0"))
+                assert (await post(served)).final["status"] == "completed"  # nobody else waits
+                assert (await get(served, name)).json["status"] == "queued"
+                shown = await ask(served, "GET", "/admin/waiting", headers={"Authorization": f"Bearer {ADMIN}"})
+                (listed,) = shown.json["data"]
+                assert (listed["completion_window"], listed["waiting"]) == ("8h", 2)
+                assert listed["next_deadline"] > time.time() + 28_000
+                assert_error(await ask(served, "GET", "/admin/waiting"), 401)
+                assert (await cancel(served, other)).json["status"] == "cancelled"
+                await ask(served, "DELETE", f"/v1/responses/{before}")  # what it continues is known by now
+            response = await ended(served, name)
+            assert response["status"] == "completed"
+            whole = await get(served, name, "?stream=true")
+            assert judge_stream(whole.body) == []
+            assert whole.final == response
+            assert (await following).events == whole.events[1:]
+            assert (await get(served, other)).json["status"] == "cancelled"
+            assert served.metric("waiting_begun_total", window="8h", reason="idle") == 1
+
+    run(test())
+
+
+def test_a_deadline_that_nears_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(runner.LONG_WINDOWS, "2h", schedule.SAFETY)
+
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url, store="memory", **BUSY) as served, busy(served):
+            waiting = await queue(served)
+            assert (await ended(served, await queue(served, window="2h")))["status"] == "completed"
+            assert served.metric("waiting_begun_total", window="2h", reason="deadline") == 1
+            assert (await get(served, waiting)).json["status"] == "queued"
+            await ask(served, "DELETE", f"/v1/responses/{waiting}")
+
+    run(test())
+
+
+def test_what_may_not_wait() -> None:
+    async def test() -> None:
+        async with (
+            serving(create_app()) as url,
+            gateway(url, store="memory", waiting_responses=1, **BUSY) as served,
+            busy(served),
+        ):
+            name = await queue(served)
+            options = {"background_options": {"completion_window": "8h"}}
+            refused = await post(served, background=True, stream=False, **options)
+            assert_error(refused, 429, "rate_limit_exceeded")
+            assert "cancel one that waits" in refused.json["error"]["message"]
+            assert refused.headers["retry-after"] == "60"
+            await cancel(served, name)
+            for fields, param in (
+                ({"store": False}, "background"),
+                ({"service_tier": "flex"}, "service_tier"),
+                ({"stream": True}, "background_options.completion_window"),
+                ({"background_options": {"continuation_id": "x" * 513}}, "background_options.continuation_id"),
+            ):
+                answer = await post(served, **{"background": True, "stream": False, **options, **fields})
+                assert_error(answer, 400)
+                assert answer.json["error"]["param"] == param
+            key = {"Authorization": "Bearer of-the-backend"}  # it is sent on, and not kept
+            refused = await post(served, background=True, stream=False, headers=key, **options)
+            assert refused.json["error"]["param"] == "background_options.completion_window"
+
+    run(test())
+
+
+def test_several_gateways_and_one_that_is_killed_begin_each_response_once(tmp_path: Path) -> None:
+    """The first is killed while it prepares what it has leased, and another one stopped while all wait."""
+    first = (
+        "import asyncio, sys; from responses_gateway.server.generation.completion_windows import runner; runner._LEASE = 0.5; "
+        'runner.CompletionWindows._started = lambda *it: (print("leased", file=sys.stderr, flush=True), asyncio.sleep(60))[1]'
+    )
+    store = str(tmp_path / "x.sqlite3")
+
+    async def test() -> None:
+        simulator = create_app()
+        async with serving(simulator) as url:
+            async with program("--backend", url, "--store", store, first=first) as killed:
+                names = [await queue(killed) for _ in range(4)]
+                await killed.says("leased")
+                killed.process.kill()
+                await killed.process.wait()
+            async with gateway(url, store=store, **BUSY) as stopped, busy(stopped):
+                names += [await queue(stopped) for _ in range(4)]
+            async with gateway(url, store=store, **BUSY) as one, gateway(url, store=store, **BUSY) as two:
+                names += [await queue(served) for served in (one, two) for _ in range(4)]
+                responses = [await ended(one, name) for name in names]
+                assert {response["status"] for response in responses} == {"completed"}
+            assert simulator[COUNTERS].finished["stop"] == len(names)
+
+    run(test())
