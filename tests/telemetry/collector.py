@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from responses_gateway.simulator import serving
@@ -35,6 +36,7 @@ class Collector:
     url: str = ""
     spans: list[Seen] = field(default_factory=list)
     requests: int = 0
+    numbers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by metric: attributes, `sum`, `count`, `unit`
 
     def one(self, kind: int) -> Seen:
         (found,) = [span for span in self.spans if span.kind == kind]
@@ -62,6 +64,21 @@ class Collector:
                 )
         return web.Response()
 
+    async def take_metrics(self, request: web.Request) -> web.Response:
+        for group in ExportMetricsServiceRequest.FromString(await request.read()).resource_metrics:
+            for metric in (metric for scope in group.scope_metrics for metric in scope.metrics):
+                points = metric.histogram.data_points if metric.HasField("histogram") else metric.sum.data_points
+                self.numbers[metric.name] = [
+                    {
+                        **_values(point.attributes),
+                        "sum": point.sum if metric.HasField("histogram") else point.as_int or point.as_double,
+                        "count": getattr(point, "count", None),
+                        "unit": metric.unit,
+                    }
+                    for point in points
+                ]
+        return web.Response()
+
 
 def _values(attributes: Any) -> dict[str, Any]:
     return {each.key: _value(each.value) for each in attributes}
@@ -78,6 +95,7 @@ async def collector() -> AsyncIterator[Collector]:
     running = Collector()
     app = web.Application()
     app.router.add_post("/v1/traces", running.take)
+    app.router.add_post("/v1/metrics", running.take_metrics)
     async with serving(app) as url:
         running.url = url
         yield running

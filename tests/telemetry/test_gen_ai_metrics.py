@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chat_stream, streaming
+from tests.telemetry.collector import collector
 
 LABELS = 'gen_ai_operation_name="chat",gen_ai_provider_name="openai",gen_ai_request_model="simulator"'
 
@@ -57,5 +59,33 @@ def test_a_failure_has_its_type_and_without_the_setting_there_is_nothing() -> No
             async with gateway(behind.url) as served:
                 await post(served, model="m")
                 assert "gen_ai_" not in await shown(served)
+
+    run(test())
+
+
+def test_numbers_go_to_the_collector_of_the_traces_as_well() -> None:
+    async def test() -> None:
+        async with collector() as theirs:
+            async with simulated(gen_ai_metrics="latest", otel_endpoint=theirs.url) as served:
+                usage = (await post(served)).final["usage"]
+            (duration,) = theirs.numbers["gen_ai.client.inference.duration"]
+            assert (duration["count"], duration["unit"], duration["gen_ai.operation.name"]) == (1, "s", "chat")
+            (counted,) = theirs.numbers["gen_ai.client.inference.usage.output_tokens"]
+            assert (counted["sum"], counted["unit"]) == (usage["output_tokens"], "{token}")
+
+    run(test())
+
+
+def test_calls_of_tools_are_observed() -> None:
+    async def test() -> None:
+        made = calls(("docs__add", {"a": 1, "b": 2}), ("docs__fail", {}))
+        async with model(made, says("Ok."), mcp_servers=DOCS, gen_ai_metrics="1.44") as (served, _):
+            await post(served, model="m", tools=[MCP])
+            text = _sorted(await shown(served))
+        for failed in ("", "tool_error"):
+            tool = f'error_type="{failed}",gen_ai_operation_name="execute_tool",gen_ai_tool_name="mcp"'
+            assert f"gen_ai_execute_tool_duration_seconds_count{{{tool}}} 1.0" in text
+            mcp = f'error_type="{failed}",mcp_method_name="tools/call",network_transport="pipe"'
+            assert f"mcp_client_operation_duration_seconds_count{{{mcp}}} 1.0" in text
 
     run(test())

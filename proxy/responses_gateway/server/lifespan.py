@@ -60,8 +60,9 @@ from responses_gateway.settings import Settings
 from responses_gateway.state import FleetCounters, Store
 from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.gen_ai import GenAiMetrics
+from responses_gateway.telemetry.gen_ai import GenAiMetrics, MetricSink, PrometheusSink
 from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.telemetry.otlp_metrics import OtlpMetrics
 from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.version import __version__, commit
 
@@ -107,6 +108,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         if settings.otel_endpoint is not None:
             tracing = Tracing(settings.otel_endpoint, __version__)
             stack.push_async_callback(tracing.close)
+        metrics.gen_ai = _gen_ai_metrics(settings, metrics, stack)
         stack.callback(metrics.flush)  # the metrics of a worker are read after its end
         check_tokenizer(settings)
         vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
@@ -184,9 +186,19 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
 def _new_metrics(settings: Settings) -> Metrics:
     metrics = Metrics()
     metrics.build_info.labels(__version__, commit()).set(1)
-    if settings.gen_ai_metrics != "off":
-        metrics.gen_ai = GenAiMetrics(metrics.registry, settings.gen_ai_metrics)
     return metrics
+
+
+def _gen_ai_metrics(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> GenAiMetrics | None:
+    """Return what counts under the names of OpenTelemetry, for Prometheus and for the collector of the traces."""
+    if settings.gen_ai_metrics == "off":
+        return None
+    sinks: list[MetricSink] = [PrometheusSink(metrics.registry)]
+    if settings.otel_endpoint is not None and os.environ.get("OTEL_METRICS_EXPORTER") != "none":
+        sent = OtlpMetrics(settings.otel_endpoint, __version__)
+        stack.push_async_callback(sent.close)
+        sinks.append(sent)
+    return GenAiMetrics(sinks, settings.gen_ai_metrics)
 
 
 def _open_counters(settings: Settings, stack: AsyncExitStack) -> FleetCounters | None:

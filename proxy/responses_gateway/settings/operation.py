@@ -30,8 +30,9 @@ class OperationSettings(Section):
     metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
     gen_ai_metrics: Literal["off", "1.44", "latest"] = Field(
         default="off",
-        description="Also serve metrics of requests to backends under OpenTelemetry's names (`gen_ai_client_…`): those of "
-        "semantic conventions `1.44`, or the `latest` ones.",
+        description="Also serve metrics of requests to backends and calls of hosted tools under OpenTelemetry's names "
+        "(`gen_ai_…`): those of semantic conventions `1.44`, or the `latest` ones. With `otel_endpoint` they are also sent "
+        "over OTLP, unless the variable `OTEL_METRICS_EXPORTER` is `none`.",
     )
     admin_key: SecretStr | None = Field(
         default=None,

@@ -1,19 +1,49 @@
-"""Metrics under the names of OpenTelemetry's conventions for generative AI: one observation for each request to a backend.
+"""Metrics under the names of OpenTelemetry's conventions for generative AI: requests to backends, and calls of hosted tools.
 
 The names are changing: `1.44` are those of semantic conventions 1.44, `latest` those that replace them. The
-buckets are the ones that the conventions advise."""
+buckets are the ones that the conventions advise. Where the numbers go is a `MetricSink`: Prometheus' registry, or OTLP."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _SECONDS = tuple(0.01 * 2**power for power in range(14))
-_TOKENS = tuple(4**power for power in range(14))
+_TOKENS = tuple(4.0**power for power in range(14))
+_CALL = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
 # The operation, and the protocol by which it is asked for.
-_CHAT = ("chat", "openai")
-_LABELS = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
+_CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"}
+_COUNTED = {
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cache_read.input_tokens": "cached",
+    "reasoning.output_tokens": "reasoning",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """A metric: a histogram if it has `buckets`, else a counter. `unit` is `s` or `{token}`."""
+
+    name: str
+    unit: str
+    text: str
+    attributes: tuple[str, ...]
+    buckets: tuple[float, ...] = ()
+
+
+# Adds a value with its attributes.
+Record: TypeAlias = Callable[[float, Mapping[str, str]], None]
+
+
+class MetricSink(Protocol):
+    """Where metrics go."""
+
+    def declare(self, instrument: Instrument) -> Record:
+        """Return what takes the values of an instrument."""
 
 
 class ReportedTokens(Protocol):
@@ -27,39 +57,90 @@ class ReportedTokens(Protocol):
     def output(self) -> int | None:
         """Tokens of the answer."""
 
+    @property
+    def cached(self) -> int | None:
+        """Tokens of the prompt that were in its cache."""
+
+    @property
+    def reasoning(self) -> int | None:
+        """Tokens of the answer that are reasoning."""
+
 
 class GenAiMetrics:
-    """The histograms of one process."""
+    """The metrics of one process."""
 
-    def __init__(self, registry: CollectorRegistry, names: Literal["1.44", "latest"]) -> None:
+    def __init__(self, sinks: Sequence[MetricSink], names: Literal["1.44", "latest"]) -> None:
         latest = names == "latest"
-        prefix = "gen_ai_client_inference" if latest else "gen_ai_client_operation"
+        prefix = "gen_ai.client.inference" if latest else "gen_ai.client.operation"
 
-        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(name, text, (*_LABELS, *labels), buckets=buckets, registry=registry)
+        def declared(name: str, unit: str, text: str, attributes: tuple[str, ...], *buckets: float) -> list[Record]:
+            return [sink.declare(Instrument(name, unit, text, attributes, buckets)) for sink in sinks]
 
-        self._duration = histogram(f"{prefix}_duration_seconds", "Requests to backends.", _SECONDS, "error_type")
-        self._first = histogram(f"{prefix}_time_to_first_chunk_seconds", "To the first chunk.", _SECONDS)
-        self._tokens: dict[str, Histogram] = {}
-        self._usage: Histogram | None = None
+        self._duration = declared(f"{prefix}.duration", "s", "Requests to backends.", (*_CALL, "error.type"), *_SECONDS)
+        self._first = declared(f"{prefix}.time_to_first_chunk", "s", "To the first chunk.", _CALL, *_SECONDS)
+        self._tokens: dict[str, list[Record]] = {}
+        self._usage: list[Record] = []
+        self._counters: dict[str, list[Record]] = {}
         if latest:
             for kind in ("input", "output"):
-                self._tokens[kind] = histogram(f"{prefix}_operation_{kind}_tokens", f"Tokens: {kind}.", _TOKENS)
+                self._tokens[kind] = declared(
+                    f"{prefix}.operation.{kind}_tokens", "{token}", f"Tokens: {kind}.", _CALL, *_TOKENS
+                )
+            for name, kind in _COUNTED.items():
+                self._counters[kind] = declared(f"{prefix}.usage.{name}", "{token}", f"Tokens used: {name}.", _CALL)
         else:
-            self._usage = histogram("gen_ai_client_token_usage", "Tokens, by type.", _TOKENS, "gen_ai_token_type")
+            attributes = (*_CALL, "gen_ai.token.type")
+            self._usage = declared("gen_ai.client.token.usage", "{token}", "Tokens, by type.", attributes, *_TOKENS)
+        tool = ("gen_ai.operation.name", "gen_ai.tool.name", "error.type")
+        self._tool = declared("gen_ai.execute_tool.duration", "s", "Calls of hosted tools.", tool, *_SECONDS)
+        mcp = ("mcp.method.name", "network.transport", "error.type")
+        self._mcp = declared("mcp.client.operation.duration", "s", "Calls of tools of MCP servers.", mcp, *_SECONDS)
 
     def called(self, model: str, seconds: float, first: float | None, tokens: ReportedTokens | None, error: str | None) -> None:
         """Observe a request that took so many seconds, and so many to the first chunk; `error` is the code of its failure."""
-        labels = (*_CHAT, model)
-        self._duration.labels(*labels, error or "").observe(seconds)
+        labels = {**_CHAT, "gen_ai.request.model": model}
+        _record(self._duration, seconds, labels, error)
         if first is not None:
-            self._first.labels(*labels).observe(first)
+            _record(self._first, first, labels)
         if tokens is None:
             return
         for kind, number in (("input", tokens.input), ("output", tokens.output)):
             if number is None:
                 continue
-            if self._usage is not None:
-                self._usage.labels(*labels, kind).observe(number)
-            else:
-                self._tokens[kind].labels(*labels).observe(number)
+            _record(self._usage, number, {**labels, "gen_ai.token.type": kind})
+            _record(self._tokens.get(kind, ()), number, labels)
+        for kind, records in self._counters.items():
+            _record(records, getattr(tokens, kind) or 0, labels)
+
+    def tool_called(self, kind: str, seconds: float, error: str | None, transport: str | None) -> None:
+        """Observe a call of a hosted tool of a kind, `mcp` for instance, which took so many seconds."""
+        _record(self._tool, seconds, {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": kind}, error)
+        if kind == "mcp":
+            told = {} if transport is None else {"network.transport": transport}
+            _record(self._mcp, seconds, {"mcp.method.name": "tools/call", **told}, error)
+
+
+def _record(records: Sequence[Record], value: float, attributes: Mapping[str, str], error: str | None = None) -> None:
+    for record in records:
+        record(value, attributes if error is None else {**attributes, "error.type": error})
+
+
+class PrometheusSink:
+    """Makes metrics of a registry, as OpenTelemetry's exporter for Prometheus names them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def declare(self, instrument: Instrument) -> Record:
+        """Return what takes the values of an instrument."""
+        name = _plain(instrument.name) + ("_seconds" if instrument.unit == "s" else "")
+        labels = [_plain(attribute) for attribute in instrument.attributes]
+        if instrument.buckets:
+            histogram = Histogram(name, instrument.text, labels, buckets=instrument.buckets, registry=self._registry)
+            return lambda value, found: histogram.labels(*(found.get(at, "") for at in instrument.attributes)).observe(value)
+        counter = Counter(name, instrument.text, labels, registry=self._registry)
+        return lambda value, found: counter.labels(*(found.get(at, "") for at in instrument.attributes)).inc(value)
+
+
+def _plain(name: str) -> str:
+    return name.replace(".", "_")

@@ -23,6 +23,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.state.usage import AMOUNTS, DAY
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.gen_ai import GenAiMetrics
 from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics, key_label
 from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.deltas import Usage
@@ -249,6 +250,9 @@ class RequestLog:
             facts.not_continued = translator.answer.diverged or facts.not_continued
         _count_request(self._metrics, facts, translator, error, outcome, now)
         _observe_call(self._metrics, facts, translator.lifecycle.turn.used if translator is not None else None, now, error)
+        if self._metrics.gen_ai is not None:
+            for call in facts.calls:
+                _observe_tool(self._metrics.gen_ai, call, now)
         if translator is not None and translator.defect is not None:
             self._report_defect(translator.defect)
         if self._sample is not None and translator is not None and translator.ended:
@@ -392,6 +396,13 @@ def _observe_call(
     model = metrics.model(facts.model) if first is not None else "unknown"
     failed = None if error is None else error.code or error.type
     metrics.gen_ai.called(model, now - called, None if first is None else first - called, usage, failed)
+
+
+def _observe_tool(metrics: GenAiMetrics, call: MadeCall, now: float) -> None:
+    """Observe a call of a hosted tool under the names of OpenTelemetry."""
+    failed = None if call.outcome == "completed" else "tool_error" if call.tool_failed else call.outcome
+    seconds = now - call.began if call.seconds is None else call.seconds
+    metrics.tool_called(call.target.kind, seconds, failed, call.session.transport if call.session is not None else None)
 
 
 def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
