@@ -78,6 +78,16 @@ another connection, with `invalid_input` without `input` |
 
 Of the codes of `response.steer.failed`, these are never sent: `too_many_pending_steers`, `response_already_completed`,
 `response_not_active`, `successor_creation_failed`.
+
+## Decisions
+
+`POST /v1/decisions` asks the backend for one token per question (`logprobs`, `top_logprobs: 20`), without thinking. All
+questions have the same beginning, and the first is asked alone, so that the others find it in the backend's cache. A
+question has labels `Yes` and `No`, or letters; an answer is what the model gives its label, divided by what it gives all of
+them. **That is not calibrated**: it is the model's word, not a frequency. `value` of a level is its place from 0, `score`
+the mean of the places. `refusal`: none of the 20 likeliest tokens is a label. At most 52 choices or levels; no images in
+questions. `prompt_cache_options` and `safety_identifier` change nothing. Without log probabilities of the backend: 502
+`logprobs_unavailable`.
 """
 
 

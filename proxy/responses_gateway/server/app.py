@@ -29,6 +29,7 @@ from responses_gateway.server.lifespan import Parts
 from responses_gateway.server.resources.admin import Admin, OnChange
 from responses_gateway.server.resources.codex_catalog import load_model_table
 from responses_gateway.server.resources.conversations import Conversations
+from responses_gateway.server.resources.decisions import DecisionsResource
 from responses_gateway.server.resources.health import Health
 from responses_gateway.server.resources.input_tokens import InputTokens
 from responses_gateway.server.resources.messages import Messages, hello
@@ -78,6 +79,7 @@ def create_app(
     _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
     _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
     _add(router, "/v1/responses/compact", POST=responses.compact)
+    _add(router, "/v1/decisions", POST=DecisionsResource(parts.responses).create)
     _add(router, "/v1/alpha/search", POST=Search(parts.web, parts.live, parts.metrics).search)
     messages = Messages(parts.responses, parts.toolbox.kinds)
     _add(router, "/v1/messages", POST=messages.create)

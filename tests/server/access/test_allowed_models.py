@@ -50,6 +50,9 @@ def test_a_hidden_model_cannot_be_reached_by_any_path() -> None:
             for path in ("/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens", "/v1/chat/completions"):
                 message = assert_error(await asked(served, path, **hidden), 404, "model_not_found")
                 assert message == "The model `simulator` does not exist."
+            decision = {"questions": [{"type": "predicate", "instructions": "x"}]}
+            decided = await asked(served, "/v1/decisions", model="simulator", input="hi", **decision)
+            assert_error(decided, 404, "model_not_found")
             # A backend may answer with any model where the body names none, or cannot be read as JSON.
             assert_error(await asked(served, "/v1/chat/completions", messages=[]), 404, "model_not_found")
             form = {"data": {"model": "simulator"}, "headers": HEADERS}

@@ -103,6 +103,7 @@ PATHS = [
     ("OPTIONS", "/v1/responses"),
     ("POST", "/v1/responses/compact"),
     ("POST", "/v1/responses/input_tokens"),
+    ("POST", "/v1/decisions"),
     ("GET", "/v1/responses/resp_1"),
     ("DELETE", "/v1/responses/resp_1"),
     ("POST", "/v1/responses/resp_1/cancel"),

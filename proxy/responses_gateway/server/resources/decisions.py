@@ -1,0 +1,166 @@
+"""`/v1/decisions`: one token of the backend for each question about an input, all of them behind the same beginning."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from responses_gateway.backend.served_models import Route
+from responses_gateway.request.decisions import ALTERNATIVES, Decisions, Question, answer_of, read_decisions
+from responses_gateway.request.fields import Object
+from responses_gateway.server.access.allowed_models import check_model
+from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
+from responses_gateway.server.access.clients import RESERVATION
+from responses_gateway.server.generation.generation import shutting_down
+from responses_gateway.server.generation.in_flight import State
+from responses_gateway.server.generation.preparation.prepare import backend_headers
+from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.http.bodies import BODIES, read_json_body
+from responses_gateway.server.http.errors import REQUEST_ID
+from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob
+from responses_gateway.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
+from responses_gateway.wire.json_text import json_text
+from responses_gateway.wire.requests import ResponsesRequest, parse_request, read_object
+
+# Questions that are asked at the same time, once the first one has had the input read.
+_AT_ONCE = 8
+_ANSWER_LIMIT = 1024 * 1024
+
+
+class _Choice(msgspec.Struct):
+    logprobs: Logprobs | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+    usage: ChatUsage | None = None
+
+
+class _Prompt(NamedTuple):
+    """A chat request, as JSON around the question; where it goes, and with which headers."""
+
+    head: bytes
+    tail: bytes
+    route: Route
+    headers: Mapping[str, str]
+    timeout: float
+
+
+class DecisionsResource:
+    """Serves the path."""
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+
+    @needs(Needs.KEY | Needs.RESERVATION)
+    async def create(self, request: web.Request) -> web.Response:
+        """Answer `POST`."""
+        if self._responses.in_flight.state >= State.DRAINING:
+            raise shutting_down()
+        bodies = request.app[BODIES]
+        body = await read_json_body(request)
+        asked = await bodies.in_thread(lambda: read_decisions(read_object(body)))
+        check_model(request.get(ALLOWS), asked.model)
+        prompt = await self._prompt(request, asked)
+        reservation = request.get(RESERVATION)
+        spent: list[ChatUsage] = []
+        try:
+            answers = await self._ask_all(prompt, asked.questions, spent)
+            if reservation is not None and reservation.settles:
+                await reservation.settle(_sum(spent)["total_tokens"])
+        finally:
+            if reservation is not None:
+                reservation.end(_sum(spent)["total_tokens"])
+        return web.json_response({"model": asked.model, "answers": answers, "usage": _sum(spent)})
+
+    async def _prompt(self, request: web.Request, asked: Decisions) -> _Prompt:
+        """Translate the input as that of a response, with a mark in the place of the question."""
+        responses = self._responses
+        in_force = responses.live.current
+        mark = secrets.token_hex(16)
+        given = await request.app[BODIES].in_thread(lambda: _as_request(asked, mark))
+        chat = (await responses.preparation.translate(given, tenant_of(request), in_force)).body
+        for name in ("stream", "stream_options", "max_tokens", "max_completion_tokens"):
+            chat.pop(name, None)
+        chat |= {in_force.settings.max_tokens_field: 1, "logprobs": True, "top_logprobs": ALTERNATIVES, "stream": False}
+        head, _, tail = msgspec.json.encode(chat).partition(mark.encode())
+        headers = backend_headers(in_force.settings, request.headers, request[REQUEST_ID])
+        route = Route(asked.model, f"key:{asked.cache_key}" if asked.cache_key else f"decisions:{mark}")
+        return _Prompt(head, tail, route, headers, in_force.settings.idle_timeout)
+
+    async def _ask_all(self, prompt: _Prompt, questions: list[Question], spent: list[ChatUsage]) -> list[Object]:
+        """Ask the first question alone, so that the backend has read the input when the others come. `spent` gets what each
+        of them takes."""
+        first = await self._ask(prompt, questions[0], spent)
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(question: Question) -> Object:
+            async with places:
+                return await self._ask(prompt, question, spent)
+
+        tasks = [asyncio.create_task(ask(question)) for question in questions[1:]]
+        try:
+            return [first, *await asyncio.gather(*tasks)]
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _ask(self, prompt: _Prompt, question: Question, spent: list[ChatUsage]) -> Object:
+        body = b"".join((prompt.head, json_text(question.prompt)[1:-1].encode("utf-8", "replace"), prompt.tail))
+        try:
+            async with asyncio.timeout(prompt.timeout):
+                opening = self._responses.pool.open_chat(body, lambda _name, _url: prompt.headers, prompt.route)
+                async with await opening as chat:
+                    if chat.refuses_gateway_key:
+                        raise gateway_key_refused(chat.status)
+                    if chat.status != 200:
+                        raise in_client_terms(read_error(chat.status, await chat.read_refusal(), chat.retry_after))
+                    completion = msgspec.json.decode(await chat.read(_ANSWER_LIMIT), type=_Completion)
+        except TimeoutError:
+            raise server_error("The backend did not answer a question in time.", 504) from None
+        except msgspec.DecodeError:
+            raise server_error("The backend sent something that is not a chat completion.") from None
+        spent.append(completion.usage or ChatUsage())
+        return answer_of(question, _first_token(completion))
+
+
+def _as_request(asked: Decisions, mark: str) -> ResponsesRequest:
+    """Return the Responses request that has the input, and a question at its end."""
+    given = [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else asked.input
+    question = {"role": "user", "content": mark}
+    return parse_request({"model": asked.model, "input": [*given, question], "reasoning": {"effort": "none"}, "store": False})
+
+
+def _first_token(completion: _Completion) -> TokenLogprob | None:
+    """Return the first token of the answer; None if there is none. Raise `ApiError` if the server tells no probabilities."""
+    logprobs = completion.choices[0].logprobs if completion.choices else None
+    if logprobs is None or logprobs.content is None:
+        raise ApiError(
+            502,
+            "The backend tells no log probabilities, from which decisions are made.",
+            type="server_error",
+            code="logprobs_unavailable",
+        )
+    return logprobs.content[0] if logprobs.content else None
+
+
+def _sum(usages: list[ChatUsage]) -> dict[str, Any]:
+    """Return the usage of all questions together. The input counts for each of them, mostly as cached."""
+    read = sum(usage.prompt_tokens or 0 for usage in usages)
+    written = sum(usage.completion_tokens or 0 for usage in usages)
+    details = [usage.prompt_tokens_details for usage in usages if usage.prompt_tokens_details is not None]
+    return {
+        "input_tokens": read,
+        "input_tokens_details": {
+            "cached_tokens": sum(detail.cached_tokens or 0 for detail in details),
+            "cache_write_tokens": sum(detail.created_cache_tokens or 0 for detail in details),
+        },
+        "output_tokens": written,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": read + written,
+    }
