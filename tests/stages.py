@@ -51,6 +51,7 @@ STAGES: dict[str, Stage] = {
     "commands/test_codex.py": "outside",
     "deploy": "outside",
     "hosted/code": "outside",
+    "hosted/test_mcp_event_loop.py": "outside",
     "hosted/test_mcp_real_servers.py": "outside",
     "hosted/test_real_searxng.py": "outside",
     "oracle": "outside",

@@ -27,6 +27,7 @@ from tests.waiting import PATIENCE, until
 ROOT = Path(__file__).parents[2]
 EVERYTHING = ROOT / ".cache/clients/mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 SDK_SERVER = Path(__file__).parent / "sdk_server.py"
+SMALL_SERVER = Path(__file__).parent / "small_server.py"
 # What programs need to start.
 ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
 # Long enough that only a defect exceeds them.

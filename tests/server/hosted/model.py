@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.hosted.mcp_peers import SDK_SERVER
+from tests.hosted.mcp_peers import SMALL_SERVER
 from tests.server.running_gateway import Served, gateway
 from tests.server.scripted_backend import chunk
 
@@ -20,7 +20,7 @@ Turn = list[bytes] | Callable[[dict[str, Any]], list[bytes]] | int
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-DOCS: dict[str, Any] = {"docs": {"command": sys.executable, "args": [str(SDK_SERVER), "stdio"], "require_approval": "never"}}
+DOCS: dict[str, Any] = {"docs": {"command": sys.executable, "args": [str(SMALL_SERVER)], "require_approval": "never"}}
 MCP: dict[str, Any] = {"type": "mcp", "server_label": "docs", "require_approval": "never"}
 
 
