@@ -13,6 +13,8 @@ BACKEND ?=
 ARGS ?=
 # Tests at the same time: most of them wait, so there are two for each processor.
 JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
+# Else each process of a run would compile this checkout, and the assertions of the tests, anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER
 
 .DEFAULT_GOAL := help

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from responses_gateway.backend.transport import aiohttp_internals as client_internals
 from responses_gateway.server.http import aiohttp_internals as server_internals
-from tests.stages import stage_of
+from tests.stages import STAGES, stage_of
 
 # No example is wrong for taking long: that depends on the machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,6 +25,14 @@ pytest.register_assert_rewrite("tests.server.running_gateway")
 def pytest_configure() -> None:
     """Let programs under test be ended by SIGHUP as usual, also where pytest itself was started with nohup."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files of stages that `-m` does not choose: importing them takes longer than many tests."""
+    chosen = set(config.option.markexpr.split(" or "))
+    if not chosen <= set(STAGES.values()) or not collection_path.match("test_*.py"):
+        return None
+    return True if stage_of(collection_path) not in chosen else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -114,9 +114,9 @@ def characters(text: str) -> list[Piece]:
     return [(character, None) for character in text]
 
 
-def halves(text: str) -> Iterator[list[Piece]]:
-    """Cut the text in two, at every place."""
-    for place in range(1, len(text)):
+def halves(text: str, step: int = 1) -> Iterator[list[Piece]]:
+    """Cut the text in two, at every place, or one of `step`."""
+    for place in range(1, len(text), step):
         yield [(text[:place], None), (text[place:], None)]
 
 
