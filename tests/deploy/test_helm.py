@@ -66,6 +66,12 @@ POOLS: dict[str, Any] = {
     },
     "networkPolicy": {"enabled": True, "egressTo": [{"namespaceSelector": {}}]},
 }  # fmt: skip
+DATABASES: dict[str, Any] = {
+    "settings": {"backend": BACKEND},
+    "postgresql": {"enabled": True, "persistence": {"storageClassName": "fast"}},
+    "valkey": {"enabled": True},
+    "networkPolicy": {"enabled": True, "egressTo": [{"namespaceSelector": {}}]},
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "least": {"settings": {"backend": BACKEND}},
     "everything": EVERYTHING,
@@ -73,6 +79,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "details": DETAILS,
     "operators": OPERATORS,
     "pools": POOLS,
+    "databases": DATABASES,
 }
 
 
@@ -132,6 +139,7 @@ CHOICES: dict[str, dict[str, dict[str, Any]]] = {
                 "apiServer": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
             }
         },
+        "databases": {name: part for name, part in DATABASES.items() if name != "settings"},
     },
     "account": {
         "ours": {},
@@ -177,7 +185,8 @@ def test_each_combination_has_what_it_asks_for_and_nothing_refers_to_what_is_not
         kinds = {one["kind"] for one in found}
         assert ("PodDisruptionBudget" in kinds) == (disruption == "on"), names
         assert ("HorizontalPodAutoscaler" in kinds) == (scaling == "on"), names
-        assert ("NetworkPolicy" in kinds) == (policy == "narrow"), names
+        assert ("NetworkPolicy" in kinds) == (policy != "off"), names
+        assert [one["kind"] for one in found].count("StatefulSet") == (2 if policy == "databases" else 0), names
         assert ("Role" in kinds) == ("RoleBinding" in kinds) == (backends == "pools" and account != "theirs"), names
         (pod,) = [one["spec"]["template"]["spec"] for one in found if one["kind"] == "Deployment"]
         accounts = {one["metadata"]["name"] for one in found if one["kind"] == "ServiceAccount"}
@@ -314,6 +323,30 @@ def test_the_pods_may_follow_the_services_that_the_pools_name_and_nothing_else()
     (policy,) = [one["spec"]["egress"] for one in found if one["kind"] == "NetworkPolicy"]
     assert [port["port"] for peer in policy[1:2] for port in peer["ports"]] == [443, 6443]
     assert not {"Role", "ServiceAccount"} & objects(VARIANTS["least"]).keys()
+
+
+def test_databases_of_the_release_are_those_that_the_gateway_uses(tmp_path: Path) -> None:
+    found = [one for one in yaml.safe_load_all(rendered(DATABASES)) if one]
+    by_name = {(one["kind"], one["metadata"]["name"]): one for one in found}
+    file = tmp_path / "gateway.yaml"
+    file.write_text(by_name["ConfigMap", "gate-responses-gateway"]["data"]["gateway.yaml"], encoding="utf-8")
+    assert load({}, file, {}).store == "postgresql://responses@gate-postgresql/responses"
+    env = {each["name"]: each for each in container({"Deployment": by_name["Deployment", "gate-responses-gateway"]})["env"]}
+    assert env["RESPONSES_GATEWAY_EVENTS"]["value"] == "valkey://:$(VALKEY_PASSWORD)@gate-valkey-primary:6379/0"
+    for name in ("PGPASSWORD", "VALKEY_PASSWORD"):
+        place = env[name]["valueFrom"]["secretKeyRef"]
+        assert place["key"] in by_name["Secret", place["name"]]["stringData"]
+    assert list(env).index("VALKEY_PASSWORD") < list(env).index("RESPONSES_GATEWAY_EVENTS")  # else it is not expanded
+    for service, program in (("gate-postgresql", "postgresql"), ("gate-valkey-primary", "valkey")):
+        pods = by_name["StatefulSet", f"gate-{program}"]["spec"]["template"]["metadata"]["labels"]
+        assert by_name["Service", service]["spec"]["selector"] == pods
+    peers = [
+        peer for rule in by_name["NetworkPolicy", "gate-responses-gateway"]["spec"]["egress"] for peer in rule.get("to", ())
+    ]
+    reached = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/name"] for peer in peers if "podSelector" in peer}
+    assert reached == {"postgresql", "valkey"}
+    store = {"settings": {"backend": BACKEND, "store": "postgresql://r@db/r"}, "postgresql": {"enabled": True}}
+    assert "settings.store and postgresql.enabled contradict each other" in refusal(store)
 
 
 def test_roles_and_account_may_be_those_of_the_operator() -> None:

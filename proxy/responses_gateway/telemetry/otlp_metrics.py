@@ -18,7 +18,7 @@ _LAST = 2.0
 
 
 class OtlpMetrics:
-    """A `MetricSink` that sends to a collector. Create it after `Tracing`, in the process that serves; `close` it at the end."""
+    """A `MetricSink` that sends to a collector. Create it after `Tracing`, in the process that serves, and `close` it."""
 
     def __init__(self, endpoint: str, version: str) -> None:
         """Prepare to send to the collector that also gets the traces."""

@@ -48,6 +48,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $found | toJson -}}
 {{- end -}}
 
+{{/* The settings, with the store of this release where it has one. */}}
+{{- define "responses-gateway.settings" -}}
+{{- $settings := deepCopy .Values.settings -}}
+{{- if .Values.postgresql.enabled -}}
+{{- if not (has ($settings.store | default "none") (list "none" "auto")) -}}
+{{- fail "settings.store and postgresql.enabled contradict each other: leave one of them out" -}}
+{{- end -}}
+{{- $auth := .Values.postgresql.auth -}}
+{{- $_ := set $settings "store" (printf "postgresql://%s@%s-postgresql/%s" $auth.username .Release.Name $auth.database) -}}
+{{- end -}}
+{{- toYaml $settings -}}
+{{- end -}}
+
 {{/* Reject settings without a backend, and those that do not work with several replicas. The schema could not say what to do. */}}
 {{- define "responses-gateway.check" -}}
 {{- $given := .Values.settings.backend | default (list) -}}
@@ -61,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 {{- $several := or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) -}}
-{{- $store := .Values.settings.store | default "auto" -}}
+{{- $store := (include "responses-gateway.settings" . | fromYaml).store | default "auto" -}}
 {{- if and $several (ne $store "none") (not (regexMatch "^postgres(ql)?://" $store)) -}}
 {{- fail (printf "settings.store is %q, which replicas do not share: give a postgresql:// address, or none, or replicaCount: 1 without autoscaling" $store) -}}
 {{- end -}}
