@@ -38,9 +38,9 @@ class Share:
 ALL = Share()
 
 
-# A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
 # How long a request waits for what backends say of themselves, in seconds.
 _MOMENT = 2.0
+# A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
 _JITTER = 0.2
 # Least seconds between two health checks, on average, where nothing is wrong.
 _SPACING = 0.02

@@ -107,9 +107,9 @@ class ResponseStream(AnswerStream):
         """Take the end, and the next sequence number for the terminal event."""
         self.status = status
         self._ending = _ending(outcome, self._writer.items.get("web_search_call", 0))
-        if self._at_end is not None:
-            added = json_text(self._at_end(outcome.usage))[1:-1]
-            self._ending = self._ending._replace(usage=f"{self._ending.usage},{added}")
+        if self._at_end is not None and (added := self._at_end(outcome.usage)):
+            fields = json_text(added)[1:-1]
+            self._ending = self._ending._replace(usage=f"{self._ending.usage},{fields}")
         self._terminal_number = self._writer.next_number
         self._writer.next_number += 1
 
