@@ -146,18 +146,17 @@ def delete_logs(sql: Sql, now: float, limit: int) -> int:
 
 
 def cancel(sql: Sql, tenant: str, response_id: str) -> bool:
-    """Ask the process that runs the response to end it; one that waits is abandoned at once. Return False if there is none with
-    this id."""
+    """Ask the process that runs the response to end it. Return False if there is none with this id."""
     statement = "UPDATE responses SET cancelled = 1 WHERE tenant = ? AND id = ?"
-    found = sql.execute(statement, (tenant, response_id)).rowcount > 0
-    if found and waiting_rows.delete(sql, response_id):
-        abandon(sql, response_id)
-    return found
+    return sql.execute(statement, (tenant, response_id)).rowcount > 0
 
 
-def abandon(sql: Sql, response_id: str) -> None:
-    """Have nobody run a response that has waited: the next process that looks ends it."""
+def end_waiting(sql: Sql, response_id: str, now: float, end: EndAbandoned) -> bool:
+    """End a response that waits as `end` says. Return False if it waits no longer."""
+    if not waiting_rows.delete(sql, response_id):
+        return False
     sql.execute("UPDATE responses SET alive_until = 0 WHERE id = ? AND alive_until IS NULL", (response_id,))
+    return end_abandoned(sql, response_id, now, (), end) is not None
 
 
 def is_active(sql: Sql, tenant: str, response_id: str) -> bool | None:

@@ -114,6 +114,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "minute {integer} NOT NULL, size {integer} NOT NULL, leased_until {real} NOT NULL DEFAULT 0, request {blob} NOT NULL)",
         "CREATE INDEX waiting_order ON waiting (model, completion_window, minute, accepted_at)",
         "CREATE INDEX waiting_tenant ON waiting (tenant, size)",
+        "CREATE INDEX waiting_turn ON waiting (model, tenant, follow_up DESC, deadline, response, leased_until)",
+        "CREATE INDEX waiting_deadline ON waiting (model, deadline, response, leased_until)",
         # Which chains of responses had one that waited, so that the next one ranks higher.
         "CREATE TABLE continuations (tenant TEXT NOT NULL, continuation TEXT NOT NULL, completion_window TEXT NOT NULL, "
         "model TEXT NOT NULL, expires_at {real} NOT NULL, PRIMARY KEY (tenant, continuation, completion_window, model))",

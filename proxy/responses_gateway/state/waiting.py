@@ -83,11 +83,13 @@ class WaitingTable:
     async def fail(self, response_id: str, end: responses.EndAbandoned) -> bool:
         """End a response that cannot begin as `end` says. Return False if it waits no longer."""
         now = self._clock()
+        return await self._database.run(lambda sql: responses.end_waiting(sql, response_id, now, end))
+
+    async def cancel(self, tenant: str, response_id: str, end: responses.EndAbandoned) -> bool:
+        """End a response because its client asked for that. Return False if it waits no longer, or is another tenant's."""
+        now = self._clock()
 
         def work(sql: Sql) -> bool:
-            if not waiting_rows.delete(sql, response_id):
-                return False
-            responses.abandon(sql, response_id)
-            return responses.end_abandoned(sql, response_id, now, (), end) is not None
+            return responses.cancel(sql, tenant, response_id) and responses.end_waiting(sql, response_id, now, end)
 
         return await self._database.run(work)

@@ -117,12 +117,12 @@ def due(sql: Sql) -> list[Due]:
 def candidates(sql: Sql, model: str, now: float, each: int) -> list[Waiting]:
     """Return those of a model that may begin next: the first `each` of every tenant, and those with the first deadlines."""
     rows = sql.execute(
-        "SELECT response, tenant, completion_window, follow_up, accepted_at, deadline FROM ("
-        "SELECT response, tenant, completion_window, follow_up, accepted_at, deadline, "
-        "ROW_NUMBER() OVER (PARTITION BY tenant ORDER BY follow_up DESC, deadline, response) AS turn, "
-        "ROW_NUMBER() OVER (ORDER BY deadline, response) AS place FROM waiting WHERE model = ? AND leased_until < ?"
-        ") AS ranked WHERE turn <= ? OR place <= ? ORDER BY turn LIMIT ?",
-        (model, now, each, each, _MOST),
+        "SELECT response, tenant, completion_window, follow_up, accepted_at, deadline FROM waiting WHERE response IN ("
+        "SELECT response FROM (SELECT response, ROW_NUMBER() OVER (PARTITION BY tenant ORDER BY follow_up DESC, deadline, "
+        "response) AS turn FROM waiting WHERE model = ? AND leased_until < ?) AS ranked WHERE turn <= ? LIMIT ?) "
+        "OR response IN (SELECT response FROM waiting WHERE model = ? AND leased_until < ? "
+        "ORDER BY deadline, response LIMIT ?)",
+        (model, now, each, _MOST, model, now, each),
     ).fetchall()
     return [Waiting(row[0], row[1], row[2], bool(row[3]), row[4], row[5]) for row in rows]
 

@@ -9,13 +9,14 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import tenant_of
+from responses_gateway.server.generation.background.lost import end_lost
 from responses_gateway.server.generation.background.runner import SILENCE, Background
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepare import reasoning_event
 from responses_gateway.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
 from responses_gateway.server.resources.resume import Follower
-from responses_gateway.state import HistorySpan, Store, Stored
+from responses_gateway.state import HistorySpan, Store, Stored, WaitingTable
 from responses_gateway.stream.stored.replay import replay
 from responses_gateway.wire.errors import ApiError, invalid_request
 
@@ -33,6 +34,7 @@ class StoredResponses:
 
     def __init__(self, store: Store, background: Background, encryption: Encryption, live: LiveSettings) -> None:
         self._store = store
+        self._waiting = WaitingTable(store)
         self._background = background
         self._encryption = encryption
         self._live = live
@@ -69,7 +71,7 @@ class StoredResponses:
             message = "Only responses that were created with 'background' can be cancelled."
             raise invalid_request(message, None, "not_cancellable")
         loop = asyncio.get_running_loop()
-        if stored.active:
+        if stored.active and not await self._waiting.cancel(tenant_of(request), stored.id, end_lost):
             await self._store.cancel(tenant_of(request), stored.id)
         deadline = loop.time() + _CANCEL_WAIT
         while stored.active and loop.time() < deadline:

@@ -26,7 +26,7 @@ from responses_gateway.server.generation.completion_windows.accepted import (
     read_accepted,
 )
 from responses_gateway.server.generation.completion_windows.metrics import Reason, WindowMetrics
-from responses_gateway.server.generation.completion_windows.schedule import AT_ONCE, ModelSchedule
+from responses_gateway.server.generation.completion_windows.schedule import ModelSchedule
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, context_at, started_record
@@ -119,13 +119,13 @@ class CompletionWindows:
     async def _keep_up(self) -> None:
         while True:
             interval = INTERVAL
+            self._came.clear()
             try:
                 interval = INTERVAL if await self.look() else QUIET_INTERVAL
             except StoreUnavailable:  # `Background` logs outages
                 pass
             except Exception as defect:  # without this, nothing would begin any more
                 self._report(defect)
-            self._came.clear()
             if interval == INTERVAL:
                 await asyncio.sleep(interval)
             else:
@@ -151,13 +151,12 @@ class CompletionWindows:
     async def _look_at(self, model: str, due: list[Due], now: float) -> None:
         settings = self._responses.live.current.settings
         load = await load_of(self._responses.pool, model, self._share.part(settings.idle_requests))
-        load = load._replace(used=load.used + len(self._beginning))
         schedule = self._schedules.setdefault(model, ModelSchedule())
         places = schedule.places(load, due, now)
         if not places.any:
             return
         reason: Reason = "deadline" if places.pressed >= places.any else "idle"
-        for waiting in schedule.choose(await self.table.candidates(model, AT_ONCE), places):
+        for waiting in schedule.choose(await self.table.candidates(model, places.any), places):
             if waiting.response_id in self._beginning:
                 continue
             data = await self.table.lease(waiting.response_id, _LEASE)
