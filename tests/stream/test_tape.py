@@ -127,6 +127,14 @@ def with_tools(playing: Translator) -> None:
     playing.feed(text("So\u30101\u3011.") + finish() + DONE)
 
 
+def stopped(playing: Translator) -> None:
+    playing.start()
+    playing.feed(think("Hm"))
+    playing.take_number()
+    playing.stop_after_item("steered")
+    playing.feed(text("Never read"))
+
+
 PLAYS: dict[str, tuple[Callable[[Translator], None], dict[str, Any]]] = {
     "plain": (plain, {"sealed": ("seal",)}),
     "in one piece": (in_one_piece, {}),
@@ -136,6 +144,7 @@ PLAYS: dict[str, tuple[Callable[[Translator], None], dict[str, Any]]] = {
     "replaced": (replaced, JUDGED),
     "emptied": (emptied, JUDGED),
     "refused": (refused, JUDGED),
+    "stopped": (stopped, {}),
     "with tools": (with_tools, {"tools": TOOLS, "hosted": HostedOptions()}),
 }
 

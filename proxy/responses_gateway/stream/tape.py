@@ -166,6 +166,11 @@ def _resume(translator: Translator, argument: bytes | None, markup_of: MarkupOf)
     return translator.resume(join, markup)
 
 
+def _take_number(translator: Translator, _argument: bytes | None, _markup_of: MarkupOf) -> bytes:
+    translator.take_number()
+    return b""
+
+
 def _text(argument: bytes | None) -> str | None:
     return None if argument is None else argument.decode()
 
@@ -194,4 +199,6 @@ METHODS: dict[str, Callable[[Translator, bytes | None, MarkupOf], bytes]] = {
     ),
     "next_turn": _next_turn,
     "keep_alive": lambda translator, _, __: translator.keep_alive(),
+    "stop_after_item": lambda translator, reason, _: translator.stop_after_item((reason or b"").decode()),
+    "take_number": _take_number,
 }  # fmt: skip

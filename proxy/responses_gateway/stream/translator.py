@@ -40,7 +40,7 @@ from responses_gateway.stream.items.hosted import (
     write_tool_list,
 )
 from responses_gateway.stream.lifecycle.deferred_calls import close_judged, waiting_call
-from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, Lifecycle, NextTurn, Stop
+from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, LastItemDone, Lifecycle, NextTurn, Stop
 from responses_gateway.stream.lifecycle.needs import AnotherTurn, CallToRun, Continue, Ended, Needs, RunCalls, Verdict
 from responses_gateway.stream.lifecycle.turn import usage_of
 from responses_gateway.stream.options import Clock, StreamOptions
@@ -54,7 +54,7 @@ from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.item_ids import BEFORE_THE_MODEL
 from responses_gateway.wire.sse import SSETooLong, as_stream, is_stream
-from responses_gateway.wire.tools import target_of
+from responses_gateway.wire.tools import ToolTable, target_of
 
 # Takes each call of a public method: its name, its argument (plain data, or an error), the events that it returns. The terminal
 # event is among those of the call that ended the response.
@@ -70,7 +70,7 @@ class Translator:
 
     __slots__ = (
         "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "error", "incomplete_reason", "lifecycle",
-        "malformed", "needs", "options", "response", "tape", "tokens", "writer",
+        "malformed", "needs", "options", "response", "stop_reason", "tape", "tokens", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, clock: Clock, created: float | None = None) -> None:
@@ -89,6 +89,7 @@ class Translator:
         self.needs: Needs = None
         self.error: ApiError | None = None
         self.incomplete_reason: str | None = None
+        self.stop_reason: str | None = None  # why the open item is to be the last one
         self.defect: Exception | None = None
         self.malformed = 0
         self._terminal_noted = False
@@ -220,6 +221,23 @@ class Translator:
             self._fail(error)
         return self._noted("fail", error, self._take())
 
+    def stop_after_item(self, reason: str) -> bytes:
+        """Have the open item be the last one, or the calls of this turn, which are run: then the response ends as incomplete
+        for this reason, at once if nothing is open. Where the model ends by itself before, it ends as the model ended it."""
+        if not self.ended:
+            self.stop_reason = reason
+            self.lifecycle.open_no_more()
+            if type(self.needs) is AnotherTurn or (self.needs is None and self.lifecycle.between_items):
+                self._break(LastItemDone())
+        return self._noted("stop_after_item", reason, self._take())
+
+    def take_number(self) -> int:
+        """Return the next sequence number, for an event of somebody else that stands between those of the stream."""
+        number = self.writer.next_number
+        self.writer.next_number += 1
+        self._noted("take_number", None, b"")
+        return number
+
     def terminal(self, *, stored: bool | None = None) -> bytes:
         """Return the terminal event and `[DONE]`; no bytes before the end. `stored` overrides the `store` of the request."""
         return self.response.terminal(stored=stored) if self.ended else b""
@@ -273,29 +291,23 @@ class Translator:
         """Return the events for an item that the gateway made itself, as JSON: behind `start`, before the model's first one."""
         if not self.ended:
             self.writer.write_record(kind, item)
-            self._count_inserted()
+            _count_inserted(self.lifecycle)
         return self._noted("insert", item, self._take())
 
     def list_tools(self, listing: ToolListing) -> bytes:
         """Return the events for the tools of an MCP server, which are offered to the model."""
         if not self.ended:
-            write_tool_list(self.writer, self._inserted_id("mcpl"), listing)
-            self._count_inserted()
+            write_tool_list(self.writer, _inserted_id(self, "mcpl"), listing)
+            _count_inserted(self.lifecycle)
         return self._noted("list_tools", listing, self._take())
 
     def approved_call(self, call: ApprovedCall) -> bytes:
         """Return the events for a call that the client has approved and that was run."""
         if not self.ended:
-            write_approved_call(self.writer, self._inserted_id("mcp"), call, self.options.hosted or HostedOptions())
+            write_approved_call(self.writer, _inserted_id(self, "mcp"), call, self.options.hosted or HostedOptions())
             self.lifecycle.count_approved()
-            self._count_inserted()
+            _count_inserted(self.lifecycle)
         return self._noted("approved_call", call, self._take())
-
-    def _inserted_id(self, prefix: str) -> str:
-        return f"{prefix}_{self.response_id.removeprefix('resp_')}{self.writer.next_index:04x}{BEFORE_THE_MODEL}"
-
-    def _count_inserted(self) -> None:
-        self.lifecycle.turn.first_item = len(self.lifecycle.writer.done)
 
     # ---- hosted calls ----------------------------------------------------------------------------------------------------
 
@@ -315,20 +327,6 @@ class Translator:
             self.tokens.begin_answer()
             self._begin(new_answer(self.options, self.lifecycle, self.tokens, markup))
         return self._noted("next_turn", {"may_call": may_call, "start": start}, b"")
-
-    def _calls_to_run(self) -> RunCalls:
-        """Return the calls of hosted tools for which an outcome is needed: the open one, and those that are held behind it."""
-        lifecycle = self.lifecycle
-        assert lifecycle.call is not None
-        asked = [(lifecycle.call.name, lifecycle.call.arguments.text)]
-        if lifecycle.pending is not None:
-            asked += lifecycle.pending.whole_calls()
-        found: list[CallToRun] = []
-        for name, arguments in asked:
-            target = target_of(self.options.tools, name)
-            if target is not None and target.hosted and not target.needs_approval:
-                found.append(CallToRun(name, target, without_rest(arguments)))
-        return RunCalls(found)
 
     # ---- events ----------------------------------------------------------------------------------------------------------
 
@@ -407,7 +405,7 @@ class Translator:
             if call is not None and reason == "stop" and call.runnable:
                 self.answer.forget_ids()
                 lifecycle.step(CallRuns())
-                self.needs = self._calls_to_run()
+                self.needs = _calls_to_run(lifecycle, self.options.tools)
                 return
             if grammars and (verdict := waiting_call(lifecycle, grammars)) is not None:
                 self.needs = verdict
@@ -418,13 +416,22 @@ class Translator:
             self.incomplete_reason = "content_filter" if reason == "content_filter" else "max_output_tokens"
             self._terminate("incomplete")
         elif turn.goes_on:
+            if self.stop_reason is not None:
+                raise LastItemDone
             self.answer.forget_ids()
             self.needs = AnotherTurn()
         else:
             self._terminate("completed")
 
     def _break(self, error: Exception) -> None:
-        if isinstance(error, Diverged):
+        if isinstance(error, LastItemDone):  # whatever the model has begun since is left out
+            self.answer.stop()
+            self.lifecycle.forget_space()
+            while self.lifecycle.state != "ended":
+                self.lifecycle.step(Stop())
+            self.incomplete_reason = self.stop_reason
+            self._terminate("incomplete")
+        elif isinstance(error, Diverged):
             self.answer.diverged = str(error) or "text_differs"
             self._fail(server_error("The connection to the backend broke in the middle of the answer."))
         elif isinstance(error, MalformedChunk | SSETooLong):
@@ -475,3 +482,25 @@ class Translator:
             return "failed"
         self.incomplete_reason = None  # a summary that was cut is better than none, and one token was all that was asked for
         return "completed"
+
+
+def _inserted_id(translator: Translator, prefix: str) -> str:
+    return f"{prefix}_{translator.response_id.removeprefix('resp_')}{translator.writer.next_index:04x}{BEFORE_THE_MODEL}"
+
+
+def _count_inserted(lifecycle: Lifecycle) -> None:
+    lifecycle.turn.first_item = len(lifecycle.writer.done)
+
+
+def _calls_to_run(lifecycle: Lifecycle, tools: ToolTable) -> RunCalls:
+    """Return the calls of hosted tools for which an outcome is needed: the open one, and those that are held behind it."""
+    assert lifecycle.call is not None
+    asked = [(lifecycle.call.name, lifecycle.call.arguments.text)]
+    if lifecycle.pending is not None:
+        asked += lifecycle.pending.whole_calls()
+    found: list[CallToRun] = []
+    for name, arguments in asked:
+        target = target_of(tools, name)
+        if target is not None and target.hosted and not target.needs_approval:
+            found.append(CallToRun(name, target, without_rest(arguments)))
+    return RunCalls(found)

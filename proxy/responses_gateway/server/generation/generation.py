@@ -266,12 +266,19 @@ class Generation:
             self.client.write(events, self._clock())
 
     def _leave_backend(self) -> None:
-        if self.translator.status == "failed":
+        if self.translator.status == "failed" or _was_stopped(self.translator):
             self._upstream.disconnect()
         else:
             self._upstream.leave()
 
     # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def stop_after_item(self, reason: str) -> None:
+        """Have the response end behind the item that is open: see `Translator.stop_after_item`."""
+        self.emit(self.translator.stop_after_item(reason))
+        if _was_stopped(self.translator):
+            self._failure = server_error("The response was stopped.")  # nothing else is asked for it
+            self._end_wait()
 
     def fail(self, error: ApiError) -> None:
         """End the response as failed, and leave the backend. A caller of `open` gets the error."""
@@ -281,12 +288,16 @@ class Generation:
         if self.translator.status != "queued":
             self._send_prelude()
             self.emit(self.translator.fail(self._failure))
-        if self._waiting is not None:
-            self._waiting.reschedule(self._clock())
-            self._waiting = None
+        self._end_wait()
         self._upstream.disconnect()
         if self._tools is not None:
             self._tools.close()
+
+    def _end_wait(self) -> None:
+        """Wait for a backend no longer."""
+        if self._waiting is not None:
+            self._waiting.reschedule(self._clock())
+            self._waiting = None
 
     def close(self) -> None:
         """Leave the backend: it stops generating, unless it has finished."""
@@ -337,6 +348,11 @@ class Generation:
     def resume(self) -> None:
         """Read on from the backend."""
         self._upstream.resume()
+
+
+def _was_stopped(translator: Translator) -> bool:
+    """Tell whether `stop_after_item` has ended the response, so that its backend may still be generating."""
+    return translator.stop_reason is not None and translator.incomplete_reason == translator.stop_reason
 
 
 def shutting_down() -> ApiError:

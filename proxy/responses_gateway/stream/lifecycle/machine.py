@@ -91,13 +91,17 @@ End: TypeAlias = Stop | Cut | Break
 Step: TypeAlias = CallRuns | CallDone | NextTurn
 
 
+class LastItemDone(Exception):
+    """Another item would have to begin, though none may: see `Lifecycle.open_no_more`."""
+
+
 class Lifecycle:
     """Feed deltas to `step`, then `close_next` or `abandon`; the events are in `writer.events`. `turn` is the model's present
     turn; `pending` is what came too early, and waits until the open call is complete."""
 
     __slots__ = (
-        "_limits", "_options", "_row", "_token", "call", "item", "pending", "repairs", "sources", "space", "state", "turn",
-        "turns", "writer",
+        "_limits", "_options", "_row", "_table", "_token", "call", "item", "pending", "repairs", "sources", "space", "state",
+        "turn", "turns", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, writer: EventWriter) -> None:
@@ -116,6 +120,7 @@ class Lifecycle:
         self._options = options
         self._limits = CallLimits(options)
         self._token = options.response_id.removeprefix("resp_")  # makes the ids of items unique
+        self._table = TABLE
         self._row = TABLE["idle"]
 
     def step(self, delta: Delta | End | Step) -> None:
@@ -136,7 +141,7 @@ class Lifecycle:
             action(self, delta)
         if target is not self.state:
             self.state = target
-            self._row = TABLE[target]
+            self._row = self._table[target]
         if self.pending is not None:
             self._release()
 
@@ -146,6 +151,18 @@ class Lifecycle:
         frequent row, looked up once for many deltas. None where the table has to decide."""
         space = self.space
         return None if space.logprobs or space.indent or self.state == "refusal" else self.item
+
+    def open_no_more(self) -> None:
+        """Raise `LastItemDone` from now on where another item would begin. Calls of one turn belong together: behind the first
+        one, the turn goes on to its end."""
+        self._table = LAST_ITEM
+        self._row = LAST_ITEM[self.state]
+
+    @property
+    def between_items(self) -> bool:
+        """Whether the turn has nothing open, no calls, and has not ended."""
+        turn = self.turn
+        return self.state == "idle" and turn.finish_reason is None and self.pending is None and not turn.has_calls
 
     def repeat_reasoning(self) -> None:
         """Give out reasoning as a message too if nothing else came, so that the user sees an answer that was taken for it."""
@@ -522,3 +539,27 @@ TABLE: dict[State, Row] = {
     },
 }
 TABLE["ended"] = {**dict.fromkeys(TABLE["idle"], T((), "ended")), NextTurn: T((L._begin_turn,), "idle")}
+
+
+def _turn_has_calls(lifecycle: Lifecycle) -> bool:
+    return lifecycle.turn.has_calls
+
+
+def _end_before_next(_lifecycle: Lifecycle, _delta: Delta) -> None:
+    raise LastItemDone
+
+
+_OPENING = frozenset({L._open_reasoning, L._open_text, L._open_refusal, L._open_call})
+
+
+def _as_last(state: State, transition: Transition | Guarded) -> Transition | Guarded:
+    """Return what takes the place of a transition where no further item may begin."""
+    if isinstance(transition, Guarded) or _OPENING.isdisjoint(transition.actions):
+        return transition
+    return Guarded(_turn_has_calls, transition, T((_end_before_next,), state))
+
+
+# The same, where the open item is to be the last one.
+LAST_ITEM: dict[State, Row] = {
+    state: {kind: _as_last(state, transition) for kind, transition in row.items()} for state, row in TABLE.items()
+}

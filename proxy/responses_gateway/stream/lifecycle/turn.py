@@ -41,6 +41,11 @@ class Turn:
         """Whether the model answers again in the same response: it has made calls, and none that the client has to answer."""
         return bool(self.hosted_calls or self.pending_calls) and not self.client_calls
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether a call of it was closed, and the model has not gone on by itself since."""
+        return self.client_calls + self.hosted_calls + self.pending_calls > 0
+
     def reopen(self) -> None:
         """Forget how the answer ended: another backend continues it, or answers in its place."""
         self.finish_reason = None

@@ -194,8 +194,8 @@ class StreamStart(NamedTuple):
 
 class Outcome(NamedTuple):
     """What the end of a response adds to it: usage, a Unix time in seconds, why it is incomplete (`max_output_tokens`,
-    `content_filter`), the error of one that failed, the stop string that the model wrote, whether its last turn `reached_limit`
-    of tokens, and the usage of that turn alone."""
+    `content_filter`, `steered`), the error of one that failed, the stop string that the model wrote, whether its last turn
+    `reached_limit` of tokens, and the usage of that turn alone."""
 
     usage: Usage | None = None
     completed_at: int | None = None
