@@ -23,7 +23,6 @@ UNSENT_EVENTS = {
         "response.shell_call_output_content.delta",
         "response.shell_call_output_content.done",
     ),
-    "responses cannot be steered": ("response.steer.accepted", "response.steer.pending"),
     "there are no agents": ("response.inject.created", "response.inject.failed"),
 }
 
@@ -31,7 +30,7 @@ UNSENT_EVENTS = {
 UNSENT_ITEMS = "`multi_agent_call`, `multi_agent_call_output`"
 
 _UNSENT = """
-Of the other events of the API, a WebSocket has `error`, for a refused request, and `response.steer.failed`. Never sent:
+Of the other events of the API, a WebSocket has `error`, for a refused request. Never sent:
 
 | events | because |
 |---|---|
@@ -44,7 +43,7 @@ _ANSWERS = """
 |---|---|
 | `id`, `object`, `created_at`, `completed_at`, `status`, `model`, `output` | always |
 | `error` | its `code` is `server_error`, `rate_limit_exceeded`, `invalid_prompt`, or one of a backend that clients act on |
-| `incomplete_details` | `reason`: `max_output_tokens`, `content_filter` |
+| `incomplete_details` | `reason`: `max_output_tokens`, `content_filter`, `steered` |
 | `usage`, `tool_usage` | as the backend counts, else null; the calls of web search, in a response that has ended |
 | `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another \
 key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch`, `turn_boundary` |
@@ -58,7 +57,7 @@ nothing |
 | `access_programs`, `agent`, `image`, `prompt`, `prompt_cache_options`, \
 `prompt_cache_retention` | never sent |
 
-Of the reasons and codes of the API, these are never sent: `max_messages`, `steered`; `data_residency_mismatch`, `bio_policy`, \
+Of the reasons and codes of the API, these are never sent: `max_messages`; `data_residency_mismatch`, `bio_policy`, \
 `misalignment_policy_violation`, `vector_store_timeout`, and those of images (`invalid_image`, `invalid_image_format`, \
 `invalid_base64_image`, `invalid_image_url`, `image_too_large`, `image_too_small`, `image_parse_error`, \
 `image_content_policy_violation`, `invalid_image_mode`, `image_file_too_large`, `unsupported_image_media_type`, \
@@ -72,12 +71,24 @@ A `response.create` waits until the response before it has ended. All others are
 |---|---|
 | `response.create` | the events of a response, or an `error` |
 | `response.cancel` | ends the running response, or that with its `response_id` |
-| `response.steer` | `response.steer.failed` with `steering_not_supported`; with `response_not_found` for a response of \
-another connection, with `invalid_input` without `input` |
+| `response.steer` | `response.steer.accepted`, or `response.steer.failed` with one of the codes below |
 | `response.inject`, any other | an `error` (`invalid_value`) |
 
-Of the codes of `response.steer.failed`, these are never sent: `too_many_pending_steers`, `response_already_completed`,
-`response_not_active`, `successor_creation_failed`.
+A steered response ends behind the item that is open; reasoning is finished, calls of one turn belong together, and those of \
+hosted tools are run. A response with nothing open ends at once, and one that ends by itself is `completed`. The next response \
+begins unasked, before any message that waits, with the settings of the steered one and all steers as its input. If the client \
+has calls to answer, `response.steer.pending` names them, and the steers go before the input of the `response.create` that \
+continues the response. The steers live on the connection; the steered response is stored before its end is sent.
+
+| code of `response.steer.failed` | for |
+|---|---|
+| `response_not_found` | a response of another connection, or none |
+| `invalid_input` | anything but a text, messages of users or outputs of functions; other fields |
+| `steering_not_supported` | a response of a conversation, with `context_management`, or without an answer |
+| `too_many_pending_steers` | more than 32 on a connection, or 4 MiB |
+| `response_already_completed`, `response_not_active` | a response that has ended, with that status or another |
+| `successor_creation_failed` | a steer that was accepted and is returned: the response failed, the next one could not begin, \
+or the connection cannot continue it any more |
 
 ## Decisions
 

@@ -287,9 +287,12 @@ _WHEN = {
     "response.output_item.done": "the item ends, `completed` or `incomplete` (a call that was cut off, or an item at the "
     "token limit), or `failed` (a hosted call)",
     "response.completed": "the answer is complete",
-    "response.incomplete": "the answer was cut off at the token limit or by a content filter, or the model "
+    "response.incomplete": "the answer was cut off at the token limit or by a content filter, was steered, or the model "
     "stopped in the middle of a call that must not run incomplete",
     "response.failed": "the answer failed; `response.error` gives the reason",
+    "response.steer.accepted": "over a WebSocket: the input of a `response.steer` waits",
+    "response.steer.pending": "it waits for what the client has been asked for",
+    "response.steer.failed": "it is returned",
 }
 
 

@@ -106,11 +106,19 @@ def test_the_house_has_at_most_seven_floors() -> None:
 
 # The rooms of `proxy/responses_gateway/server/`, by floor from the lowest: each may import those named besides itself.
 SERVER: list[dict[str, set[str]]] = [
-    {"http": set(), "recording": set(), "custom_tools": set(), "setup": set(), "quotas": set(), "identity": set()},
+    {
+        "http": set(),
+        "recording": set(),
+        "custom_tools": set(),
+        "setup": set(),
+        "quotas": set(),
+        "identity": set(),
+        "steering": set(),
+    },
     {"generation": {"recording", "custom_tools", "setup"}, "access": {"http", "quotas", "identity"}, "webhooks": set()},
     {
         "lifespan": {"generation", "recording", "custom_tools", "setup", "quotas", "identity", "webhooks"},
-        "resources": {"generation", "access", "http", "setup"},
+        "resources": {"generation", "access", "http", "setup", "steering"},
         "window": {"generation", "access", "http", "recording"},
     },
     {"app": {"lifespan", "generation", "resources", "window", "access", "http"}},

@@ -13,6 +13,15 @@ def script() -> Script:
     return Script().open()
 
 
+def steered(made: Script) -> list[Event]:
+    """End a stream that was steered."""
+    events = made.end("incomplete")
+    events[-1]["response"]["incomplete_details"] = {"reason": "steered"}
+    steer = {"id": "steer_1", "previous_response_id": "resp_1"}
+    events.insert(2, {"type": "response.steer.accepted", "steer": steer})
+    return renumber(events)
+
+
 def queued_first() -> list[Event]:
     made = Script()
     made.snapshot("queued", status="queued")
@@ -76,6 +85,7 @@ GOOD: dict[str, Callable[[], list[Event]]] = {
     "one of each": good,
     "text": lambda: script().message("Hel", "lo").end(),
     "text in two parts": lambda: script().message("Hel", "lo", parts=2).end(),
+    "steered": lambda: steered(script().message("x")),
     "refusal": lambda: script().reasoning("no").refusal("I ", "won't").end(),
     "reasoning under the specification's name": lambda: script().reasoning("a", "b", name="reasoning").message("x").end(),
     "parallel calls": lambda: script().call("{}").call('{"a":', "1}").call("text", custom=True).end(),
@@ -368,6 +378,7 @@ BROKEN: list[tuple[str, Callable[[], list[Event]]]] = [
     ("item_changed", type_changes),
     ("item_unfinished", item_never_done),
     ("incomplete_item", lambda: script().message("x", status="incomplete").end()),
+    ("incomplete_item", lambda: steered(script().message("x", status="incomplete"))),
     ("incomplete_item", lambda: script().call("{", status="incomplete").message("x").end()),
     ("incomplete_item", lambda: script().message("x", status="incomplete").call("{}").end("incomplete")),
     ("added_empty", lambda: change_inside("item", "output_item.added", content=None, summary=None)),

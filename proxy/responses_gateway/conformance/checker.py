@@ -119,7 +119,7 @@ class Checker:
         elif stem == "response.output_item" and kind in rules.SHAPES:
             change = self._add_item if verb == "added" else self._finish_item
             change(event["output_index"], event["item"])
-        elif kind in rules.SHAPES or "item_id" in event:
+        elif stem != "response.steer" and (kind in rules.SHAPES or "item_id" in event):
             item = self._find_item(event.get("item_id"), event.get("output_index"))
             if item is None or kind not in rules.SHAPES:
                 return
@@ -188,7 +188,7 @@ class Checker:
         return [item for item in output if not isinstance(item, dict) or item.get("id") not in lists]
 
     def _check_ending(self, kind: str, response: dict[str, Any]) -> None:
-        completed = kind == "response.completed"
+        completed = kind == "response.completed" or rules.is_steered(response)
         for item in self._open:
             tried_again = item is self._open[-1] and rules.is_tried_again(kind, response)
             may_be_cut = rules.is_call(item.type) or tried_again
@@ -196,7 +196,7 @@ class Checker:
                 rule: Rule = "list_unfinished" if item.type == "mcp_list_tools" else "item_unfinished"
                 self._report(rule, f"{item.type} {item.id} has no output_item.done")
         if completed and any(item.get("status") == "incomplete" for _, item in self._done):
-            self._report("incomplete_item", "an item is incomplete, its response completed")
+            self._report("incomplete_item", "an item is incomplete, its response completed, or steered")
 
     def _last_is_cut(self) -> bool:
         """Tell whether the last item is incomplete and none may follow. A call that is not whole may stand between others."""

@@ -62,6 +62,12 @@ STEPS: dict[str, tuple[frozenset[str], ...]] = {
     "compaction": (frozenset({"compacting"}),),
 }
 ANNOTATION = "response.output_text.annotation.added"
+# What a WebSocket tells of steers, and the fields of each.
+STEERING: dict[str, dict[str, type]] = {
+    "accepted": {"steer": dict},
+    "pending": {"steer": dict, "reason": str, "required_input": list},
+    "failed": {"steer": dict, "error": dict},
+}
 # item type -> fields that are there from the beginning, and empty
 WHEN_ADDED: dict[str, dict[str, Any]] = {
     "message": {"content": []},
@@ -101,6 +107,7 @@ STATUSES = {
 def _shapes() -> dict[str, dict[str, type]]:
     place: dict[str, type] = {"item_id": str, "output_index": int}
     shapes: dict[str, dict[str, type]] = {name: {"response": dict} for name in STATUSES}
+    shapes |= {f"response.steer.{name}": fields for name, fields in STEERING.items()}
     for verb in ("added", "done"):
         shapes[f"response.output_item.{verb}"] = {"output_index": int, "item": dict}
         for stem, index in PARTS.items():
@@ -124,6 +131,12 @@ def is_tried_again(kind: str, response: dict[str, Any]) -> bool:
     details = response.get("incomplete_details")
     filtered = isinstance(details, dict) and details.get("reason") == "content_filter"
     return kind == "response.failed" or (kind == "response.incomplete" and filtered)
+
+
+def is_steered(response: dict[str, Any]) -> bool:
+    """Tell whether a response ended behind a whole item, because its client has steered it."""
+    details = response.get("incomplete_details")
+    return isinstance(details, dict) and details.get("reason") == "steered"
 
 
 def is_call(item_type: object) -> bool:

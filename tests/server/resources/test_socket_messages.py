@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from openai.types.responses import ResponseSteerFailedEvent
 
 from responses_gateway.simulator import COUNTERS, RECEIVED, create_app, serving
 from tests.server.resources.test_websocket_resource import ENDLESS, Event, Socket, connect
@@ -41,26 +40,6 @@ def test_an_unknown_message_does_not_wait_for_the_running_response() -> None:
             await say(socket, type="response.cancel", padding="x" * 1000)
             await next_of(socket, "response.failed")
             assert (await socket.ask())["status"] == "completed"
-
-    run(test())
-
-
-@pytest.mark.parametrize(
-    ("given", "code"),
-    [("Stop.", "steering_not_supported"), ([], "invalid_input"), (7, "invalid_input")],
-    ids=["text", "empty", "number"],
-)
-def test_a_steer_is_refused_in_the_words_of_the_api(given: Any, code: str) -> None:
-    async def test() -> None:
-        async with simulated() as served, connect(served) as socket:
-            done = await socket.ask()
-            await say(socket, type="response.steer", previous_response_id=done["id"], input=given)
-            failed = ResponseSteerFailedEvent.model_validate(await socket.next(), strict=True)
-            assert (failed.error.code, failed.steer.previous_response_id) == (code, done["id"])
-            assert failed.steer.input == (given if isinstance(given, str | list) else "")
-            async with connect(served) as other:
-                await say(other, type="response.steer", previous_response_id=done["id"], input="Stop.")
-                assert (await other.next())["error"]["code"] == "response_not_found"
 
     run(test())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container
 from typing import Any
 
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -35,12 +34,15 @@ def other_message(data: bytes) -> Message | None:
     return message if message.get("type") != _REQUEST_TYPE else None
 
 
-def answer(message: Message, known_responses: Container[str]) -> bytes:
-    """Return the event that answers such a message. `known_responses` are the ids of those that this connection has made."""
-    if message.get("type") == "response.steer" and isinstance(message.get("previous_response_id"), str):
-        return _steer_failed(message, known_responses)
+def unknown_message(message: Message) -> bytes:
+    """Return the event that answers a message that is not understood."""
     error = invalid_request('A message is {"type": "response.create", …}.', "type", "invalid_value")
-    return _event(error_frame(error, message.get("stream_id")))
+    return event_of(error_frame(error, message.get("stream_id")))
+
+
+def is_steer(message: Message) -> bool:
+    """Tell whether a message steers a response."""
+    return message.get("type") == "response.steer" and isinstance(message.get("previous_response_id"), str)
 
 
 def error_frame(error: ApiError, stream_id: object = None) -> Message:
@@ -51,23 +53,6 @@ def error_frame(error: ApiError, stream_id: object = None) -> Message:
     return frame
 
 
-def _steer_failed(message: Message, known_responses: Container[str]) -> bytes:
-    response_id = message["previous_response_id"]
-    given = message.get("input")
-    valid = isinstance(given, str | list)
-    steer = {"previous_response_id": response_id, "input": given if valid else ""}
-    code = "steering_not_supported"
-    text = "A response cannot be steered on this gateway. Cancel it, or send the input when it has ended."
-    if response_id not in known_responses:
-        code = "response_not_found"
-        text = f"Response with id '{response_id[:100]}' not found on this connection."
-    elif not valid or not given:
-        code = "invalid_input"
-        text = "Invalid value for 'input': a text or a list of user messages is expected."
-    error = {"type": "invalid_request_error", "code": code, "message": text}
-    return _event({"type": "response.steer.failed", "sequence_number": 0, "steer": steer, "error": error})
-
-
-def _event(frame: Message) -> bytes:
+def event_of(frame: Message) -> bytes:
     """Return a frame in the form in which a WebSocket takes events."""
     return b"event: %b\ndata: %b\n\n" % (frame["type"].encode(), json.dumps(frame).encode())

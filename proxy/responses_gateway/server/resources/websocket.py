@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -26,11 +25,12 @@ from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.bodies import Bodies, Body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.event_stream import WebSocketSender
-from responses_gateway.server.resources.socket_messages import answer, error_frame, may_be_other, other_message
+from responses_gateway.server.resources.socket_messages import error_frame, may_be_other, other_message
+from responses_gateway.server.resources.socket_steering import SocketSteering
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, invalid_request, server_error
-from responses_gateway.wire.requests import parse_message
+from responses_gateway.wire.requests import ResponsesRequest, parse_message
 
 # Seconds between two pings; a client that does not answer one has left.
 PING_INTERVAL = 30.0
@@ -46,8 +46,6 @@ LONGEST_PAUSE = 10.0
 _READ_ANYWAY = 0.01
 # Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE = 256 * 1024
-# Of so many responses a connection knows that they were its own.
-_REMEMBERED = 64
 _OPERATION = "WS /v1/responses"
 # Of a backend that was to read a prompt and did not.
 _EMPTY_ANSWER = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
@@ -127,7 +125,7 @@ class _Session:
         self._stream_id: str | None = None  # the client's name of the message that is being answered
         self._creation: Creation | None = None  # of the response that has begun
         self._previous: PreviousResponse | None = None  # the last response, if it was not stored
-        self._response_ids: deque[str] = deque(maxlen=_REMEMBERED)  # of the last responses of this connection
+        self._steering = SocketSteering(self._outbox, bodies)
 
     async def run(self) -> None:
         """Work until the client leaves, or the connection has lasted too long."""
@@ -144,6 +142,7 @@ class _Session:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
             self._forget_messages()
+            self._steering.close()
             await self._socket.close()
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, ConnectionError):
@@ -172,7 +171,7 @@ class _Session:
         if message.get("type") == "response.cancel":
             self._cancel(message.get("response_id"))
         else:
-            self._outbox.write(answer(message, self._response_ids))
+            self._steering.answer(message, len(data), self._creation)
             if self._outbox.slow:  # a client that does not read is not read either
                 await self._outbox.flush()
         return True
@@ -218,25 +217,58 @@ class _Session:
             self._turn.set()
             try:
                 await self._answer(message)
-            except ApiError as error:
-                await self._send_error(error)
-            except StoreUnavailable as error:
-                logs.logger().error("store", extra=logs.fields(error=str(error)))
-                await self._send_error(server_error(error.for_clients, 503))
             finally:
                 message.body.close()
-                self._unanswered -= 1
-                self._cancelled = False
-                self._stream_id = None
+            await self._continue_steered()
 
     async def _answer(self, message: _Message) -> None:
+        previous = self._previous
+        error = await self._create(message)
+        if error is not None:
+            self._steering.not_applied()
+            await self._send_error(error)
+        if previous is not None and self._previous is not previous:  # nothing else has it
+            self._steering.forget(previous.response_id)
+        self._answered()
+
+    async def _continue_steered(self) -> None:
+        """Continue steered responses, before any other message is answered."""
+        while (request := self._steering.successor()) is not None:
+            self._unanswered += 1
+            previous = self._previous
+            error = await self._create(request)
+            if error is not None:
+                self._steering.not_applied(error)
+                self._previous = previous  # the client may continue it by itself
+            self._answered()
+
+    def _answered(self) -> None:
+        self._unanswered -= 1
+        self._cancelled = False
+        self._stream_id = None
+
+    async def _create(self, asked: _Message | ResponsesRequest) -> ApiError | None:
+        """Make a response; return the error of one that could not begin."""
+        try:
+            await self._make(asked)
+        except ApiError as error:
+            return error
+        except StoreUnavailable as error:
+            logs.logger().error("store", extra=logs.fields(error=str(error)))
+            return server_error(error.for_clients, 503)
+        return None
+
+    async def _make(self, asked: _Message | ResponsesRequest) -> None:
         settings = self._responses.live.current.settings
         recording = self._responses.recorder.begin(self._headers, settings, websocket=True)
         try:
-            data = message.take()
+            data = (
+                json.dumps(asked.model_dump(exclude_none=True)).encode()
+                if isinstance(asked, ResponsesRequest)
+                else asked.take()
+            )
             recording.received(data)
-            large = len(data) >= _LARGE
-            request = await self._bodies.in_thread(parse_message, data) if large else parse_message(data)
+            request = await self._read_request(data) if isinstance(asked, _Message) else asked
             del data
             self._stream_id = request.stream_id
             recording.parsed()
@@ -263,16 +295,23 @@ class _Session:
         with creation:
             self._previous = await self._respond(creation)
 
+    async def _read_request(self, data: bytes) -> ResponsesRequest:
+        """Return the request in a message, with the steers that wait for it. Raise `ApiError`."""
+        large = len(data) >= _LARGE
+        request = await self._bodies.in_thread(parse_message, data) if large else parse_message(data)
+        return self._steering.with_input(request)
+
     async def _respond(self, creation: Creation) -> PreviousResponse | None:
         """Answer one request; return what the next one may build on, if it is not in the store."""
         self._creation = creation
-        self._response_ids.append(creation.translator.response_id)
         try:
             await self._open(creation)
+            self._steering.begin(creation)
             stored = await creation.finish()
         finally:
             self._creation = None
         self._outbox.write(creation.terminal(stored=stored))
+        self._steering.end(creation)
         return creation.continued_by(stored=stored)
 
     async def _open(self, creation: Creation) -> None:

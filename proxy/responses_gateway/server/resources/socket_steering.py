@@ -1,0 +1,163 @@
+"""The steers of one connection, between its messages, its responses and what it sends."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from responses_gateway.server.generation.responses import Creation
+from responses_gateway.server.http.bodies import Bodies, Body
+from responses_gateway.server.http.event_stream import WebSocketSender
+from responses_gateway.server.resources.socket_messages import Message, event_of, is_steer, unknown_message
+from responses_gateway.server.steering.required_input import required_input
+from responses_gateway.server.steering.steering import Accepted, Failed, Notice, Steering
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.requests import ResponsesRequest
+
+_REASON = "steered"
+
+
+class SocketSteering:
+    """Steers what a connection makes: see `Steering` for the order of events."""
+
+    def __init__(self, outbox: WebSocketSender, bodies: Bodies) -> None:
+        self._outbox = outbox
+        self._bodies = bodies
+        self._steering = Steering()
+        self._held: dict[str, Body] = {}  # counts the input of each steer that waits, by its id
+        self._early: list[Notice] = []  # of the response whose terminal event is still to come
+        self._asked: ResponsesRequest | None = None  # the settings of the response that is to be continued unasked
+        self._next_number = 0  # behind the terminal event of the last response
+        self._stream_id: str | None = None  # the client's name of that response
+
+    # ---- messages ------------------------------------------------------------------------------------------------------
+
+    def answer(self, message: Message, size: int, running: Creation | None) -> None:
+        """Answer a message that does not ask for a response."""
+        if not is_steer(message):
+            self._outbox.write(unknown_message(message))
+            return
+        notice = self._take(message, size)
+        if running is not None and notice_of(notice) == running.translator.response_id:
+            if running.translator.ended:
+                self._early.append(notice)
+                return
+            self._send(notice, running.translator.take_number(), running.prepared.context.request.stream_id)
+            if isinstance(notice, Accepted):
+                running.stop_after_item(_REASON)
+        elif isinstance(notice, Failed) and notice.code == "response_not_found":
+            self._send(notice, 0, None)
+        else:
+            self._send_behind(notice)
+
+    def _take(self, message: Message, size: int) -> Accepted | Failed:
+        notice = self._steering.steer(message, size, f"steer_{secrets.token_hex(16)}")
+        if isinstance(notice, Accepted):
+            body = self._bodies.open()
+            try:
+                body.add(size)
+            except ApiError as error:
+                return self._steering.take_back(notice.steer, error.message)
+            self._held[notice.steer.id] = body
+        return notice
+
+    # ---- responses -----------------------------------------------------------------------------------------------------
+
+    def with_input(self, request: ResponsesRequest) -> ResponsesRequest:
+        """Return a request of the client with the steers before its input that wait for it."""
+        items = self._steering.take(request.previous_response_id)
+        if not items:
+            return request
+        given = request.input or []
+        if isinstance(given, str):
+            given = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+        return request.model_copy(update={"input": [*items, *given]})
+
+    def successor(self) -> ResponsesRequest | None:
+        """Return the request that continues the last response unasked, if that has to be."""
+        due = self._steering.due
+        asked = self._asked
+        self._asked = None
+        if due is None or asked is None:
+            return None
+        return asked.model_copy(update={"previous_response_id": due, "input": self._steering.take(due)})
+
+    def begin(self, creation: Creation) -> None:
+        """Take notice that a response begins."""
+        self._steering.applied()
+        self._steering.begin(creation.translator.response_id, _obstacle(creation))
+        self._release()
+
+    def end(self, creation: Creation) -> None:
+        """Take notice that the terminal event of a response was sent."""
+        translator = creation.translator
+        self._next_number = translator.writer.next_number
+        self._stream_id = creation.prepared.context.request.stream_id
+        early = self._early
+        self._early = []
+        waiting = self._steering.waits_for(translator.response_id)
+        required = required_input(msgspec.json.decode(item) for item in translator.response.output) if waiting else ()
+        self._tell([*early, *self._steering.end(translator.response_id, translator.status, required)])
+        if self._steering.due is not None:
+            self._asked = creation.prepared.context.request.model_copy(update={"input": None})
+
+    def not_applied(self, error: ApiError | None = None) -> None:
+        """Take notice that a response could not begin. `error`: nobody had asked for it."""
+        self._tell(self._steering.not_applied("" if error is None else error.message, unasked=error is not None))
+
+    def forget(self, response_id: str) -> None:
+        """Take notice that a response cannot be continued any more."""
+        self._tell(self._steering.forget(response_id))
+
+    def close(self) -> None:
+        """Count nothing any more."""
+        for body in self._held.values():
+            body.close()
+        self._held.clear()
+
+    # ---- what is sent --------------------------------------------------------------------------------------------------
+
+    def _tell(self, notices: Sequence[Notice]) -> None:
+        for notice in notices:
+            self._send_behind(notice)
+        self._release()
+
+    def _send_behind(self, notice: Notice) -> None:
+        """Send a notice behind the last response, whose numbers go on."""
+        self._send(notice, self._next_number, self._stream_id)
+        self._next_number += 1
+
+    def _send(self, notice: Notice, number: int, stream_id: str | None) -> None:
+        frame: dict[str, Any] = notice.event()
+        frame["sequence_number"] = number
+        if stream_id is not None:
+            frame["stream_id"] = stream_id
+        self._outbox.write(event_of(frame))
+
+    def _release(self) -> None:
+        """Count the input no longer of steers that were applied or given back."""
+        if not self._held:
+            return
+        waiting = {steer.id for steer in self._steering.waiting}
+        for steer_id in [steer_id for steer_id in self._held if steer_id not in waiting]:
+            self._held.pop(steer_id).close()
+
+
+def notice_of(notice: Accepted | Failed) -> str:
+    """Return the id of the response that a notice is about."""
+    return notice.steer.response_id if isinstance(notice, Accepted) else notice.response_id
+
+
+def _obstacle(creation: Creation) -> str | None:
+    """Return why a response cannot be steered; None if it can."""
+    request = creation.prepared.context.request
+    if request.conversation is not None:
+        return "A response of a conversation cannot be steered."
+    if request.context_management:
+        return "A response with automatic compaction cannot be steered."
+    if creation.prepared.options.hides_answer:
+        return "A response without an answer of the model cannot be steered."
+    return None

@@ -1,0 +1,1 @@
+"""Steering over a WebSocket: input for a response while it is made."""

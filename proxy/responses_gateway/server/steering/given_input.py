@@ -1,0 +1,66 @@
+"""What a `response.steer` may hold: what the SDK's type takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from responses_gateway.wire.errors import ApiError, invalid_request
+
+Item = dict[str, Any]
+
+_MESSAGE_FIELDS = frozenset({"type", "previous_response_id", "input"})
+# The fields of each item that may steer.
+_FIELDS = {
+    "message": frozenset({"type", "role", "content", "id", "status"}),
+    "function_call_output": frozenset({"type", "call_id", "output", "id", "status", "name", "namespace", "caller"}),
+}
+_PARTS = frozenset({"input_text", "input_image", "input_file"})
+
+
+def read_input(message: Mapping[str, Any]) -> list[Item]:
+    """Return the input of a `response.steer` as items. Raise `ApiError` 400 that names the field."""
+    for name in message:
+        if name not in _MESSAGE_FIELDS:
+            raise invalid_request(f"Unknown parameter: '{name[:100]}'.", name[:100], "unknown_parameter")
+    given = message.get("input")
+    if isinstance(given, str) and given:
+        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+    if not isinstance(given, list) or not given:
+        raise _invalid("input", "a text or a list of user messages is expected, which is not empty")
+    return [_item(item, f"input[{place}]") for place, item in enumerate(given)]
+
+
+def _item(item: object, path: str) -> Item:
+    if not isinstance(item, dict):
+        raise _invalid(path, "an object is expected")
+    kind = item.get("type", "message")
+    fields = _FIELDS.get(kind) if isinstance(kind, str) else None
+    if fields is None:
+        raise _invalid(f"{path}.type", "messages steer, and outputs of functions")
+    for name in item:
+        if name not in fields:
+            raise _invalid(f"{path}.{name[:100]}", "there is no such field")
+    if kind == "message":
+        _check_message(item, path)
+    elif not isinstance(item.get("call_id"), str) or not isinstance(item.get("output"), str | list):
+        raise _invalid(path, "an output has a 'call_id', and an 'output' that is a text or a list")
+    return {"type": kind, **item}
+
+
+def _check_message(message: Item, path: str) -> None:
+    if message.get("role") != "user":
+        raise _invalid(f"{path}.role", "only messages of the role 'user' steer")
+    content = message.get("content")
+    if isinstance(content, str) and content:
+        return
+    if not isinstance(content, list) or not content:
+        raise _invalid(f"{path}.content", "a text or a list of parts is expected, which is not empty")
+    for place, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if not isinstance(kind, str) or kind not in _PARTS:
+            raise _invalid(f"{path}.content[{place}].type", "'input_text', 'input_image' or 'input_file' is expected")
+
+
+def _invalid(path: str, problem: str) -> ApiError:
+    return invalid_request(f"Invalid value for '{path}': {problem}.", path, "invalid_value")
