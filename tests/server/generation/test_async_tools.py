@@ -11,6 +11,8 @@ import pytest
 
 from responses_gateway.request.tools.async_tools import PENDING, RESULTS_COME_LATER
 from tests.request.chat_rules import complaints
+from tests.server.fleet_of_simulators import WEATHER as SIMULATED
+from tests.server.fleet_of_simulators import fleet, said
 from tests.server.hosted.model import DOCS, MCP, Model, calls, model, says
 from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import Served, ask, post, run
@@ -246,6 +248,16 @@ def test_a_model_that_calls_for_ever_is_stopped() -> None:
     run(test())
 
 
+def test_a_model_that_has_made_all_its_calls_has_to_answer() -> None:
+    async def test() -> None:
+        async with model(calls(PARIS), calls(PARIS)[:-3] + ESSENTIALS) as (served, talking):
+            answer = (await post(served, tools=[WEATHER], max_tool_calls=1)).final
+            assert kinds(answer) == ["function_call", "message"]
+            assert talking.requests[1]["tool_choice"] == "none"
+
+    run(test())
+
+
 def test_a_model_that_goes_on_by_itself_is_not_asked_again() -> None:
     async def test() -> None:
         begun = calls(PARIS)[:-3]
@@ -276,6 +288,24 @@ def test_a_backend_that_fails_in_the_second_turn_ends_the_response(stream: bool)
                 assert (answer.final["status"], kinds(answer.final)) == ("failed", ["function_call"])
             else:  # the client knows of no call: it may ask again
                 assert answer.status >= 500
+
+    run(test())
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_another_backend_continues_either_turn(turn: int) -> None:
+    async def test() -> None:
+        async with fleet("vllm-raw") as served:
+
+            async def weather(fault: str) -> Item:
+                tools = [{**SIMULATED, "async": True}]
+                return said(await post(served, tools=tools, input=f"scenario: tool fault: {fault} Weather?"))
+
+            whole = await weather("drop=000,times=0,step=0")
+            assert kinds(whole) == ["reasoning", "function_call", "reasoning", "message"]
+            for position in (3, 17):
+                assert await weather(f"drop={position:03},times=1,step={turn}") == whole
+            assert served.metric("continuations_total", outcome="continued", reason="broke") == 2
 
     run(test())
 

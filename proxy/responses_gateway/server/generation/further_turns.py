@@ -34,7 +34,7 @@ class FurtherTurns:
         items = [msgspec.json.decode(text) for text in translator.writer.done[lifecycle.turn.first_item :]]
         items = [with_chat_name(item, translator.options.tools) for item in items]
         said: list[dict[str, Any] | RunCall] = items
-        may_call = len(lifecycle.turns) + 1 < self._most
+        may_call = len(lifecycle.turns) + 1 < self._most and not lifecycle.out_of_calls
         if self.hosted is not None:
             said = self.hosted.with_results(items, translator)
             may_call = may_call and not self.hosted.out_of_calls

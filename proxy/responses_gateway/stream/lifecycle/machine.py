@@ -164,6 +164,11 @@ class Lifecycle:
         turn = self.turn
         return self.state == "idle" and turn.finish_reason is None and self.pending is None and not turn.has_calls
 
+    @property
+    def out_of_calls(self) -> bool:
+        """Whether the response has all the calls that it may have (`max_tool_calls`)."""
+        return self._limits.exhausted
+
     def repeat_reasoning(self) -> None:
         """Give out reasoning as a message too if nothing else came, so that the user sees an answer that was taken for it."""
         item = self.item

@@ -99,6 +99,11 @@ class CallLimits:
             return False
         return options.max_calls is None or calls < options.max_calls
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether the response has all the calls that it may have."""
+        return self._options.max_calls is not None and self._count >= self._options.max_calls
+
     def count(self) -> None:
         """Count a call of this turn."""
         self._count += 1
