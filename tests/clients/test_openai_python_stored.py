@@ -13,14 +13,15 @@ from openai.types.conversations import ConversationItem
 from openai.types.responses import ResponseItem
 from pydantic import TypeAdapter
 
+from responses_gateway.settings.keys import hash_of
 from tests.server.running_gateway import ask, post, run, simulated
 
 
 @asynccontextmanager
-async def client() -> AsyncIterator[AsyncOpenAI]:
+async def client(**settings: Any) -> AsyncIterator[AsyncOpenAI]:
     async with (
-        simulated(store="memory") as served,
-        AsyncOpenAI(base_url=f"{served.url}/v1", api_key="sk-test", max_retries=0) as sdk,
+        simulated(store="memory", **settings) as served,
+        AsyncOpenAI(base_url=f"{served.url}/v1", api_key="sk-test-of-the-gateway", max_retries=0) as sdk,
     ):
         yield sdk
 
@@ -57,6 +58,20 @@ def test_background() -> None:
             assert [event.sequence_number async for event in rest] == [event.sequence_number for event in seen[6:]]
             running = await sdk.responses.create(model="m", input="tokens: 5000 tps: 100", background=True)
             assert (await sdk.responses.cancel(running.id)).status == "cancelled"
+
+    run(test())
+
+
+def test_a_completion_window() -> None:
+    async def test() -> None:
+        keys = {"me": hash_of("sk-test-of-the-gateway")}
+        async with client(api_keys=keys) as sdk:
+            window: Any = {"completion_window": "8h", "continuation_id": "mine"}
+            queued = await sdk.responses.create(model="m", input="hello", background=True, background_options=window)
+            assert queued.status == "queued"
+            seen = [event.type async for event in await sdk.responses.retrieve(queued.id, stream=True, starting_after=0)]
+            assert (seen[0], seen[-1]) == ("response.queued", "response.completed")
+            assert (await sdk.responses.retrieve(queued.id)).status == "completed"
 
     run(test())
 

@@ -9,7 +9,6 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.request import Loss, header_value
-from responses_gateway.request.parameters.unsupported import long_window
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.background.runner import Background, new_response
@@ -122,10 +121,13 @@ class ResponsesResource:
         self, request: web.Request, creation: Creation, asked: ResponsesRequest, headers: dict[str, str]
     ) -> web.StreamResponse:
         """Let the response run without this request, or wait; answer with how it stands, or with its stream."""
-        window = None if asked.background_options is None else long_window(asked)
-        if window is not None and self._windows is not None and "background_options" not in creation.in_force.settings.forward:
-            snapshot = await self._windows.accept(creation, window)
-            return web.Response(text=snapshot, content_type="application/json", headers=headers)
+        if asked.background_options is not None and self._windows is not None:
+            window = self._windows.window_of(creation)
+            if isinstance(window, Loss):
+                headers = loss_header([*creation.prepared.losses, window])
+            elif window is not None:
+                snapshot = await self._windows.accept(creation, window)
+                return web.Response(text=snapshot, content_type="application/json", headers=headers)
         response = new_response(self._background, creation)
         assert self._background is not None
         generation = creation.start(response)

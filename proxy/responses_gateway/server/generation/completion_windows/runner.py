@@ -15,7 +15,8 @@ from itertools import groupby
 
 from responses_gateway.backend.idle import load_of
 from responses_gateway.backend.members import Share
-from responses_gateway.request.parameters.unsupported import LONG_WINDOWS
+from responses_gateway.request import Loss
+from responses_gateway.request.parameters.unsupported import LONG_WINDOWS, long_window
 from responses_gateway.server.generation.background.lost import end_lost
 from responses_gateway.server.generation.background.response import BackgroundResponse
 from responses_gateway.server.generation.background.runner import Background
@@ -32,13 +33,16 @@ from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, context_at, started_record
 from responses_gateway.server.generation.preparation.prepare import AcceptedResponse, forwards_client_key
 from responses_gateway.server.generation.responses import Creation, Responses
+from responses_gateway.settings import Settings
 from responses_gateway.state import Due, EventRow, Held, NewWaiting, Store, StoreUnavailable, Waiting, WaitingTable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import parse_request
 
-# Bytes that the requests of a key may have which wait.
+_KEY_NOT_KEPT = Loss("parameter", "background_options", "adapted", "begins at once: the client's key is not kept")
+# Bytes that the requests of a key may have which wait, and which part of a limited store: they are not deleted to make room.
 MOST_BYTES = 1024**3
+_PART_OF_STORE = 10
 # Seconds between two looks at what waits, and where nothing does.
 INTERVAL = 1.0
 QUIET_INTERVAL = 5.0
@@ -74,6 +78,19 @@ class CompletionWindows:
 
     # ---- accepting ---------------------------------------------------------------------------------------------------
 
+    def window_of(self, creation: Creation) -> str | Loss | None:
+        """Return the window for which a response waits that is ready to be sent. None: it is to begin at once. A `Loss`: it has
+        to, since a client's own key for the backend is not kept; that is on record."""
+        settings = creation.in_force.settings
+        prepared = creation.prepared
+        window = long_window(prepared.context.request)
+        if window is None or "background_options" in settings.forward:
+            return None
+        if forwards_client_key(settings) and "Authorization" in prepared.caller.headers:
+            creation.log.losses([_KEY_NOT_KEPT])
+            return _KEY_NOT_KEPT
+        return window
+
     async def accept(self, creation: Creation, window: str) -> str:
         """Let a response wait that is ready to be sent; return it as it stands. Raise `ApiError` if it may not wait,
         `StoreUnavailable`."""
@@ -84,11 +101,8 @@ class CompletionWindows:
         if record is None:
             message = "'background' requires stored responses: omit 'store' or set it to true."
             raise invalid_request(message, "background", "unsupported_parameter")
-        if forwards_client_key(settings) and "Authorization" in caller.headers:
-            message = "This gateway sends your key on and does not keep it: only a window of 'soonest' is supported."
-            raise invalid_request(message, "background_options.completion_window", "unsupported_value")
         self._responses.pool.members.serving(request.model)
-        most = Held(settings.waiting_responses, MOST_BYTES)
+        most = _most(settings)
         held = await self.table.held(caller.tenant)
         if held.number >= most.number:
             raise _full(held, most)
@@ -276,6 +290,13 @@ def _model(due: Due) -> str:
 
 def _deadline(due: Due) -> float:
     return due.deadline
+
+
+def _most(settings: Settings) -> Held:
+    """Return what a key may have waiting."""
+    limit = settings.store_max_bytes
+    size = MOST_BYTES if limit is None else min(MOST_BYTES, limit // _PART_OF_STORE)
+    return Held(settings.waiting_responses, size)
 
 
 def _full(held: Held, most: Held) -> ApiError:
