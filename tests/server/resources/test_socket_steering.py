@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from responses_gateway.simulator import COUNTERS, RECEIVED, create_app, serving
+from tests.commands.test_replay import run as replay
 from tests.judges import judge_stream
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.resources.test_socket_messages import next_of, say
@@ -54,10 +56,11 @@ async def whole(socket: Socket) -> list[Event]:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_the_successor_begins_unasked(store: str) -> None:
+def test_the_successor_begins_unasked(store: str, tmp_path: Path) -> None:
     async def test() -> None:
         behind = create_app()
-        async with serving(behind) as url, gateway(url, store=store) as served, connect(served) as socket:
+        recorded: Any = {"store": store, "record": tmp_path}
+        async with serving(behind) as url, gateway(url, **recorded) as served, connect(served) as socket:
             await socket.send(THINKING, stream_id="lane", instructions="Be brief.", metadata={"a": "b"}, store=store != "none")
             events = [await socket.next() for _ in range(6)]
             first = events[0]["response"]["id"]
@@ -89,6 +92,7 @@ def test_the_successor_begins_unasked(store: str) -> None:
                 assert kept["incomplete_details"] == {"reason": "steered"}
 
     run(test())
+    assert replay(tmp_path) == 0, "the recordings give the same bytes again"
 
 
 async def whole_rest(socket: Socket) -> list[Event]:

@@ -125,6 +125,7 @@ def test_limits() -> None:
     script = running(most=2, most_bytes=100)
     assert script.say("a", size=90) == "accepted a"
     assert script.say("b", size=20) == "too_many_pending_steers: b"
+    assert script.say("huge", size=101) == "too_many_pending_steers: "
     assert [script.say("c"), script.say("d", size=0)] == ["accepted c", "too_many_pending_steers: d"]
     script.end()
     script.taken()

@@ -262,11 +262,7 @@ class _Session:
         settings = self._responses.live.current.settings
         recording = self._responses.recorder.begin(self._headers, settings, websocket=True)
         try:
-            data = (
-                json.dumps(asked.model_dump(exclude_none=True)).encode()
-                if isinstance(asked, ResponsesRequest)
-                else asked.take()
-            )
+            data = asked.take() if isinstance(asked, _Message) else _as_message(asked)
             recording.received(data)
             request = await self._read_request(data) if isinstance(asked, _Message) else asked
             del data
@@ -357,3 +353,8 @@ class _Session:
     def _resume(self) -> None:
         if self._creation is not None:
             self._creation.resume()
+
+
+def _as_message(request: ResponsesRequest) -> bytes:
+    """Return the message that a client would have sent for a request."""
+    return json.dumps({"type": "response.create", **request.model_dump(exclude_none=True)}).encode()

@@ -144,20 +144,23 @@ class Steering:
     # ---- a steer -------------------------------------------------------------------------------------------------------
 
     def steer(self, message: Mapping[str, Any], size: int, steer_id: str) -> Accepted | Failed:
-        """Take a `response.steer` of so many bytes. One that is accepted gets the id."""
+        """Take a `response.steer` of so many bytes. One that is accepted gets the id. One that could never be accepted for its
+        size is neither looked at nor returned: that would take too long."""
         response_id = message["previous_response_id"]
         given = message.get("input")
+        if not isinstance(given, str | list) or size > self._most_bytes:
+            given = ""
         refused = self._refusal(response_id)
         items: Sequence[Item] = ()
         if refused is None or refused[0] != "response_not_found":
+            excess = self._excess(size)
             try:
-                items = read_input(message)
+                items = () if excess is not None else read_input(message)
+                refused = refused or excess
             except ApiError as error:
                 refused = ("invalid_input", error.message)
-        if refused is None:
-            refused = self._excess(size)
         if refused is not None:
-            return Failed(response_id, given if isinstance(given, str | list) else "", *refused)
+            return Failed(response_id, given, *refused)
         steer = Steer(steer_id, response_id, given, items, size)
         self._steers.setdefault(response_id, []).append(steer)
         return Accepted(steer)
