@@ -123,6 +123,7 @@ def test_a_router_is_known_by_its_headers(tmp_path: Path, refused: bool) -> None
                 assert broken.final["status"] == "completed"
                 (continued,) = lines("answer continued at another backend")
                 assert {continued["failed_pod"], continued["pod"]} <= {"models/vllm-0", "models/vllm-1"}
+                assert member.router
                 assert len(lines("the backend is a router: the failure of one of its servers is not its own")) == 1
 
     run(test())

@@ -88,7 +88,7 @@ def test_the_list_says_how_each_backend_stands_and_no_key() -> None:
                 "object": "backend", "name": "A", "url": f"{a.url}/v1", "healthy": True, "problem": None, "breaker": "closed",
                 "draining": False, "leaving": False, "in_flight": 0, "max_concurrency": 3, "weight": 1.0,
                 "models": ["m", "gpt"], "aliases": {"gpt": "m"},
-                "source": "settings", "pool": None, "pod": None, "state": "ready",
+                "source": "settings", "pool": None, "pod": None, "router": False, "state": "ready",
             }  # fmt: skip
             assert (two["healthy"], two["problem"]) == (False, "/health answered with HTTP 503")
             assert (await admin(served, "GET", "/A")).json == one

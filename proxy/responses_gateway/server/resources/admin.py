@@ -116,6 +116,7 @@ class Admin:
             "source": spec.source,
             "pool": spec.pool or None,
             "pod": spec.pod or None,
+            "router": member.router,
             "state": member.state(asyncio.get_running_loop().time()),
             "healthy": member.healthy,
             "problem": member.problem or None,
