@@ -227,7 +227,7 @@ class Translator:
         if not self.ended:
             self.stop_reason = reason
             self.lifecycle.open_no_more()
-            if type(self.needs) is AnotherTurn or (self.needs is None and self.lifecycle.between_items):
+            if type(self.needs) is AnotherTurn or (self.needs is None and _is_between_items(self.lifecycle)):
                 self._break(LastItemDone())
         return self._noted("stop_after_item", reason, self._take())
 
@@ -486,6 +486,12 @@ class Translator:
 
 def _inserted_id(translator: Translator, prefix: str) -> str:
     return f"{prefix}_{translator.response_id.removeprefix('resp_')}{translator.writer.next_index:04x}{BEFORE_THE_MODEL}"
+
+
+def _is_between_items(lifecycle: Lifecycle) -> bool:
+    """Tell whether the turn has nothing open, no calls, and has not ended."""
+    turn = lifecycle.turn
+    return lifecycle.state == "idle" and turn.finish_reason is None and lifecycle.pending is None and not turn.has_calls
 
 
 def _count_inserted(lifecycle: Lifecycle) -> None:

@@ -159,12 +159,6 @@ class Lifecycle:
         self._row = LAST_ITEM[self.state]
 
     @property
-    def between_items(self) -> bool:
-        """Whether the turn has nothing open, no calls, and has not ended."""
-        turn = self.turn
-        return self.state == "idle" and turn.finish_reason is None and self.pending is None and not turn.has_calls
-
-    @property
     def out_of_calls(self) -> bool:
         """Whether the response has all the calls that it may have (`max_tool_calls`)."""
         return self._limits.exhausted
