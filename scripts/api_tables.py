@@ -10,12 +10,7 @@ UNSENT_EVENTS = {
         "response.audio.transcript.delta",
         "response.audio.transcript.done",
     ),
-    "images are not generated here": (
-        "response.image_generation_call.in_progress",
-        "response.image_generation_call.generating",
-        "response.image_generation_call.partial_image",
-        "response.image_generation_call.completed",
-    ),
+    "images are sent when they are complete": ("response.image_generation_call.partial_image",),
     "the client runs the shell": (
         "response.shell_call_command.added",
         "response.shell_call_command.delta",

@@ -59,6 +59,7 @@ STEPS: dict[str, tuple[frozenset[str], ...]] = {
     "web_search_call": (frozenset({"in_progress"}), frozenset({"searching"}), frozenset({"completed"})),
     "file_search_call": (frozenset({"in_progress"}), frozenset({"searching"}), frozenset({"completed"})),
     "code_interpreter_call": (frozenset({"in_progress"}), frozenset({"interpreting"}), frozenset({"completed"})),
+    "image_generation_call": (frozenset({"in_progress"}), frozenset({"generating"}), frozenset({"completed"})),
     "compaction": (frozenset({"compacting"}),),
 }
 ANNOTATION = "response.output_text.annotation.added"

@@ -52,6 +52,7 @@ from responses_gateway.server.setup.backends import PoolMetrics, pool_options, s
 from responses_gateway.server.setup.code_sandbox import open_sandbox
 from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.server.setup.hosted_tools import hosted_limits, open_web
+from responses_gateway.server.setup.images import image_server
 from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
 from responses_gateway.server.setup.store import fleet_counters, open_store, quota_counters
 from responses_gateway.server.webhooks.metrics import WebhookMetrics
@@ -138,7 +139,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         stack.callback(repair.close)
         autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
         stack.push_async_callback(autoconfiguration.close)
-        toolbox = await _open_toolbox(settings, metrics, UsedApprovals(store), stack, workers_folder)
+        toolbox = await _open_toolbox(settings, metrics, UsedApprovals(store), stack, workers_folder, pool)
         in_flight = InFlight()
         history = RecentRequests() if settings.ui != "off" else None
         sample = partial(_sample, history, in_flight)
@@ -287,7 +288,12 @@ def _sample(history: RecentRequests | None, in_flight: InFlight) -> None:
 
 
 async def _open_toolbox(
-    settings: Settings, metrics: Metrics, approvals: UsedApprovals, stack: AsyncExitStack, workers_folder: Path | None
+    settings: Settings,
+    metrics: Metrics,
+    approvals: UsedApprovals,
+    stack: AsyncExitStack,
+    workers_folder: Path | None,
+    pool: Pool,
 ) -> Toolbox:
     """Open the hosted tools that the settings turn on; the stack closes them. Raise `ValueError`."""
     servers = open_mcp_servers(settings)
@@ -315,6 +321,8 @@ async def _open_toolbox(
         sandbox=sandbox,
         code_tool=code.removeprefix("mcp:") if code.startswith("mcp:") else None,
         code_output_bytes=settings.code_interpreter_output_bytes,
+        images=image_server(pool, settings.image_generation_model) if settings.image_generation_model else None,
+        image_model=settings.image_generation_model or "",
     )
 
 

@@ -122,6 +122,11 @@ class Hosted(Section):
         description="Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python "
         "3.12 or later with the extra `sandbox`), or a tool of an MCP server as `mcp:LABEL/TOOL`.",
     )
+    image_generation_model: str | None = Field(
+        default=None,
+        description="The model that makes images for the tool `image_generation`: one of a backend that serves "
+        "`/v1/images/generations`. By default the tool is not offered.",
+    )
     code_interpreter_python: str | None = Field(
         default=None,
         description="Python that runs the sandbox: an interpreter, 3.12 or later, with pyeryx. By default the one that "

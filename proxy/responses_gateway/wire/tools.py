@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-# The last four are hosted: the gateway runs them itself.
+# The last five are hosted: the gateway runs them itself.
 ToolKind = Literal[
     "function", "custom", "local_shell", "shell", "apply_patch", "tool_search", "mcp", "web_search", "file_search",
-    "code_interpreter",
+    "code_interpreter", "image_generation",
 ]  # fmt: skip
-HOSTED_KINDS: frozenset[ToolKind] = frozenset({"mcp", "web_search", "file_search", "code_interpreter"})
+HOSTED_KINDS: frozenset[ToolKind] = frozenset({"mcp", "web_search", "file_search", "code_interpreter", "image_generation"})
 
 # The only argument of the function that replaces a custom (freeform) tool.
 CUSTOM_INPUT = "input"

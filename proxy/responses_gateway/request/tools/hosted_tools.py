@@ -43,6 +43,7 @@ HOSTED_SETTINGS: dict[str, str] = {
     "mcp": "mcp_servers",
     "file_search": "file_search_tools",
     "code_interpreter": "code_interpreter",
+    "image_generation": "image_generation_model",
 }
 
 # Value of `include` -> the kind of tool whose items it completes.
@@ -57,6 +58,7 @@ OPEN_PAGE = ToolTarget("web_search", "open_page")
 FIND_IN_PAGE = ToolTarget("web_search", "find_in_page")
 FILE_SEARCH = ToolTarget("file_search", "file_search")
 PYTHON = ToolTarget("code_interpreter", "python")
+GENERATE_IMAGE = ToolTarget("image_generation", "generate_image")
 
 
 def _object(required: list[str], properties: dict[str, Schema]) -> Schema:
@@ -105,6 +107,12 @@ FUNCTIONS: dict[str, dict[ToolTarget, tuple[str, Schema]]] = {
             "Runs Python code in a sandbox and returns what it prints. There is the standard library alone, and no network. "
             "Variables and the files in /mnt/data are kept between calls; image files written there are shown to the user.",
             _object(["code"], {"code": _string("The code to run.")}),
+        ),
+    },
+    "image_generation": {
+        GENERATE_IMAGE: (
+            "Generates an image and shows it to the user.",
+            _object(["prompt"], {"prompt": _string("What the image shows, in detail.")}),
         ),
     },
 }

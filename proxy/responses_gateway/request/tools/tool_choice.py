@@ -102,7 +102,7 @@ class ToolChoiceReader:
             return self._catalog.names_of("mcp", label, optional_text(reference, "name", param))
         if kind == "web_search" and param == "tool_choice":
             return self._catalog.names_of("web_search", name=SEARCH.name)
-        if kind in ("web_search", "file_search", "code_interpreter"):
+        if kind in ("web_search", "file_search", "code_interpreter", "image_generation"):
             return self._catalog.names_of(kind)
         return frozenset()
 

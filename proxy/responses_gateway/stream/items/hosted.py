@@ -238,6 +238,25 @@ class CodeInterpreterItem(HostedItem):
         return members
 
 
+class ImageGenerationItem(HostedItem):
+    """`image_generation_call`: the image is in the item when it is done."""
+
+    prefix = "ig"
+    kind = "image_generation_call"
+
+    __slots__ = ()
+
+    @property
+    def _cut(self) -> str:
+        return "failed"  # the type has no other status for it
+
+    def _empty(self) -> dict[str, Any]:
+        return {"result": None}
+
+    def _members(self, arguments: str, outcome: CallOutcome) -> dict[str, Any]:
+        return {"result": None, **outcome.item}
+
+
 class ApprovalRequestItem:
     """`mcp_approval_request`: the client decides whether the call is made. It is added when it is whole."""
 
@@ -265,6 +284,7 @@ _ITEMS: dict[str, type[HostedItem]] = {
     "web_search": WebSearchItem,
     "file_search": FileSearchItem,
     "code_interpreter": CodeInterpreterItem,
+    "image_generation": ImageGenerationItem,
 }
 # Types of the items of calls that the gateway runs.
 HOSTED_ITEMS = frozenset(item.kind for item in _ITEMS.values())

@@ -14,6 +14,7 @@ _EMPTY: dict[str, Object] = {
     "web_search_call": {},
     "file_search_call": {"queries": [], "results": None},
     "code_interpreter_call": {"code": "", "outputs": None},
+    "image_generation_call": {"result": None},
 }
 _LATER = {"mcp_list_tools": "error", "web_search_call": "action"}
 

@@ -65,6 +65,7 @@ HOSTED_EVENTS: dict[str, HostedEvents] = {
     "code_interpreter_call": HostedEvents(
         ("in_progress",), TextEvents("response.code_interpreter_call_code", "code"), ("interpreting",)
     ),
+    "image_generation_call": HostedEvents(("in_progress", "generating")),
 }
 
 

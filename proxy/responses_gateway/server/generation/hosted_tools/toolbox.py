@@ -12,6 +12,7 @@ from responses_gateway.hosted.code.given_files import read_files, sent_files
 from responses_gateway.hosted.code.runner import CodeRunner, McpRunner
 from responses_gateway.hosted.code.tool import CodeInterpreter, read_container
 from responses_gateway.hosted.files.search import FileSearch, searchable
+from responses_gateway.hosted.images.generation import Generate, ImageGeneration
 from responses_gateway.hosted.interface import HostedLoss, HostedTool, ToolFailure, UnavailableTool
 from responses_gateway.hosted.mcp.servers import McpServers, McpTool
 from responses_gateway.hosted.search.web import Web, search_options
@@ -20,7 +21,15 @@ from responses_gateway.hosted.tool_runner import HostedLimits, SourceNumbers, To
 from responses_gateway.request.input.sandbox_files import SandboxFiles
 from responses_gateway.request.tools.declarations import hosted_name
 from responses_gateway.request.tools.file_search import read_file_search
-from responses_gateway.request.tools.hosted_tools import FILE_SEARCH, FUNCTIONS, PYTHON, HostedTools, OfferedTool
+from responses_gateway.request.tools.hosted_tools import (
+    FILE_SEARCH,
+    FUNCTIONS,
+    GENERATE_IMAGE,
+    PYTHON,
+    HostedTools,
+    OfferedTool,
+)
+from responses_gateway.request.tools.image_generation import read_image_generation
 from responses_gateway.request.tools.mcp import McpAccess, read_mcp_tools
 from responses_gateway.request.tools.web_search import check_web_search
 from responses_gateway.server.generation.hosted_tools.approvals import UsedApprovals
@@ -39,7 +48,8 @@ Declared = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What the settings turn on. `code_tool` is the MCP tool that runs code, as `LABEL/TOOL`, in place of the sandbox."""
+    """What the settings turn on. `code_tool` is the MCP tool that runs code, as `LABEL/TOOL`, in place of the sandbox.
+    `images` asks for images of `image_model`."""
 
     limits: HostedLimits
     metrics: Metrics
@@ -51,6 +61,8 @@ class Toolbox:
     sandbox: CodeRunner | None = None
     code_tool: str | None = None
     code_output_bytes: int = 64 * 1024
+    images: Generate | None = None
+    image_model: str = ""
 
     @property
     def kinds(self) -> list[str]:
@@ -60,6 +72,7 @@ class Toolbox:
             "mcp": self.servers is not None and self.access.enabled,
             "file_search": self.servers is not None and bool(self.file_search_tools),
             "code_interpreter": self.sandbox is not None or self.code_tool is not None,
+            "image_generation": self.images is not None,
         }
         return [kind for kind, is_on in on.items() if is_on]
 
@@ -78,6 +91,8 @@ class Toolbox:
             opening.file_search(*declared["file_search"][0])
         if "code_interpreter" in declared:
             await opening.code_interpreter(*declared["code_interpreter"][0])
+        if "image_generation" in declared:
+            opening.image_generation(*declared["image_generation"][0])
         if "mcp" in declared:
             await opening.mcp(declared["mcp"])
         return opening.opened()
@@ -140,6 +155,13 @@ class _Opening:
             search = FileSearch(asked, box.file_search_tools, box.servers, self._tenant, numbers, box.limits.result_bytes)
             self._tools[FILE_SEARCH] = search
             self._kinds.add("file_search")
+
+    def image_generation(self, path: str, tool: dict[str, Any]) -> None:
+        assert self._box.images is not None
+        asked = read_image_generation(tool, path)
+        self._losses += [HostedLoss("image_generation", loss) for loss in asked.losses]
+        self._tools[GENERATE_IMAGE] = ImageGeneration(self._box.images, self._box.image_model, asked.sent)
+        self._kinds.add("image_generation")
 
     async def code_interpreter(self, path: str, tool: dict[str, Any]) -> None:
         runner = await self._code_runner()

@@ -1,0 +1,130 @@
+"""The tool `image_generation`: a backend makes the image, and the item has it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+from openai.types.responses.response_output_item import ImageGenerationCall
+
+from responses_gateway.hosted.images.generation import LONGEST_IMAGE, read_image
+from responses_gateway.hosted.interface import ToolFailure
+from tests.judges import judge_stream
+from tests.server.hosted.model import Handler, model
+from tests.server.running_gateway import Served, ask, assert_error, post, run
+from tests.server.scripted_backend import chunk, text_stream
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(100)).decode()
+TOOL: dict[str, Any] = {"type": "image_generation", "size": "1024x1536", "quality": "high", "partial_images": 2}
+SETTINGS = {"image_generation_model": "painter"}
+ORDER = ["response.image_generation_call.in_progress", "response.image_generation_call.generating"]
+
+
+def calls(arguments: dict[str, Any]) -> list[bytes]:
+    function = {"name": "generate_image", "arguments": json.dumps(arguments)}
+    delta = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": function}]}
+    return [chunk(delta), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+
+
+def painting(asked: list[dict[str, Any]], answer: dict[str, Any], status: int = 200) -> dict[str, Handler]:
+    async def paint(request: web.Request) -> web.Response:
+        asked.append(await request.json())
+        return web.json_response(answer, status=status)
+
+    return {"/v1/images/generations": paint}
+
+
+async def draw(served: Served, **fields: Any) -> Any:
+    return await post(served, model="m", input="a cat, please", tools=[TOOL], **fields)
+
+
+def test_a_backend_makes_the_image_and_the_item_has_it() -> None:
+    async def test() -> None:
+        asked: list[dict[str, Any]] = []
+        made = {"created": 1, "data": [{"b64_json": PNG, "revised_prompt": "A grey cat."}], "quality": "high"}
+        turns = (calls({"prompt": "a cat"}), text_stream("Here it is."))
+        async with model(*turns, paths=painting(asked, made), store="memory", **SETTINGS) as (served, talking):
+            answer = await draw(served)
+            final = answer.final
+            assert [item["type"] for item in final["output"]] == ["image_generation_call", "message"]
+            item = final["output"][0]
+            assert ImageGenerationCall.model_validate(item).result == PNG
+            assert {name: item[name] for name in ("status", "output_format", "revised_prompt", "size", "quality")} == {
+                "status": "completed",
+                "output_format": "png",
+                "revised_prompt": "A grey cat.",
+                "size": "1024x1536",
+                "quality": "high",
+            }
+            assert item["id"].startswith("ig_")
+            kinds = [event["type"] for event in answer.events]
+            assert [kind for kind in kinds if "image" in kind] == [*ORDER, "response.image_generation_call.completed"]
+            assert asked == [
+                {
+                    "model": "painter",
+                    "prompt": "a cat",
+                    "n": 1,
+                    "response_format": "b64_json",
+                    "size": "1024x1536",
+                    "quality": "high",
+                }
+            ]
+            # The model is told of it, without the image.
+            told = talking.requests[1]["messages"][-1]
+            assert (told["role"], PNG in json.dumps(talking.requests[1])) == ("tool", False)
+            # What is stored has it, and is streamed alike.
+            stored = await ask(served, "GET", f"/v1/responses/{final['id']}")
+            assert stored.json["output"] == final["output"]
+            again = await post(served, model="m", previous_response_id=final["id"], input="thanks")
+            assert again.final["status"] == "completed"
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "told"),
+    [
+        ({"error": {"message": "size is wrong", "type": "x", "code": None}}, 400, "size is wrong"),
+        ({"data": []}, 200, "no image"),
+        ({"data": [{"url": "http://10.0.0.1/cat.png"}]}, 200, "no image"),
+        ({"data": [{"b64_json": "bm90IGFuIGltYWdl"}]}, 200, "not an image"),
+    ],
+)
+def test_a_server_of_images_that_fails_is_told_to_the_model(answer: dict[str, Any], status: int, told: str) -> None:
+    async def test() -> None:
+        turns = (calls({"prompt": "a cat"}), text_stream("It did not work."))
+        async with model(*turns, paths=painting([], answer, status), **SETTINGS) as (served, talking):
+            response = await draw(served)
+            item = response.final["output"][0]
+            assert (item["status"], item["result"]) == ("failed", None)
+            assert [event["type"] for event in response.events if "image" in event["type"]] == ORDER
+            assert judge_stream(response.body) == []
+            assert told in talking.requests[1]["messages"][-1]["content"]
+
+    run(test())
+
+
+def test_an_image_that_is_too_large_is_not_kept() -> None:
+    body = json.dumps({"data": [{"b64_json": "A" * (LONGEST_IMAGE + 1)}]}).encode()
+    with pytest.raises(ToolFailure, match="too large"):
+        read_image(body, {})
+
+
+def test_without_the_setting_the_tool_is_not_offered_and_wrong_options_are_named() -> None:
+    async def test() -> None:
+        async with model(text_stream("No.")) as (served, talking):
+            answer = await draw(served)
+            assert "tool:image_generation" in answer.headers["x-responses-gateway-losses"]
+            assert "tools" not in talking.requests[0]
+            strict = await post(served, model="m", input="a cat", tools=[TOOL])
+            assert strict.final["status"] == "completed"
+        async with model(text_stream("No."), **SETTINGS) as (served, talking):
+            wrong = await post(served, model="m", input="a cat", tools=[{**TOOL, "size": 1024}])
+            assert_error(wrong, 400, "invalid_type")
+            assert wrong.json["error"]["param"] == "tools[0].size"
+            assert talking.requests == []
+
+    run(test())
