@@ -23,9 +23,10 @@ def test_a_whole_turn(claude: ClaudeCode, stage: Stage) -> None:
 
 
 def test_an_interrupted_answer_frees_the_backend_and_the_next_one_comes(claude: ClaudeCode, stage: Stage) -> None:
+    """Slowly: all of it has to stay on the screen."""
     with claude.terminal() as terminal:
         for number, key in enumerate(("Escape", "C-c"), start=1):
-            terminal.type("scenario: long tokens: 5000 tps: 50")
+            terminal.type("scenario: long tokens: 5000 tps: 10")
             eventually(lambda number=number: terminal.screen().count("jumps over a lazy dog") >= number, terminal.screen)
             eventually(lambda: stage.counters.running == 1, terminal.screen)
             terminal.press(key)
