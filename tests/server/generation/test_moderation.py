@@ -204,6 +204,10 @@ def test_what_the_guard_cannot_read_is_refused_where_it_is_to_be_blocked() -> No
             assert answer.json["error"]["param"] == "moderation.policy.input.mode"
             assert models.asked == {"guard": [], "m": []}
             assert (await ask(served, SCORE, input=given)).final["status"] == "completed"
+            models.asked["guard"].clear()
+            long = await ask(served, input="word " * 200_000)
+            assert "too long" in assert_error(long, 400, "unsupported_value")
+            assert models.asked["guard"] == []
 
     run(test())
 

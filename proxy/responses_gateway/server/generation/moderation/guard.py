@@ -24,6 +24,8 @@ Side = Literal["input", "output"]
 # Characters that one question to the guard has, and those that it shares with the question before it.
 PIECE = 8_000
 OVERLAP = 500
+# Longer inputs are hashed in a thread, so that no other stream waits for them, in characters.
+_LARGE = 256 * 1024
 # Most questions about one input, and how many of them at the same time.
 _MOST_PIECES = 128
 _AT_ONCE = 4
@@ -50,6 +52,10 @@ class GuardFailed(Exception):
     """The guard did not answer, or not as it should."""
 
 
+class InputTooLong(GuardFailed):
+    """The input would take too many questions to the guard."""
+
+
 class Guard:
     """The guard model of the settings; `model` is its name."""
 
@@ -65,10 +71,10 @@ class Guard:
 
     async def judge_input(self, texts: Sequence[str], headers: Mapping[str, str]) -> Judgement:
         """Judge texts, except for those that were found safe before. Raise `GuardFailed`."""
-        unknown = {digest: text for text in texts if (digest := _digest(text)) not in self._safe}
-        pieces = _pieces("\n\n".join(unknown.values()))
+        large = sum(map(len, texts)) >= _LARGE
+        unknown, pieces = await asyncio.to_thread(self._unjudged, texts) if large else self._unjudged(texts)
         if len(pieces) > _MOST_PIECES:
-            raise GuardFailed("the input is too long to be judged")
+            raise InputTooLong
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def judge(piece: str) -> Judgement:
@@ -87,6 +93,11 @@ class Guard:
             messages = [{"role": "user", "content": question or "-"}, {"role": "assistant", "content": piece}]
             judgement = judgement.also(await self._judge("output", messages, piece, headers))
         return judgement
+
+    def _unjudged(self, texts: Sequence[str]) -> tuple[dict[bytes, str], list[str]]:
+        """Return the texts that are not known to be safe, and the questions that they take."""
+        unknown = {digest: text for text in texts if (digest := _digest(text)) not in self._safe}
+        return unknown, _pieces("\n\n".join(unknown.values()))
 
     def _remember(self, digests: Mapping[bytes, str]) -> None:
         self._safe.update(dict.fromkeys(digests))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from responses_gateway.request.parameters.moderation import Modes
-from responses_gateway.server.generation.moderation.guard import OVERLAP, Guard, GuardFailed
+from responses_gateway.server.generation.moderation.guard import OVERLAP, Guard, GuardFailed, InputTooLong
 from responses_gateway.server.generation.moderation.judgement import SAFE, Judgement, failure
 from responses_gateway.stream.writer.response import AtEnd
 from responses_gateway.wire.deltas import Usage
@@ -43,6 +43,9 @@ class Moderation:
             return
         try:
             judgement = await self._guard.judge_input(self._texts, self._headers)
+        except InputTooLong:
+            message = "The input is too long to be judged by the guard model."
+            raise invalid_request(message, "moderation.policy.input.mode", "unsupported_value") from None
         except GuardFailed:
             raise unjudged("input") from None
         self.refused = judgement.flagged
