@@ -12,6 +12,7 @@ import server_tools
 
 TYPES = {"int": "integer", "str": "string"}
 FUNCTIONS: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in (*server_tools.READ_ONLY, *server_tools.OTHERS)}
+METHODS = {"initialize", "tools/list", "tools/call"}
 #: What these answer depends on which calls wait.
 OF_WAITING = {"wait_for_ever": "Wait until it is cancelled.", "running": "Count the calls of `wait_for_ever` that still run."}
 
@@ -79,7 +80,10 @@ def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
         result = server.answer(message)
-        if result is not None:
+        if message["method"] not in METHODS and "id" in message:  # a client asks what there is, and waits for long
+            error = {"code": -32601, "message": "Method not found"}
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+        elif result is not None:
             print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 
 
