@@ -80,6 +80,13 @@ _TYPES = {
     504: (504, "timeout_error"),
     529: (529, "overloaded_error"),
 }
+# Fields of a Responses request that servers' errors are given -> those of this protocol.
+FIELDS = {
+    "max_output_tokens": "max_tokens",
+    "reasoning.effort": "output_config.effort",
+    "text.format": "output_config.format",
+}
+_NAMED = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in FIELDS))
 # Numbers in the words of servers about a full context: the window, the prompt, and the tokens that were asked for.
 _WINDOW = re.compile(
     r"(?:context|model) (?:length|size|window)\D{0,20}?(\d+)|maximum (?:allowed length|input length|number of tokens allowed)"
@@ -95,6 +102,25 @@ _ASKED = re.compile(
     r"(\d+) (?:tokens )?(?:in|for) the completion|(\d+) (?:output|completion) tokens|too large: (\d+)|\bGiven: \d+ and (\d+)",
     re.IGNORECASE,
 )
+
+
+def in_own_fields(message: str) -> str:
+    """Return the message of a server with the fields of this protocol in place of those of a Responses request."""
+    return _NAMED.sub(lambda found: FIELDS[found[0]], message)
+
+
+def told(error: ApiError) -> ApiError:
+    """Return an error in the words of this protocol, as far as they do not depend on where the parts of the request stand. A
+    key that a backend refuses is not the client's."""
+    if not error.quoted:
+        return error
+    if error.status in (401, 403):
+        return key_refused(error.status)
+    renamed = error.copy()
+    renamed.message = in_own_fields(error.message)
+    if error.param is not None:
+        renamed.param = FIELDS.get(error.param, error.param)
+    return renamed
 
 
 def error_of(error: ApiError) -> tuple[int, str, str]:

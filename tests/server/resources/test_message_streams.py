@@ -102,6 +102,21 @@ def test_what_breaks_behind_the_end_of_the_answer_is_not_seen(phase: str) -> Non
     run(test())
 
 
+def test_an_error_in_the_middle_names_the_fields_of_this_protocol() -> None:
+    async def play(connection: Connection) -> None:
+        refused = {"message": "max_completion_tokens is too large: 5", "type": "BadRequestError", "code": 400}
+        connection.write(HEAD)
+        connection.send(*chat_stream()[: PHASES["text"]], chunk(None, error=refused))
+        connection.end()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url) as served:
+            answer = await ask(served, "POST", "/v1/messages", json=QUESTION)
+            assert events_of(answer.body)[-1]["error"]["message"] == "max_tokens is too large: 5"
+
+    run(test())
+
+
 def test_a_sample_of_the_streams_is_checked_against_the_rules_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with simulated(invariant_sampling=1.0) as served:

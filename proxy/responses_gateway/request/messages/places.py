@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.messages import FIELDS, in_own_fields
 
 # Fields of a Responses request -> those of a Messages body, the longest first.
 _FIELDS = {
-    "max_output_tokens": "max_tokens",
-    "reasoning.effort": "output_config.effort",
+    **FIELDS,
     "reasoning": "thinking",
-    "text.format": "output_config.format",
     "instructions": "system",
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
     "stop": "stop_sequences",
@@ -29,7 +28,6 @@ _MEMBERS = {
     "filters.blocked_domains": "blocked_domains",
 }
 _ITEM = re.compile(r"(input|tools)\[(\d+)\](?:\.(?:content|output)\[(\d+)\])?(?:\.(.+))?")
-_IN_MESSAGES = re.compile(r"\bmax_output_tokens\b|\breasoning\.effort\b|\btext\.format\b")
 
 
 class Place(NamedTuple):
@@ -50,7 +48,7 @@ class Places:
         """Return an error of the translation, or of a backend, with the fields that the client has sent."""
         renamed = error.copy()
         if error.quoted:
-            renamed.message = _IN_MESSAGES.sub(lambda found: _FIELDS[found[0]], error.message)
+            renamed.message = in_own_fields(error.message)
         if error.param is not None:
             renamed.param = self.path(error.param)
             if not error.quoted:

@@ -133,7 +133,8 @@ class Messages:
     def _read(self, asked: MessagesRequest, model: str, policy: Policy) -> MessagesReading:
         members = self._responses.pool.members
         served_as = members.own_name(model)
-        reading = read_messages(asked.model_copy(update={"model": model}), policy, self._hosted, served_as)
+        served = asked if model == asked.model else asked.model_copy(update={"model": model})
+        reading = read_messages(served, policy, self._hosted, served_as)
         if reading.prefilled and not members.all_vllm(model):
             message = (
                 "messages: the last one is of the assistant, which this backend cannot continue. End with one of the user."

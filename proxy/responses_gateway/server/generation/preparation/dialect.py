@@ -34,7 +34,7 @@ class Dialect(msgspec.Struct, frozen=True):
 
     def policy(self, policy: Policy) -> Policy:
         """Return how the request is translated."""
-        return replace(policy, continues_last_message=self.prefilled)
+        return replace(policy, continues_last_message=True) if self.prefilled else policy
 
     def options(self, options: StreamOptions) -> StreamOptions:
         """Return the options of the translator of the answer. What was searched is shown to the client: nothing is stored, so
