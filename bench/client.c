@@ -3,7 +3,7 @@
  *     client MODEL REPEATS RAMP_MS TIMEOUT_S  (NAME PROTOCOL PORT STREAMS BODY)...
  *
  * Opens STREAMS connections to each target (spread over RAMP_MS) and sends each the request BODY, REPEATS times one after
- * the other over the kept connection. PROTOCOL is `chat` or `responses`; MODEL says what the answer must be (see text.h).
+ * the other over the kept connection. PROTOCOL is `chat`, `responses` or `messages`; MODEL says what the answer must be (see text.h).
  * Prints "open" once every stream has its first token, and at the end one line of JSON: per target the tokens that
  * arrived, the reads that brought them, pace, latency (microseconds from the upstream's send) and errors by kind.
  */
@@ -22,8 +22,10 @@
 #include <unistd.h>
 
 enum { MAX_GROUPS = 8, READ_SIZE = 64 << 10 };
-enum protocol { CHAT, RESPONSES };
+enum protocol { CHAT, RESPONSES, MESSAGES, PROTOCOLS };
 enum error { HTTP, CLOSED, FAILED, TEXT_DIFFERS, SEQUENCE, NOT_FINISHED, TIMED_OUT, ERRORS };
+static const char *const protocol_names[PROTOCOLS] = {"chat", "responses", "messages"};
+static const char *const paths[PROTOCOLS] = {"/v1/chat/completions", "/v1/responses", "/v1/messages"};
 static const char *const error_names[] = {"http", "closed", "failed", "text", "sequence", "not_finished", "timed_out"};
 
 struct group {
@@ -170,6 +172,29 @@ static void take_responses_event(struct stream *s, char *event, char *end, int64
         fail(s, FAILED, event, (size_t)(end - event));
 }
 
+/* Exactly one message_delta and one message_stop end a message; there is no [DONE]. */
+static void take_messages_event(struct stream *s, char *event, char *end, int64_t now) {
+    static const char *const keys[CHANNELS] = {"\"thinking\":", "\"text\":", "\"partial_json\":"};
+    char *line_end = memchr(event, '\n', (size_t)(end - event));
+    if (end - event < 7 || memcmp(event, "event: ", 7) || !line_end) {
+        fail(s, FAILED, event, (size_t)(end - event));
+        return;
+    }
+    char *name = event + 7;
+    size_t name_length = (size_t)(line_end - name);
+    if (names(name, name_length, "content_block_delta"))
+        for (int channel = 0; channel < CHANNELS; channel++) {
+            char *value = answer.count[channel] ? string_after(line_end, end, keys[channel]) : NULL;
+            if (value) {
+                take_delta(s, channel, value, end, now);
+                return;
+            }
+        }
+    if (names(name, name_length, "message_delta")) s->finished++;
+    if (names(name, name_length, "message_stop")) s->done++;
+    if (names(name, name_length, "error")) fail(s, FAILED, event, (size_t)(end - event));
+}
+
 static void take_events(struct stream *s, int64_t now) {
     if (!s->events_length) return;
     char *start = s->events, *end = s->events + s->events_length, *from = s->events + s->scanned, *blank;
@@ -178,6 +203,7 @@ static void take_events(struct stream *s, int64_t now) {
         if (blank - start >= 12 && !memcmp(start, "data: [DONE]", 12)) s->done++;
         else if (*start == ':') /* a keep-alive comment */;
         else if (s->group->protocol == CHAT) take_chat_event(s, start, blank, now);
+        else if (s->group->protocol == MESSAGES) take_messages_event(s, start, blank, now);
         else take_responses_event(s, start, blank, now);
         start = from = blank + 2;
     }
@@ -318,18 +344,19 @@ static void open_stream(struct stream *s, struct group *group) {
 
 /* ---- the run ---- */
 
-static void parse_group(char **arguments) {
+static int parse_group(char **arguments) {
     struct group *group = &groups[group_count++];
-    const char *path = strcmp(arguments[1], "chat") ? "/v1/responses" : "/v1/chat/completions";
     group->name = arguments[0];
-    group->protocol = strcmp(arguments[1], "chat") ? RESPONSES : CHAT;
+    while (group->protocol < PROTOCOLS && strcmp(arguments[1], protocol_names[group->protocol])) group->protocol++;
+    if (group->protocol == PROTOCOLS) return 0;
     group->port = atoi(arguments[2]);
     group->streams = group->remaining = atoi(arguments[3]);
     group->request_length = (size_t)asprintf(
         &group->request,
         "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: text/event-stream\r\nContent-Type: application/json\r\n"
         "Content-Length: %zu\r\n\r\n%s",
-        path, group->port, strlen(arguments[4]), arguments[4]);
+        paths[group->protocol], group->port, strlen(arguments[4]), arguments[4]);
+    return 1;
 }
 
 static int total_remaining(void) {
@@ -380,14 +407,15 @@ static void run(struct stream *streams, int64_t ramp_us, int64_t timeout_us) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 10 || (argc - 5) % 5 || (argc - 5) / 5 > MAX_GROUPS || !parse_model(argv[1], strlen(argv[1]), &answer)) {
-        fprintf(stderr, "usage: client MODEL REPEATS RAMP_MS TIMEOUT_S (NAME chat|responses PORT STREAMS BODY)...\n");
+    int good = argc >= 10 && (argc - 5) % 5 == 0 && (argc - 5) / 5 <= MAX_GROUPS && parse_model(argv[1], strlen(argv[1]), &answer);
+    for (int i = 5; good && i < argc; i += 5) good = parse_group(argv + i);
+    if (!good) {
+        fprintf(stderr, "usage: client MODEL REPEATS RAMP_MS TIMEOUT_S (NAME chat|responses|messages PORT STREAMS BODY)...\n");
         return 2;
     }
     repeats = atoi(argv[2]);
     for (int channel = 0; channel < CHANNELS; channel++)
         expected[channel] = expected_text(channel, answer.count[channel], &expected_length[channel]);
-    for (int i = 5; i < argc; i += 5) parse_group(argv + i);
     streams_without_token = total_remaining();
     struct stream *streams = calloc((size_t)total_remaining(), sizeof *streams);
     poller = epoll_create1(EPOLL_CLOEXEC);

@@ -18,6 +18,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 BUILD = HERE.parent / ".cache" / "bench"
+# What the Messages API has to be told, for answers that are shorter.
+_MAX_TOKENS = 200_000
 
 
 class HarnessError(RuntimeError):
@@ -55,7 +57,8 @@ def build(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Load:
-    """What the client asks of one target: `streams` connections to `port`, speaking `chat` or `responses`."""
+    """What the client asks of one target: `streams` connections to `port`, speaking `chat`, `responses` or
+    `messages`."""
 
     name: str
     protocol: str
@@ -95,12 +98,19 @@ def request_body(protocol: str, model: str, tools_too: bool = False, fields: Map
     question = "Say something of the given length."
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     function = {"name": "save", "description": "Save a text.", "parameters": schema}
-    if protocol == "chat":
-        body |= {"messages": [{"role": "user", "content": question}], "stream_options": {"include_usage": True}}
-        tools: list[dict[str, Any]] = [{"type": "function", "function": function}]
-    else:
-        body |= {"input": question}
-        tools = [{"type": "function", **function}]
+    messages = [{"role": "user", "content": question}]
+    match protocol:
+        case "chat":
+            body |= {"messages": messages, "stream_options": {"include_usage": True}}
+            tools: list[dict[str, Any]] = [{"type": "function", "function": function}]
+        case "messages":
+            body |= {"messages": messages, "max_tokens": _MAX_TOKENS}
+            if model.startswith("mix:"):  # which thinks
+                body["thinking"] = {"type": "adaptive"}
+            tools = [{"name": "save", "description": "Save a text.", "input_schema": schema}]
+        case _:
+            body |= {"input": question}
+            tools = [{"type": "function", **function}]
     if tools_too or model.startswith("mix:"):
         body["tools"] = tools
     body |= fields

@@ -28,7 +28,7 @@ from bench import processes, programs, turns
 from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
-from bench.scenarios import CONTINUED, FLEET, MEMORY, RESUMABLE, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
+from bench.scenarios import CONTINUED, FLEET, MEMORY, MESSAGES, RESUMABLE, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
 from bench.visitor import visiting
 from bench.vocabulary import tokenizer_file
 
@@ -85,7 +85,7 @@ class Bench:
             repeats=scenario.repeats,
             ramp_ms=ramp_ms,
             timeout_s=30 + 5 * seconds,
-            tools_too=scenario.beside == "gateway",
+            tools_too=scenario.beside == "gateway" and scenario.variant != MESSAGES,
             fields=scenario.fields,
             **options,
         )
@@ -168,6 +168,10 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
         gateway = start_target("gateway", "responses", ["responses_gateway", "serve", "--no-adapt", *NO_STORE])
     variants = {}
     names = {SCENARIOS[name].variant for name in options.scenario if name in SCENARIOS} - {""}
+    if MESSAGES in names:
+        names.remove(MESSAGES)
+        protocol = "chat" if options.self_check else "messages"
+        variants[MESSAGES] = replace(gateway, name=MESSAGES, protocol=protocol)
     fleet = _fleet(stack, program, options) if CONTINUED in names and not options.self_check else [upstream_port]
     for name in names | {BESIDE[name] for name in names & BESIDE.keys()}:
         store = NO_STORE

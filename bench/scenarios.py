@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 # The variant of a gateway that stores what it answers, and of one whose streams can be resumed as well.
 STORED = "stored"
@@ -16,6 +16,8 @@ CONTINUED = "continued"
 _WITH_SCHEMA = {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": {}}}}}
 # The variant of a gateway through whose window somebody looks.
 WATCHED = "watched"
+# The usual gateway, asked at /v1/messages.
+MESSAGES = "messages"
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Scenario:
 
     `together`: both targets are loaded at the same time, so that both see the same machine; else one after the other,
     `pairs` times in a round. `per_answer`: the unit of cost is a whole answer, not a token. `variant`: not the gateway beside
-    the relay, but a gateway that does more beside the usual one (in the relay's place): `raw` looks for markup in the text,
+    the relay, but a gateway that does more; `messages` is the usual one at `/v1/messages`. `beside`: what is in the relay's
+    place if it is not the relay but the usual gateway, or another variant: `raw` looks for markup in the text,
     `tokens` re-tokenizes it as well, `watched` shows all streams to a visitor of its window, `continued` could go on with them
     at another backend (beside a gateway with the same backends that could not). `stored` stands beside the relay: a gateway
     with a SQLite store. `resumable` stands beside `stored`: its streams outlive their clients (`on_disconnect: continue`), and
@@ -38,12 +41,8 @@ class Scenario:
     together: bool = False
     per_answer: bool = False
     variant: str = ""
+    beside: Literal["relay", "gateway"] = "relay"
     fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-    @property
-    def beside(self) -> str:
-        """What it is compared with: `relay`, or the usual `gateway`."""
-        return "relay" if self.variant in ("", STORED) else "gateway"
 
     @property
     def pairs(self) -> int:
@@ -82,21 +81,27 @@ SCENARIOS = {
     scenario.name: scenario
     for scenario in (
         Scenario("paced64", "paced:200:20ms", 64, together=True),
+        Scenario("messages64", "paced:200:20ms", 64, together=True, variant=MESSAGES),
         Scenario("paced256", "paced:200:20ms", 256, together=True),
         Scenario("mix64", "mix:200:20ms", 64, together=True),
-        Scenario("raw64", "paced:200:20ms", 64, together=True, variant="raw"),
-        Scenario("tokens64", "paced:200:20ms", 64, together=True, variant="tokens"),
-        Scenario("watched64", "paced:200:20ms", 64, together=True, variant=WATCHED),
-        Scenario("continued64", "paced:200:20ms", 64, together=True, variant=CONTINUED),
-        Scenario("uncontinued64", "paced:200:20ms", 64, together=True, variant=CONTINUED, fields=_WITH_SCHEMA),
-        Scenario("resumable64", "paced:200:20ms", 64, together=True, variant=RESUMABLE),
+        Scenario("raw64", "paced:200:20ms", 64, together=True, variant="raw", beside="gateway"),
+        Scenario("tokens64", "paced:200:20ms", 64, together=True, variant="tokens", beside="gateway"),
+        Scenario("watched64", "paced:200:20ms", 64, together=True, variant=WATCHED, beside="gateway"),
+        Scenario("continued64", "paced:200:20ms", 64, together=True, variant=CONTINUED, beside="gateway"),
+        Scenario(
+            "uncontinued64", "paced:200:20ms", 64, together=True, variant=CONTINUED, beside="gateway", fields=_WITH_SCHEMA
+        ),
+        Scenario("resumable64", "paced:200:20ms", 64, together=True, variant=RESUMABLE, beside="gateway"),
         Scenario("burst1", "burst:1000", 1, repeats=40),
         Scenario("long1", "burst:100000", 1),
         Scenario("burst32", "burst:500", 32, repeats=4),
         Scenario("request", "burst:1", 8, repeats=60, per_answer=True),
-        Scenario("uncontinued", "burst:1", 8, repeats=60, per_answer=True, variant=CONTINUED, fields=_WITH_SCHEMA),
+        Scenario("messages", "burst:1", 8, repeats=60, per_answer=True, variant=MESSAGES, beside="gateway"),
+        Scenario(
+            "uncontinued", "burst:1", 8, repeats=60, per_answer=True, variant=CONTINUED, beside="gateway", fields=_WITH_SCHEMA
+        ),
         Scenario("stored", "burst:1", 8, repeats=60, per_answer=True, variant=STORED),
-        Scenario("resumable", "burst:1", 8, repeats=60, per_answer=True, variant=RESUMABLE),
+        Scenario("resumable", "burst:1", 8, repeats=60, per_answer=True, variant=RESUMABLE, beside="gateway"),
     )
 }
 MEMORY = Scenario("memory", "paced:12:500ms", 200, together=True)
@@ -116,6 +121,7 @@ class Promise:
 
 PROMISES = (
     Promise("cpu/paced64", "CPU per chunk, 64 streams of 50 tokens/s", 0.90, 0.80),
+    Promise("cpu/messages64", "the same at /v1/messages", 0.90, 0.80),
     Promise("cpu/paced256", "CPU per chunk, 256 streams of 50 tokens/s", 0.90, 0.80),
     Promise("cpu/raw64", "CPU per chunk where the gateway looks for markup, beside one that does not", 1.3, 1.1),
     Promise("cpu/tokens64", "the same with re-tokenization", 1.6, 1.3),
@@ -126,6 +132,7 @@ PROMISES = (
     Promise("cpu/long1", "the same for an answer of 100,000 tokens", 2.3, 1.6),
     Promise("cpu/burst32", "CPU per chunk, 32 streams at full speed", 2.3, 1.6),
     Promise("cpu/request", "CPU of a request for one token", 2.3, 1.5),
+    Promise("cpu/messages", "the same at /v1/messages, beside /v1/responses", 1.0, 0.9),
     Promise("cpu/stored", "the same where the answer is stored", 3.0, 2.0),
     Promise("cpu/resumable64", "CPU per chunk of a stream that can be resumed, beside one that is only stored", 1.3, 1.2),
     Promise("added_p99/paced64", "latency added to a token (p99), 64 streams", 1.2, 1.2),

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench import first_token, programs  # noqa: E402
-from bench.processes import upstream  # noqa: E402
+from bench.processes import free_port, target, upstream  # noqa: E402
 from bench.programs import HarnessError, Latency, Load, Outcome  # noqa: E402
 from bench.report import Measured, Round, summary, tables, verdicts  # noqa: E402
 from bench.scenarios import SCENARIOS  # noqa: E402
@@ -103,6 +103,20 @@ def test_the_client_accepts_what_the_upstream_sends(client: Path, model: str) ->
         found = programs.drive(client, model, [Load("direct", "chat", port, 3)], repeats=2)["direct"]
     tokens = int(model.split(":")[1])
     assert (found.answers, found.deltas, found.errors) == (6, 6 * tokens, {})
+
+
+@pytest.mark.parametrize("model", ["burst:300", "mix:50:1ms"])
+def test_the_client_accepts_what_the_gateway_answers_at_both_doors(client: Path, model: str) -> None:
+    with upstream(programs.build("upstream")) as port:
+        serve = ["-m", "responses_gateway", "serve", "--no-adapt", "--store", "none", "--backend", f"http://127.0.0.1:{port}"]
+        own = free_port()
+        with target("both doors", "responses", [sys.executable, *serve, "--port", str(own)], own):
+            loads = [Load(door, door, own, 2) for door in ("responses", "messages")]
+            found = programs.drive(client, model, loads, repeats=2)
+    tokens = int(model.split(":")[1])
+    for one in found.values():
+        assert (one.answers, one.errors) == (4, {})
+        assert 0 < one.deltas <= 4 * tokens
 
 
 def test_the_client_notices_a_wrong_text(client: Path, capfd: pytest.CaptureFixture[str]) -> None:
