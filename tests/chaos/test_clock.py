@@ -120,15 +120,27 @@ def test_nobody_is_taken_for_dead_because_the_store_hung(monkeypatch: pytest.Mon
         record = ResponseRecord("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
         await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
         works = database.run
+        waiting: list[asyncio.Task[list[str]]] = []
+        goes_on = asyncio.Event()
+
+        async def waits(work: Callable[[Sql], Any]) -> Any:
+            await goes_on.wait()
+            return await works(work)
 
         async def hangs(work: Callable[[Sql], Any]) -> Any:
+            monkeypatch.setattr(database, "run", waits)
             for _ in range(5):
                 clocks.pass_(4)
-                store._notice_jump(clocks.wall)  # requests that look for dead ones, and wait as well
+                waiting.append(
+                    asyncio.create_task(store.end_abandoned(end_lost))
+                )  # others look for dead ones, and wait as well
+                await asyncio.sleep(0)
+            goes_on.set()
             return await works(work)
 
         monkeypatch.setattr(database, "run", hangs)
         assert await store.end_abandoned(end_lost) == []
+        assert await asyncio.gather(*waiting) == [[]] * 5
         monkeypatch.setattr(database, "run", works)
         clocks.pass_(1)
         assert await store.end_abandoned(end_lost) == []

@@ -16,9 +16,7 @@ from responses_gateway.server.generation import replay as replaying
 from responses_gateway.server.recording.recorder import PATTERN
 from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from responses_gateway.stream.lifecycle.machine import Lifecycle
-from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.responses import ResponsesWriter
-from responses_gateway.wire.errors import server_error
 from tests.request.example_grammars import PATCHES
 from tests.server import running_gateway
 from tests.server.running_gateway import ask, gateway, post, simulated
@@ -138,8 +136,12 @@ def test_several_files_are_told_apart(record: Record, capsys: pytest.CaptureFixt
 
 
 def change_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Today's translator gives up each answer as it ends."""
-    monkeypatch.setattr(Translator, "_conclude", lambda self: self._fail(server_error("It was given up.")))
+    """Today's translator gives up each answer as it ends: it closes nothing."""
+
+    def gives_up(_lifecycle: Lifecycle) -> None:
+        raise RuntimeError("It was given up.")
+
+    monkeypatch.setattr(Lifecycle, "close_next", gives_up)
 
 
 def test_a_changed_translator_is_shown_as_a_diff(

@@ -595,7 +595,7 @@ def test_a_name_with_a_private_address_is_not_connected_to(address: str) -> None
     run(test())
 
 
-def test_a_name_is_resolved_once_and_the_checked_address_is_used() -> None:
+def test_a_name_is_resolved_once_and_the_checked_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         answers = [["93.184.216.34"], ["10.0.0.5"]]
         seen: list[httpx2.Request] = []
@@ -607,9 +607,8 @@ def test_a_name_is_resolved_once_and_the_checked_address_is_used() -> None:
             seen.append(request)
             return httpx2.Response(200)
 
+        monkeypatch.setattr(httpx2, "AsyncHTTPTransport", lambda **_options: httpx2.MockTransport(answer))
         transport = GuardedTransport(HttpEndpoint("https://mcp.example.com/mcp"), MessageReader(LIMITS, print), find)
-        await transport._inner.aclose()
-        transport._inner = httpx2.MockTransport(answer)  # type: ignore[assignment]
         async with transport.client({}) as client:
             for _ in range(2):
                 await client.post("https://mcp.example.com/mcp", content=b"{}")

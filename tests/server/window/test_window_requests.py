@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -440,8 +441,11 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
 # ---- recording for a while --------------------------------------------------------------------------------------------
 
 
-def test_requests_can_be_recorded_for_some_minutes() -> None:
-    folders: list[Path] = []
+def test_requests_can_be_recorded_for_some_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def records() -> list[Path]:
+        return list(tmp_path.glob("responses-gateway-records-*"))
 
     async def test() -> None:
         async with simulated(admin_key=KEY) as served:
@@ -458,14 +462,13 @@ def test_requests_can_be_recorded_for_some_minutes() -> None:
             assert (before["record"], afterwards["record"]) == (None, None)
             found = await details(served, meanwhile, "/contents", headers=bearer())
             assert json.loads(found["request"]["text"])["input"] == "meanwhile"
-            folder = Path(served.parts.responses.recorder._folder.name)  # type: ignore[attr-defined]
-            folders.append(folder)
+            (folder,) = records()
             assert is_private(folder)
             for wrong in (-1, 1e9, "5", None, [1]):
                 assert_error(await record(wrong), 400, "invalid_value")
 
     run(test())
-    assert [folder.exists() for folder in folders] == [False]
+    assert records() == []
 
 
 def test_a_gateway_that_records_everything_says_so(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from responses_gateway.server.window import live_requests, workers
 from responses_gateway.server.window.live_requests import LiveRequests
 from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import SharedAnswer, Workers
-from tests.server.running_gateway import run, simulated, until
+from tests.server.running_gateway import run, simulated
 from tests.server.window.looking import pictures
 from tests.waiting import PATIENCE
 
@@ -175,27 +175,41 @@ def ids(event: bytes) -> list[str]:
 # ---- one session for each worker --------------------------------------------------------------------------------------
 
 
-def test_the_connections_to_a_worker_are_kept_until_it_has_ended(tmp_path: Path) -> None:
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[aiohttp.ClientSession]:
+    """Return a list to which the sessions are added that are opened."""
+    opened: list[aiohttp.ClientSession] = []
+    original = aiohttp.ClientSession
+
+    def noted(**options: Any) -> aiohttp.ClientSession:
+        opened.append(original(**options))
+        return opened[-1]
+
+    monkeypatch.setattr(aiohttp, "ClientSession", noted)
+    return opened
+
+
+def test_the_connections_to_a_worker_are_kept_until_it_has_ended(tmp_path: Path, sessions: list[aiohttp.ClientSession]) -> None:
     async def test() -> None:
         asking = workers_of(FakeView("here"), tmp_path)
         async with asking.answering():
             async with workers_of(FakeView("there"), tmp_path).answering():
                 assert len(await asking.ask_all("recording")) == 2
-                session = asking._sessions["there"]
                 assert len(await asking.ask_all("recording")) == 2
-                assert asking._sessions == {"there": session}
+                assert [session.closed for session in sessions] == [False]
             assert len(await asking.ask_all("recording")) == 1
-            assert session.closed
-            assert asking._sessions == {}
+            assert [session.closed for session in sessions] == [True]
             async with workers_of(FakeView("its-successor"), tmp_path).answering():
                 assert len(await asking.ask_all("recording")) == 2
-                successor = asking._sessions["its-successor"]
-        assert successor.closed
+                assert [session.closed for session in sessions] == [True, False]
+        assert [session.closed for session in sessions] == [True, True]
 
     run(test())
 
 
-def test_a_worker_that_was_killed_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_was_killed_is_forgotten(
+    tmp_path: Path, sessions: list[aiohttp.ClientSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
         monkeypatch.setattr(workers, "OPENING_TIMEOUT", 0.0)
         asking = workers_of(FakeView("here"), tmp_path)
@@ -206,7 +220,7 @@ def test_a_worker_that_was_killed_is_forgotten(tmp_path: Path, monkeypatch: pyte
             assert len(await asking.ask_all("recording")) == 1
             assert not left.exists()
             assert len(await asking.ask_all("recording")) == 1
-            assert asking._sessions == {}
+            assert [session.closed for session in sessions] == [True]
 
     run(test())
 
@@ -221,8 +235,10 @@ def test_visitors_who_ask_together_share_an_answer(tmp_path: Path) -> None:
             answers = await asyncio.gather(*(shared.get() for _ in range(10)))
             assert answers == [[[{"began": 10}], [{"began": 10}]]] * 10
             assert (here.asked["intervals"], there.asked["intervals"]) == (1, 1)
-            await until(lambda: shared._asking is None, "the answer is forgotten")
-            await shared.get()
+            async with asyncio.timeout(PATIENCE):
+                while here.asked["intervals"] == 1:
+                    await shared.get()
+                    await asyncio.sleep(0)
             assert (here.asked["intervals"], there.asked["intervals"]) == (2, 2)
             await shared.close()
 
