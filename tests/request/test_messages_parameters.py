@@ -171,6 +171,10 @@ def test_a_web_search_is_run_by_the_gateway() -> None:
     assert request.tool_choice == {"type": "web_search"}
     assert request.max_tool_calls is None  # one of the two has no limit
     assert reading_of(body_of(tools=[SEARCH]), None, {"web_search"}).request.max_tool_calls == 3
+    for both in ([SEARCH, FETCH], [FETCH, SEARCH]):
+        assert names_of(translated(body_of(tools=both), hosted=CAN_SEARCH).body) == ["web_search", "open_page", "find_in_page"]
+    fetching = body_of(tools=[FETCH], tool_choice={"type": "tool", "name": "web_fetch"})
+    assert names_of(translated(fetching, hosted=CAN_SEARCH).body) == ["open_page", "find_in_page"]
     found = translated(body_of(tools=[SEARCH, TOOL]), hosted=CAN_SEARCH)
     assert names_of(found.body) == ["web_search", "open_page", "find_in_page", "Bash"]
 

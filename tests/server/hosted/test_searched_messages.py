@@ -49,3 +49,17 @@ def test_the_next_prompt_begins_with_what_the_model_has_read() -> None:
                 assert "321 metres" in read[1]
 
     run(test())
+
+
+def test_a_client_that_lets_the_model_only_fetch_offers_it_no_search() -> None:
+    async def test() -> None:
+        backend = create_app(SimulatorOptions())
+        async with serving(backend) as url, gateway(url, web_search_url="http://127.0.0.1:9") as served:
+            body = {**QUESTION, "tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}
+            body["messages"] = [{"role": "user", "content": "Hello."}]
+            answer = await ask(served, "POST", "/v1/messages", json=body)
+            assert answer.status == 200, answer.body
+            offered = list(backend[RECEIVED])[-1]["body"]["tools"]
+            assert [tool["function"]["name"] for tool in offered] == ["open_page", "find_in_page"]
+
+    run(test())

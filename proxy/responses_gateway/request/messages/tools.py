@@ -18,7 +18,7 @@ from responses_gateway.request.fields import (
 )
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.messages.places import Places
-from responses_gateway.request.tools.hosted_tools import HOSTED_SETTINGS
+from responses_gateway.request.tools.hosted_tools import HOSTED_SETTINGS, PAGES_ONLY
 from responses_gateway.wire.errors import invalid_request
 
 # Claude Code's stand-in for the tools that it has not fetched yet; nothing can be done with it.
@@ -53,6 +53,7 @@ class ToolReader:
         self._declared: list[Object] = []
         self._deferred: dict[str, tuple[Object, str]] = {}
         self._web: set[str] = set()  # names of the web tools
+        self._first_web: Object = {}  # the one declaration of them
         self._uses: list[int] = []
 
     def read(self, tools: object, choice: Object | None, referenced: Iterable[str]) -> Tools:
@@ -98,14 +99,19 @@ class ToolReader:
             error = f"{path}.type: the tool {quote(kind)} is not available: {reason}."
             raise invalid_request(error, f"{path}.type", "unsupported_value")
         if name == "web_fetch":
-            self._report.adapted("tool", "web_fetch", "offered together with the search")
+            self._report.adapted("tool", "web_fetch", "offered as functions that open a page and find text in it")
         unknown = [option for option in tool if option not in _WEB_OPTIONS]
         if unknown:
             self._report.ignored("tool", "options", f"not known: {', '.join(unknown)[:100]}", f"{path}.{unknown[0]}")
         search = _search(tool, path)
         if not self._web:
             self._declare(search, path)
+            self._first_web = search
         self._web.add(name)
+        if self._web == {"web_fetch"}:
+            self._first_web[PAGES_ONLY] = True
+        else:
+            self._first_web.pop(PAGES_ONLY, None)
         uses = tool.get("max_uses")
         if isinstance(uses, int) and not isinstance(uses, bool) and uses > 0:
             self._uses.append(uses)

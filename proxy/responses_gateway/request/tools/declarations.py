@@ -24,7 +24,14 @@ from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.async_tools import MAY_BE_ASYNC, RESULTS_COME_LATER
 from responses_gateway.request.tools.builtin_tools import BUILTIN_TOOLS
-from responses_gateway.request.tools.hosted_tools import FUNCTIONS, HOSTED_SETTINGS, NO_HOSTED_TOOLS, HostedTools
+from responses_gateway.request.tools.hosted_tools import (
+    FUNCTIONS,
+    HOSTED_SETTINGS,
+    NO_HOSTED_TOOLS,
+    PAGES_ONLY,
+    SEARCH,
+    HostedTools,
+)
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.tools import CUSTOM_INPUT, Grammar, ToolTarget
 
@@ -137,6 +144,8 @@ class _ToolReader:
                 self._declare(declaration, found)
             return
         for target, (description, parameters) in FUNCTIONS[kind].items():
+            if target == SEARCH and tool.get(PAGES_ONLY) is True:
+                continue
             self._declare(Declaration(target, description, parameters), found)
 
     def _declare(self, declaration: Declaration, found: list[ToolTarget]) -> None:

@@ -56,6 +56,9 @@ INCLUDED: dict[str, str] = {
 SEARCH = ToolTarget("web_search", "web_search")
 OPEN_PAGE = ToolTarget("web_search", "open_page")
 FIND_IN_PAGE = ToolTarget("web_search", "find_in_page")
+# Member of a `web_search` declaration that leaves out the search itself: the model may only read pages. The Messages API's
+# `web_fetch` is read as such.
+PAGES_ONLY = "pages_only"
 FILE_SEARCH = ToolTarget("file_search", "file_search")
 PYTHON = ToolTarget("code_interpreter", "python")
 GENERATE_IMAGE = ToolTarget("image_generation", "generate_image")

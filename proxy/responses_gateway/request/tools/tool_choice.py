@@ -95,13 +95,13 @@ class ToolChoiceReader:
 
     def _hosted_tools(self, reference: Object, param: str) -> frozenset[str]:
         """Return the chat names of the hosted tools that are referred to; none if it is no hosted tool that can be run. A
-        search is meant where a choice says `web_search`: the model opens pages that it has found."""
+        search is meant where a choice says `web_search`, if it is offered: the model opens pages that it has found."""
         kind = hosted_name(text(reference, "type", param))
         if kind == "mcp":
             label = optional_text(reference, "server_label", param)
             return self._catalog.names_of("mcp", label, optional_text(reference, "name", param))
         if kind == "web_search" and param == "tool_choice":
-            return self._catalog.names_of("web_search", name=SEARCH.name)
+            return self._catalog.names_of("web_search", name=SEARCH.name) or self._catalog.names_of("web_search")
         if kind in ("web_search", "file_search", "code_interpreter", "image_generation"):
             return self._catalog.names_of(kind)
         return frozenset()
