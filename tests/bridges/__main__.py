@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from scripts.generated_section import updated
-from tests.bridges import recordings
+from tests.bridges import messages_table, recordings
 from tests.bridges.backend import Backend, serving
 from tests.bridges.bridges import BRIDGES, ROOT, Bridge, started
 from tests.bridges.document import section
@@ -30,8 +30,14 @@ def main(arguments: list[str]) -> int:
     names = [bridge.name for bridge in BRIDGES]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)} (default: all)")
     parser.add_argument("--evidence", type=Path, metavar="FOLDER", help="keep what each bridge answered in this folder")
+    parser.add_argument("--messages", action="store_true", help="only the endpoints for the Messages API")
     parser.add_argument("--recorded", action="store_true", help="only the streams that others recorded, without any bridge")
     args = parser.parse_args(arguments)
+    if not args.recorded and not args.names:
+        measured, absent = messages_table.measured()
+        _write(messages_table.table(measured, datetime.now(UTC).date().isoformat(), absent))
+    if args.messages:
+        return 0
     if chat_streams():
         _write(recordings.section(datetime.now(UTC).date().isoformat()))
     else:

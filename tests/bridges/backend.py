@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,11 +24,11 @@ _NAMED = re.compile(re.escape(MARK) + r"([\w.-]+)")
 class Backend:
     """What the server was asked: the endless streams that run, and the last request of each scenario."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: Sequence[Scenario] = ()) -> None:
         self.endless = 0
         self._left = asyncio.Event()
         self.requests: dict[str, dict[str, Any]] = {}
-        self._scenarios = {scenario.name: scenario for scenario in scenarios()}
+        self._scenarios = {scenario.name: scenario for scenario in (*scenarios(), *others)}
 
     def app(self) -> web.Application:
         """Return the server."""

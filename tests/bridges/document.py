@@ -27,7 +27,7 @@ def section(found: Mapping[str, Found], scenarios: Sequence[Scenario]) -> str:
     lines = [BEGIN, "", row(["", *heads]), columns, *_sums(found, len(scenarios)), ""]
     lines += ["**What the client gets, stream by stream**", "", row(["streams", *found]), columns]
     lines += _outcomes(found, scenarios)
-    lines += ["", "**Rules broken, and in how many streams**", "", row(["bridge", *map(code, LEVELS)]), "|---|---|---|---|"]
+    lines += ["", "**Rules broken, the most frequent first**", "", row(["bridge", *map(code, LEVELS)]), "|---|---|---|---|"]
     lines += [
         row([head, *rules_by_level(map(_rules, one.verdicts.values()))])
         for head, one in zip(heads, found.values(), strict=True)
@@ -82,12 +82,10 @@ def _rules(verdict: Verdict) -> set[Rule]:
 
 
 def rules_by_level(streams: Iterable[Iterable[Rule]]) -> list[str]:
-    """Return, for each level, the rules of that level that the streams break, and how many streams break each."""
+    """Return, for each level, the rules of that level that the streams break, those that most of them break first."""
     counts = Counter(rule for broken in streams for rule in set(broken))
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    return [
-        ", ".join(f"`{rule}` {count}" for rule, count in ordered if RULES[rule].level == level) or "none" for level in LEVELS
-    ]
+    return [", ".join(code(rule) for rule, _ in ordered if RULES[rule].level == level) or "none" for level in LEVELS]
 
 
 def code(word: str) -> str:

@@ -45,7 +45,7 @@ def section(day: str) -> str:
         broken.setdefault(stream.sender, []).append({violation.rule for violation in stream.violations})
         years.setdefault(stream.sender, set()).add(stream.year)
     lines += [row([name, _span(years[name]), str(len(rules)), *_valid(rules)]) for name, rules in broken.items()]
-    lines += ["", "**Rules broken, and in how many streams**", "", row(["from", *map(code, LEVELS)]), "|---|---|---|---|"]
+    lines += ["", "**Rules broken, the most frequent first**", "", row(["from", *map(code, LEVELS)]), "|---|---|---|---|"]
     lines += [row([name, *rules_by_level(rules)]) for name, rules in broken.items()]
     return "\n".join([*lines, "", END])
 

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from scripts.generated_section import updated
-from tests.bridges import recordings
+from tests.bridges import messages_table, recordings
 from tests.bridges.backend import Backend, serving
 from tests.bridges.bridges import BRIDGES, OURS, ROOT, started
 from tests.bridges.document import BEGIN, END, section
 from tests.bridges.judging import Answer, judge
+from tests.bridges.messages_checks import ALL, FAST
 from tests.bridges.official_sdk import sdk_error
 from tests.bridges.playing import Found, play
 from tests.bridges.scenarios import Scenario, Truth, scenarios
@@ -57,6 +58,22 @@ async def played_here(folder: Path) -> Found:
             await play(url, ours.model, backend, played, found)
             await asyncio.to_thread(stack.close)
     return found
+
+
+def test_this_gateway_passes_what_endpoints_for_the_messages_api_are_compared_by(tmp_path: Path) -> None:
+    (ours,) = [bridge for bridge in BRIDGES if bridge.name == OURS]
+    found = asyncio.run(messages_table.checked(ours, tmp_path / "ours", FAST))
+    assert {sentence: problem for sentence, problem in found.items() if problem} == {}
+    assert len(found) == len(FAST)
+
+
+def test_the_page_names_the_checks_as_they_are() -> None:
+    page = DOCUMENT.read_text(encoding="utf-8")
+    part = page.partition(messages_table.BEGIN)[2].partition(messages_table.END)[0]
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", part, re.MULTILINE)
+    assert {name for name, _ in rows} <= {check.__name__ for check in ALL}
+    assert {ours for _, ours in rows} == {"✓"}
+    assert f"| kept | {len(ALL)} of {len(ALL)} |" in part
 
 
 def test_each_scenario_is_another_one() -> None:
@@ -142,7 +159,7 @@ def test_the_score_of_a_bridge_has_the_three_levels() -> None:
     page = section({"other": found}, [scenario])
     assert "(`--level breaks`) | 1 of 1 |" in page
     assert "(`spec`) | 0 of 1 |" in page
-    assert "| other 2.0 | none | `item_status` 1 | `completed_at` 1 |" in page
+    assert "| other 2.0 | none | `item_status` | `completed_at` |" in page
 
 
 @pytest.mark.skipif(not chat_streams(), reason=ABSENT)
