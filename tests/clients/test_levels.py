@@ -35,8 +35,10 @@ Heard = tuple[list[str], list[tuple[str, str]], str | None]
 
 @cache
 def streams() -> dict[str, bytes]:
-    """Return the broken streams by the rule and a number, and OpenAI's habits."""
+    """Return the broken streams by the rule and a number, and OpenAI's habits. Those that were steered came over a WebSocket,
+    which these clients do not open."""
     made = {f"{rule} {number}": encode(stream()) for number, (rule, stream) in enumerate(BROKEN)}
+    made = {name: body for name, body in made.items() if b"response.steer." not in body}
     made["event_name"] = b"\n".join(line for line in encode(good()).split(b"\n") if not line.startswith(b"event:"))
     made["done_marker"] = encode(good(), done=False)
     return made | {f"OpenAI: {habit}": encode(stream(), done=False) for habit, stream in OPENAI.items()}
