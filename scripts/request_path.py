@@ -77,7 +77,10 @@ async def _measure() -> list[str]:
     finally:
         sys.setprofile(None)
         backend.close()
-    return sorted(set.intersection(*found))
+    files = set.intersection(*found)
+    if not files:
+        raise SystemExit(f"nothing below {_PACKAGE} was run: is another checkout installed? Set PYTHONPATH to proxy/")
+    return sorted(files)
 
 
 async def _ask(session: aiohttp.ClientSession, url: str) -> None:

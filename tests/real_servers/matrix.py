@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.real_servers import accounting, answers, codex
+from tests.real_servers import accounting, answers, codex, messages
 from tests.real_servers.conversation import Conversation, Wrong
 
 Check = Callable[[Conversation], None]
@@ -30,6 +30,8 @@ CHECKS: dict[str, Check] = {
     "cancel": accounting.cancel,
     "usage": accounting.usage,
     "input tokens": accounting.input_tokens,
+    "Messages API": messages.messages,
+    "decisions": messages.decisions,
     _CODEX: codex.codex,
 }
 

@@ -1,0 +1,131 @@
+"""Checks of the other doors: a turn with a tool by the Messages API, and decisions."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from responses_gateway.conformance.checker import frames
+from responses_gateway.conformance.messages import check_message_stream
+from tests.real_servers.conversation import Conversation, Wrong, refusal_of, scenario
+
+_WEATHER = {
+    "name": "get_weather",
+    "description": "Current weather of a city.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]}},
+        "required": ["city"],
+    },
+}
+_PARIS = {"city": "Paris", "unit": "celsius"}
+_INPUT = "The parcel has not come, and nobody answers."
+_STATEMENT = "The writer is angry."
+
+
+def messages(with_: Conversation) -> None:
+    """Check a turn with a thought and a call, the next one with its result, and that tokens are counted as they are charged."""
+    question = {"role": "user", "content": scenario("weather")}
+    asked = _body(with_, question)
+    first = _answer(with_, asked)
+    kinds = [block["type"] for block in first["content"]]
+    if kinds != ["thinking", "tool_use"] or first["stop_reason"] != "tool_use":
+        raise Wrong(f"blocks: {', '.join(kinds) or 'none'}; stop_reason {first['stop_reason']}")
+    call = first["content"][-1]
+    if call["input"] != _PARIS:
+        raise Wrong(f"input: {call['input']}")
+    result = {"type": "tool_result", "tool_use_id": call["id"], "content": "18 degrees, sun"}
+    said = {"role": "assistant", "content": first["content"]}
+    second = _answer(with_, _body(with_, question, said, {"role": "user", "content": [result]}))
+    text = "".join(block.get("text", "") for block in second["content"])
+    if with_.setting.exact and "18 °C" not in text:
+        raise Wrong(f"the second turn says {text[:80]!r}")
+    if "input tokens" not in with_.setting.cannot:
+        _expect_counted(with_, asked, first["usage"])
+
+
+def decisions(with_: Conversation) -> None:
+    """Check that the probability of a statement is what the server's own log probabilities say; without any, that is said."""
+    prompt = f"Is this statement about the input above true?\n\n{_STATEMENT}\n\nAnswer with one word, Yes or No."
+    asked = [{"role": "user", "content": _INPUT}, {"role": "user", "content": prompt}]
+    completion = with_.ask_server("", messages=asked, max_tokens=1, logprobs=True, top_logprobs=20)
+    question = {"type": "predicate", "instructions": _STATEMENT}
+    reply = with_.post("/v1/decisions", {"model": with_.server.model, "input": _INPUT, "questions": [question]})
+    if reply.status_code != 200:
+        refusal = refusal_of(reply)
+        if refusal.error.get("code") == "logprobs_unavailable" and not completion["choices"][0].get("logprobs"):
+            return
+        raise Wrong(str(refusal))
+    (answer,) = reply.json()["answers"]
+    shares = _shares(completion)
+    total = shares["Yes"] + shares["No"]
+    expected = shares["Yes"] / total if total else None
+    found = answer.get("probability")
+    if (expected is None) != (found is None) or abs((expected or 0) - (found or 0)) > 1e-6:
+        raise Wrong(f"{answer}; the server's own: {shares}")
+
+
+def _shares(completion: dict[str, Any]) -> dict[str, float]:
+    (token,) = completion["choices"][0]["logprobs"]["content"]
+    shares = {"Yes": 0.0, "No": 0.0}
+    for top in token["top_logprobs"]:
+        label = top["token"].strip()
+        if label in shares:
+            shares[label] += math.exp(top["logprob"])
+    return shares
+
+
+def _body(with_: Conversation, *turns: dict[str, Any]) -> dict[str, Any]:
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    body = {"model": with_.server.model, "max_tokens": 2000, "temperature": 0, "messages": list(turns), "tools": [_WEATHER]}
+    return {**body, "thinking": thinking, "stream": True}
+
+
+def _answer(with_: Conversation, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the message of a stream, made of its events. Raise `Wrong` for an error, or a stream that breaks a law."""
+    reply = with_.post("/v1/messages", body)
+    if reply.status_code != 200:
+        raise Wrong(str(refusal_of(reply)))
+    violations = check_message_stream(reply.content)
+    if violations:
+        raise Wrong(f"the stream violates {violations[0].rule}: {violations[0].detail[:120]}", broken=True)
+    message: dict[str, Any] = {}
+    for event in (json.loads(frame.data) for frame in frames(reply.content)):
+        _add(message, event)
+    return message
+
+
+def _add(message: dict[str, Any], event: dict[str, Any]) -> None:
+    match event["type"]:
+        case "message_start":
+            message.update(event["message"])
+        case "content_block_start":
+            message["content"].append(event["content_block"])
+        case "content_block_delta":
+            _add_delta(message["content"][event["index"]], event["delta"])
+        case "content_block_stop":
+            block = message["content"][event["index"]]
+            if "json" in block:
+                block["input"] = json.loads(block.pop("json"))
+        case "message_delta":
+            message.update(event["delta"], usage=event["usage"])
+        case "error":
+            raise Wrong(f"error: {event['error']}")
+
+
+def _add_delta(block: dict[str, Any], delta: dict[str, Any]) -> None:
+    for name in ("text", "thinking", "signature"):
+        if name in delta:
+            block[name] = block.get(name, "") + delta[name]
+    if "partial_json" in delta:
+        block["json"] = block.get("json", "") + delta["partial_json"]
+
+
+def _expect_counted(with_: Conversation, body: dict[str, Any], usage: dict[str, Any]) -> None:
+    counted = with_.post("/v1/messages/count_tokens", {name: body[name] for name in body if name != "stream"})
+    if counted.status_code != 200:
+        raise Wrong(str(refusal_of(counted)))
+    charged = sum(usage[name] for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
+    if counted.json()["input_tokens"] != charged:
+        raise Wrong(f"counted {counted.json()['input_tokens']}, charged {charged}")
