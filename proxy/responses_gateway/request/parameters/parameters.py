@@ -17,6 +17,7 @@ from responses_gateway.request.fields import (
 )
 from responses_gateway.request.input.items import Entry
 from responses_gateway.request.loss_report import LossReport
+from responses_gateway.request.parameters.background_options import long_window
 from responses_gateway.request.parameters.table import (
     COPIED,
     HONOURED,
@@ -28,7 +29,6 @@ from responses_gateway.request.parameters.table import (
     STATEFUL,
     Parameter,
 )
-from responses_gateway.request.parameters.unsupported import long_window
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.hosted_tools import INCLUDED
 from responses_gateway.wire.errors import invalid_request

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from responses_gateway.request.fields import Object, optional_flag, optional_text, quote
+from responses_gateway.request.fields import optional_flag, optional_text
+from responses_gateway.request.parameters.background_options import check_background_options
 from responses_gateway.request.parameters.moderation import read_modes
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
@@ -10,10 +11,6 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 # The parameters that `refuse_unsupported` looks at.
 CHECKED = ("background_options", "moderation", "multi_agent", "prompt_cache_options")
-# Windows that a client cannot wait for on its connection, in seconds.
-LONG_WINDOWS = {"2h": 7200.0, "8h": 28_800.0}
-# In characters.
-_LONGEST_ID = 512
 
 
 def refuse_unsupported(request: ResponsesRequest, policy: Policy) -> None:
@@ -25,33 +22,7 @@ def refuse_unsupported(request: ResponsesRequest, policy: Policy) -> None:
         message = "Several agents are not supported by this gateway: have the client run them."
         raise invalid_request(message, "multi_agent", "unsupported_value")
     if request.background_options is not None and "background_options" not in policy.forward:
-        _check_window(request, request.background_options)
+        check_background_options(request, request.background_options)
     if request.prompt_cache_options is not None:
         optional_flag(request.prompt_cache_options, "prewarm", "prompt_cache_options")
         optional_text(request.prompt_cache_options, "comparison_response_id", "prompt_cache_options")
-
-
-def long_window(request: ResponsesRequest) -> str | None:
-    """Return the window of hours that a response may wait for; None if it may not wait."""
-    options = request.background_options
-    window = options.get("completion_window") if options is not None and request.background else None
-    return window if isinstance(window, str) and window in LONG_WINDOWS else None
-
-
-def _check_window(request: ResponsesRequest, options: Object) -> None:
-    """Refuse a window that is none, and one of hours for a response that somebody waits for, or of another tier."""
-    param = "background_options.completion_window"
-    window = optional_text(options, "completion_window", "background_options")
-    if window not in (None, "soonest", *LONG_WINDOWS):
-        message = f"Invalid value: {quote(window)}. Supported values are: 'soonest', '2h', '8h'."
-        raise invalid_request(message, param, "invalid_value")
-    if window in LONG_WINDOWS and (not request.background or request.stream):
-        message = f"'{param}' of {quote(window)} needs 'background' and no 'stream'."
-        raise invalid_request(message, param, "invalid_value")
-    if window in LONG_WINDOWS and request.service_tier not in (None, "auto", "default"):
-        message = f"'{param}' of {quote(window)} needs the standard 'service_tier'."
-        raise invalid_request(message, "service_tier", "invalid_value")
-    continuation = optional_text(options, "continuation_id", "background_options")
-    if continuation is not None and len(continuation) > _LONGEST_ID:
-        message = f"'background_options.continuation_id' may have at most {_LONGEST_ID} characters."
-        raise invalid_request(message, "background_options.continuation_id", "invalid_value")

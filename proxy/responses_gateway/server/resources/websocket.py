@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from responses_gateway.request.parameters.unsupported import long_window
+from responses_gateway.request.parameters.background_options import long_window
 from responses_gateway.server.access.allowed_models import allowed_models
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.access.clients import CLIENTS

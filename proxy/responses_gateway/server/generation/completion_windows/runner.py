@@ -16,7 +16,7 @@ from itertools import groupby
 from responses_gateway.backend.idle import load_of
 from responses_gateway.backend.members import Share
 from responses_gateway.request import Loss
-from responses_gateway.request.parameters.unsupported import LONG_WINDOWS, long_window
+from responses_gateway.request.parameters.background_options import LONG_WINDOWS, long_window
 from responses_gateway.server.generation.background.lost import end_lost
 from responses_gateway.server.generation.background.response import BackgroundResponse
 from responses_gateway.server.generation.background.runner import Background
