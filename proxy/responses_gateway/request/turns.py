@@ -13,7 +13,7 @@ from responses_gateway.request.input.items import entries_at
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import NO_TOOLS
-from responses_gateway.wire.tools import ToolKind, ToolTable
+from responses_gateway.wire.tools import ToolKind, ToolTable, ToolTarget, chat_name
 
 # The items of calls that the client runs, and behind which the model may go on.
 _KIND_OF_CALL: dict[str, ToolKind] = {"function_call": "function", "custom_tool_call": "custom"}
@@ -39,9 +39,8 @@ def with_chat_name(item: Object, tools: ToolTable) -> Object:
     kind = _KIND_OF_CALL.get(item["type"])
     if kind is None:
         return item
-    named = (kind, item["name"], item.get("namespace"))
-    name = next((name for name, target in tools.items() if target[:3] == named), item["name"])
-    return {**item, "name": name, "namespace": None}
+    called = ToolTarget(kind, item["name"], item.get("namespace"))
+    return {**item, "name": chat_name(tools, called, item["name"]), "namespace": None}
 
 
 def with_turn(

@@ -102,8 +102,8 @@ def target_of(tools: ToolTable, name: str) -> ToolTarget | None:
 
 
 def chat_name(tools: ToolTable, target: ToolTarget, name: str) -> str:
-    """Return the name under which a tool was offered; `name` if it was not."""
-    return next((offered for offered, found in tools.items() if found == target), name)
+    """Return the name under which a tool was offered, which its kind, name and namespace tell; `name` if it was not."""
+    return next((offered for offered, found in tools.items() if found[:3] == target[:3]), name)
 
 
 def _names_of(chat_name: str, target: ToolTarget) -> Iterator[str]:
