@@ -53,7 +53,7 @@ class ToolReader:
         self._declared: list[Object] = []
         self._deferred: dict[str, tuple[Object, str]] = {}
         self._web: set[str] = set()  # names of the web tools
-        self._first_web: Object = {}  # the one declaration of them
+        self._search: Object = {}  # their one declaration
         self._uses: list[int] = []
 
     def read(self, tools: object, choice: Object | None, referenced: Iterable[str]) -> Tools:
@@ -66,6 +66,8 @@ class ToolReader:
                 self._web_tool(kind, tool, path)
             elif tool.get("name") != _PLACEHOLDER:
                 self._custom(tool, path)
+        if self._web == {"web_fetch"}:
+            self._search[PAGES_ONLY] = True
         only_web = bool(self._web) and not self._deferred and len(self._declared) == 1
         if self._deferred:
             self._report.adapted("tool", "defer_loading", "offered once a tool_reference names it")
@@ -106,12 +108,8 @@ class ToolReader:
         search = _search(tool, path)
         if not self._web:
             self._declare(search, path)
-            self._first_web = search
+            self._search = search
         self._web.add(name)
-        if self._web == {"web_fetch"}:
-            self._first_web[PAGES_ONLY] = True
-        else:
-            self._first_web.pop(PAGES_ONLY, None)
         uses = tool.get("max_uses")
         if isinstance(uses, int) and not isinstance(uses, bool) and uses > 0:
             self._uses.append(uses)
