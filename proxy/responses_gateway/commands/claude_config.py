@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from responses_gateway.commands.client_files import back_up, replace
-from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, key_in, offer_of
-from responses_gateway.settings import backend_url
+from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, key_in, offer_of, read_url
 
 # What Claude Code would go to another server with, or would send along.
 OTHER_CREDENTIALS = re.compile(r"ANTHROPIC_API_KEY|CLAUDE_CODE_USE_.+")
@@ -47,10 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if args.env_key is not None and not _VARIABLE.fullmatch(args.env_key):
         print("responses-gateway: --env-key: the name of an environment variable is expected", file=sys.stderr)
         return 2
-    try:
-        url = backend_url(args.url)
-    except ValueError as error:
-        print(f"responses-gateway: --url: {error}", file=sys.stderr)
+    url = read_url(args.url)
+    if url is None:
         return 2
     home = args.claude_home or Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     try:

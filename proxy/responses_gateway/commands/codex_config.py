@@ -15,8 +15,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
 from responses_gateway.commands.client_files import back_up, replace
-from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, offer_of
-from responses_gateway.settings import backend_url
+from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, offer_of, read_url
 
 PROVIDER = "responses-gateway"
 # Keys of the user's file that override what the gateway says of a model.
@@ -48,10 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print or write the configuration. Returns 0, 1 without a gateway to ask or a file that can be used, 2 for a wrong URL."""
-    try:
-        url = backend_url(args.url)
-    except ValueError as error:
-        print(f"responses-gateway: --url: {error}", file=sys.stderr)
+    url = read_url(args.url)
+    if url is None:
         return 2
     home = args.codex_home or Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
     path = home / "config.toml"

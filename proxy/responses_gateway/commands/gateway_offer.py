@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from responses_gateway.settings import Settings
+from responses_gateway.settings import Settings, backend_url
 from responses_gateway.wire.hosts.addresses import is_loopback
 
 DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
@@ -37,6 +38,15 @@ class Offer:
     windows: Mapping[str, int] = field(default_factory=dict)
     web_search: bool = False
     unknown: str = ""
+
+
+def read_url(text: str) -> str | None:
+    """Return the base URL of a gateway that the user has named; None, with a message to the user, if it is none."""
+    try:
+        return backend_url(text)
+    except ValueError as error:
+        print(f"responses-gateway: --url: {error}", file=sys.stderr)
+        return None
 
 
 def offer_of(url: str, env_key: str | None, environ: Mapping[str, str], *, needs_models: bool) -> Offer:

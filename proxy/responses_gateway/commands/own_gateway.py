@@ -17,8 +17,15 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from responses_gateway.commands.gateway_offer import DEFAULT_URL, BackendDown, Offer, Unusable, is_on_this_machine, offer_of
-from responses_gateway.settings import backend_url
+from responses_gateway.commands.gateway_offer import (
+    DEFAULT_URL,
+    BackendDown,
+    Offer,
+    Unusable,
+    is_on_this_machine,
+    offer_of,
+    read_url,
+)
 
 # The flags of `add_gateway_arguments` that have a value.
 VALUED = ("--url", "--backend", "--config", "--model", "--env-key")
@@ -50,10 +57,8 @@ def add_gateway_arguments(parser: argparse.ArgumentParser, default_model: str) -
 def run_with_gateway(args: argparse.Namespace, home: Path, start: Callable[[str], int]) -> int:
     """Run `start` with the URL of a gateway, whose log is in `home` if it is started here. Returns what that returns, 1 without
     a gateway, 2 for a wrong URL."""
-    try:
-        url = backend_url(args.url or DEFAULT_URL)
-    except ValueError as error:
-        print(f"responses-gateway: --url: {error}", file=sys.stderr)
+    url = read_url(args.url or DEFAULT_URL)
+    if url is None:
         return 2
     try:
         home.mkdir(parents=True, exist_ok=True)
