@@ -13,20 +13,10 @@ import pytest
 from aiohttp import web
 from openai.types import Decision
 
+from tests.request.test_decisions_reading import CHOICE, PREDICATE, SCORE
 from tests.server.running_gateway import Answer, Served, assert_error, gateway, run
 from tests.server.running_gateway import ask as send
 
-PREDICATE = {"type": "predicate", "name": "angry", "instructions": "The writer is angry."}
-CHOICE: dict[str, Any] = {
-    "type": "choice",
-    "instructions": [{"type": "input_text", "text": "Where does it go?"}, {"type": "input_json", "data": {"a": ["ü"]}}],
-    "choices": [{"value": "billing"}, {"value": True, "description": "to a human"}, {"value": "true"}],
-}
-SCORE: dict[str, Any] = {
-    "type": "score",
-    "instructions": "How urgent is it?",
-    "levels": [{"label": "low"}, {"label": "middle", "description": "this week"}, {"label": "high"}],
-}
 # What a model says with which probability, by a word of the question; as vLLM tells it, the rest being spread over others.
 SAID = {
     "angry": {"Yes": 0.5, " Yes": 0.125, "No": 0.25, "Maybe": 0.0625},

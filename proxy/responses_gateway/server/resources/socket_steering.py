@@ -12,6 +12,7 @@ from responses_gateway.server.generation.responses import Creation
 from responses_gateway.server.http.bodies import Bodies, Body
 from responses_gateway.server.http.event_stream import WebSocketSender
 from responses_gateway.server.resources.socket_messages import Message, event_of, is_steer, unknown_message
+from responses_gateway.server.steering.given_input import message_of
 from responses_gateway.server.steering.required_input import required_input
 from responses_gateway.server.steering.steering import Accepted, Failed, Notice, Steering
 from responses_gateway.wire.errors import ApiError
@@ -73,7 +74,7 @@ class SocketSteering:
             return request
         given = request.input or []
         if isinstance(given, str):
-            given = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+            given = [message_of(given)]
         return request.model_copy(update={"input": [*items, *given]})
 
     def successor(self) -> ResponsesRequest | None:

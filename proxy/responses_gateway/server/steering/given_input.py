@@ -25,10 +25,15 @@ def read_input(message: Mapping[str, Any]) -> list[Item]:
             raise invalid_request(f"Unknown parameter: '{name[:100]}'.", name[:100], "unknown_parameter")
     given = message.get("input")
     if isinstance(given, str) and given:
-        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
+        return [message_of(given)]
     if not isinstance(given, list) or not given:
         raise _invalid("input", "a text or a list of user messages is expected, which is not empty")
     return [_item(item, f"input[{place}]") for place, item in enumerate(given)]
+
+
+def message_of(text: str) -> Item:
+    """Return the item that an input means which is a text."""
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
 def _item(item: object, path: str) -> Item:

@@ -177,8 +177,8 @@ class GuardedUpstream(Upstream):
             return
         if held.due(now=now) is not None:
             self._judging = asyncio.create_task(self._judge(held, now=now))
-        elif held.waits and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LONGEST_WAIT, self._wait_no_longer)
+        else:
+            self._wait_for_sentence(held)
 
     def _limit(self, held: HeldAnswer) -> None:
         """Read no more while too much is held."""
@@ -189,6 +189,11 @@ class GuardedUpstream(Upstream):
                 super().pause()
             elif not self._slow:
                 super().resume()
+
+    def _wait_for_sentence(self, held: HeldAnswer) -> None:
+        """Have a text that waits for the end of its sentence judged in a moment, as it is by then."""
+        if held.waits and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LONGEST_WAIT, self._wait_no_longer)
 
     def _wait_no_longer(self) -> None:
         self._timer = None
@@ -216,8 +221,7 @@ class GuardedUpstream(Upstream):
                 self._pass_on(passed)
             self._limit(held)
         self._judging = None
-        if held.waits and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LONGEST_WAIT, self._wait_no_longer)
+        self._wait_for_sentence(held)
 
     def _block(self) -> None:
         """End the answer in the place of what was flagged; the backend stops generating."""
