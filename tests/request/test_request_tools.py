@@ -178,7 +178,7 @@ def test_tool_search_run_by_the_client() -> None:
         ({"type": "computer_use_preview"}, "computer"),
         ({"type": "mcp", "server_label": "x"}, "mcp"),
         ({"type": "tool_search"}, "tool_search"),
-        ({"type": "shell", "environment": {"type": "container_auto"}}, "shell"),
+        (namespace("n", {"type": "shell"}), "shell"),
         ({"type": "acme"}, "unknown"),
         (namespace("n", {"type": "local_shell"}), "local_shell"),
     ],
@@ -193,8 +193,33 @@ def test_tools_that_only_a_server_could_run_are_ignored_on_record(tool: Item, na
     assert strict.param.startswith("tools[1]")
 
 
-def test_a_shell_without_container_runs_at_the_client() -> None:
-    assert list(chat_request(tools=[{"type": "shell", "environment": {"type": "local"}}]).tools) == ["shell"]
+def test_a_local_shell_runs_at_the_client_with_its_skills() -> None:
+    skill = {"name": "pdf", "description": "Reads PDFs.", "path": "/skills/pdf"}
+    result = chat_request(tools=[{"type": "shell", "environment": {"type": "local", "skills": [skill]}}])
+    assert result.tools == {"shell": ToolTarget("shell", "shell")}
+    assert "- pdf (/skills/pdf): Reads PDFs." in offered(result)["shell"]["description"]
+    for plain in ({"type": "local"}, {"type": "local", "skills": []}, None):
+        assert "Skills" not in offered(chat_request(tools=[{"type": "shell", "environment": plain}]))["shell"]["description"]
+
+
+SECRET = {"domain": "example.com", "name": "KEY", "value": "hunter2"}
+ALLOWED = {"type": "allowlist", "allowed_domains": ["example.com"], "domain_secrets": [SECRET]}
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"type": "container_auto"},
+        {"type": "container_auto", "network_policy": ALLOWED},
+        {"type": "container_reference", "container_id": "cntr_1"},
+        {"type": "moon"},
+    ],
+)
+def test_a_shell_in_a_container_is_refused(environment: Item) -> None:
+    error = refusal(tools=[function(), {"type": "shell", "environment": environment}])
+    assert (error.status, error.param, error.code) == (400, "tools[1].environment.type", "unsupported_value")
+    assert "local" in error.message
+    assert "hunter2" not in error.message
 
 
 def test_tools_from_input_items_are_declared_once_and_in_order() -> None:

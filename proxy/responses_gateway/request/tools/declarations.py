@@ -47,6 +47,8 @@ HOSTED_TOOLS = (
 )
 # The most characters of grammars that are converted to patterns for one request, since conversion blocks other requests.
 _PATTERN_BUDGET = 16 * 1024
+# What leads the list of a local shell's skills.
+_SKILLS = "Skills: folders of instructions and scripts. Before a task that one of them fits, read its SKILL.md with this shell."
 # Items that declare tools.
 TOOL_LISTS = frozenset({"additional_tools", "tool_search_output"})
 # `Policy.custom_tool_grammar` -> how the backend interprets patterns, for values that send them.
@@ -166,7 +168,9 @@ class _ToolReader:
             declaration = self._function(tool, path, namespace, about)
         elif kind == "custom":
             declaration = self._custom(tool, path, namespace, about)
-        elif kind in _BUILTIN and namespace is None and _runs_at_client(kind, tool):
+        elif kind == "shell" and namespace is None:
+            declaration = self._shell(tool, path)
+        elif kind in _BUILTIN and namespace is None and (kind != "tool_search" or tool.get("execution") == "client"):
             self._report.adapted("tool", kind, "offered as a function")
             declaration = _builtin(tool, path, _BUILTIN[kind])
         else:
@@ -232,6 +236,25 @@ class _ToolReader:
             "additionalProperties": False,
         }
         return Declaration(target, "\n\n".join(filter(None, paragraphs)), parameters, "pattern" in argument, grammar)
+
+    def _shell(self, tool: Object, path: str) -> Declaration:
+        """Declare a shell of the client, with its skills. Raise `ApiError` 400 for one in a container: nothing here has one."""
+        self._report.adapted("tool", "shell", "offered as a function")
+        declaration = _BUILTIN["shell"]
+        environment = optional_object(tool, "environment", path)
+        if environment is None:
+            return declaration
+        inside = f"{path}.environment"
+        kind = text(environment, "type", inside)
+        if kind != "local":
+            message = f"Unsupported value: {quote(kind)}. This gateway has no containers: only a 'local' shell can be offered."
+            raise invalid_request(message, f"{inside}.type", "unsupported_value")
+        skills = object_list(environment.get("skills") or [], f"{inside}.skills")
+        if not skills:
+            return declaration
+        lines = [_skill(skill, f"{inside}.skills[{index}]") for index, skill in enumerate(skills)]
+        description = "\n".join([f"{declaration.description}\n\n{_SKILLS}", *lines])
+        return declaration._replace(description=description)
 
     def _grammar(self, tool: Object, path: str) -> Grammar | None:
         """Return the grammar of the tool's input, or None if it has none or the grammar is ignored."""
@@ -326,12 +349,10 @@ def _explained(grammar: Grammar) -> str:
     return f"{how} the text must match this {grammar.syntax} grammar:\n{grammar.definition}"
 
 
-def _runs_at_client(kind: str, tool: Object) -> bool:
-    """Tell whether the client runs this tool; `tool_search` and `shell` can also run in OpenAI's containers."""
-    if kind == "tool_search":
-        return tool.get("execution") == "client"
-    environment = tool.get("environment")
-    return not (isinstance(environment, dict) and str(environment.get("type")).startswith("container"))
+def _skill(skill: Object, path: str) -> str:
+    """Return the line that tells the model of a skill."""
+    name = filled_text(skill, "name", path)
+    return f"- {name} ({filled_text(skill, 'path', path)}): {text(skill, 'description', path)}"
 
 
 def _builtin(tool: Object, path: str, builtin: Declaration) -> Declaration:
