@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.server.generation.background.lost import end_lost
+from responses_gateway.server.generation.background.response import end_lost
 from responses_gateway.state import EventRow, ResponseRecord, Running, Sqlite, Store
 from responses_gateway.state.interfaces import Sql
 from tests.chaos.faults import ask, at_end, simulators

@@ -16,7 +16,7 @@ from responses_gateway.hosted.fetch import Fetched, Fetcher
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.public_connections import PrivateAddressError, PublicResolver
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
-from responses_gateway.wire.hosts.web_pages import may_be_private
+from responses_gateway.wire.hosts.public_urls import may_be_private
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE

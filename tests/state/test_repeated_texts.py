@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.server.generation.background.lost import end_lost
+from responses_gateway.server.generation.background.response import end_lost
 from responses_gateway.state import Database, EventRow, NewEvents, ResponseRecord, Running, Sqlite, Store, repeated_texts
 from responses_gateway.state.interfaces import Sql
 from responses_gateway.state.schema import MIGRATIONS, SQLITE

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.server.generation.background.lost import end_lost
+from responses_gateway.server.generation.background.response import end_lost
 from responses_gateway.state import Database, EventRow, NewEvents, Running, Store, StoreUnavailable
 from responses_gateway.state.interfaces import Rows, Sql
 from tests.state.conftest import Clock, Opening

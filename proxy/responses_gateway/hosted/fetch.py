@@ -15,7 +15,7 @@ from yarl import URL
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.public_connections import PrivateAddressError, PublicResolver
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
-from responses_gateway.wire.hosts.web_pages import page_complaint
+from responses_gateway.wire.hosts.public_urls import page_complaint
 from responses_gateway.wire.unpacking import DamagedBodyError, Unpacker, is_known
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})

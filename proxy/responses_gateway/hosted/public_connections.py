@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from responses_gateway.wire.hosts.addresses import is_public
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
-from responses_gateway.wire.hosts.web_pages import may_be_private
+from responses_gateway.wire.hosts.public_urls import may_be_private
 
 
 class PrivateAddressError(OSError):

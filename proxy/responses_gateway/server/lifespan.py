@@ -24,13 +24,10 @@ from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.background.runner import Announce, Background
 from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
-from responses_gateway.server.generation.completion_windows.metrics import WindowMetrics
-from responses_gateway.server.generation.completion_windows.runner import CompletionWindows
-from responses_gateway.server.generation.hosted_tools.approvals import UsedApprovals
-from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
+from responses_gateway.server.generation.completion_windows.runner import CompletionWindows, WindowMetrics
+from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox, UsedApprovals
 from responses_gateway.server.generation.in_flight import InFlight
-from responses_gateway.server.generation.moderation.guard import Guard
-from responses_gateway.server.generation.moderation.metrics import ModerationMetrics
+from responses_gateway.server.generation.moderation.guard import Guard, ModerationMetrics
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption

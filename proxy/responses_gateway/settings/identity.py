@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from responses_gateway.extras import install_command
 from responses_gateway.settings.section import Section, TextList
-from responses_gateway.wire.hosts.networks import Networks
+from responses_gateway.wire.hosts.addresses import Networks
 
 # The header in which a trusted proxy sends the shared secret.
 PROXY_SECRET_HEADER = "X-Responses-Gateway-Proxy-Secret"

@@ -59,7 +59,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     max_calls: int | None = None
     parallel_calls: bool = True  # else one call in each answer of the model
     grammars: Mapping[str, Grammar] = msgspec.field(default_factory=dict)  # of custom tools, by chat name
-    judged: bool = False  # the inputs of the tools with a grammar wait for a verdict, see `deferred_calls.py`
+    judged: bool = False  # the inputs of the tools with a grammar wait for a verdict, see `lifecycle/needs.py`
     call_ids: frozenset[str] = frozenset()  # call ids of the history, never given again
     summary: bool = False  # mirror reasoning into a summary
     seal: SealText | None = None  # makes the encrypted content of reasoning

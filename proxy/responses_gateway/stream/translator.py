@@ -39,9 +39,18 @@ from responses_gateway.stream.items.hosted import (
     write_approved_call,
     write_tool_list,
 )
-from responses_gateway.stream.lifecycle.deferred_calls import close_judged, waiting_call
 from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, LastItemDone, Lifecycle, NextTurn, Stop
-from responses_gateway.stream.lifecycle.needs import AnotherTurn, CallToRun, Continue, Ended, Needs, RunCalls, Verdict
+from responses_gateway.stream.lifecycle.needs import (
+    AnotherTurn,
+    CallToRun,
+    Continue,
+    Ended,
+    Needs,
+    RunCalls,
+    Verdict,
+    close_judged,
+    waiting_call,
+)
 from responses_gateway.stream.lifecycle.turn import usage_of
 from responses_gateway.stream.options import Clock, StreamOptions
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector

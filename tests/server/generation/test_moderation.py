@@ -12,8 +12,7 @@ import pytest
 from aiohttp import web
 from openai.types.responses import Response
 
-from responses_gateway.server.generation.moderation.guard import Guard
-from responses_gateway.server.generation.moderation.judgement import SAFE, Judgement
+from responses_gateway.server.generation.moderation.guard import SAFE, Guard, Judgement
 from tests.judges import judge_stream
 from tests.server.fleet_of_simulators import ask as ask_fleet
 from tests.server.fleet_of_simulators import fleet, said

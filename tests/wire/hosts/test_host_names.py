@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from responses_gateway.wire.hosts.addresses import is_loopback, is_public
+from responses_gateway.wire.hosts.addresses import is_loopback, is_public, looked_up
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
-from responses_gateway.wire.hosts.names import looked_up
 from responses_gateway.wire.hosts.own_names import OwnNames, is_same_origin
-from responses_gateway.wire.hosts.public_urls import not_public
-from responses_gateway.wire.hosts.web_pages import page_complaint
+from responses_gateway.wire.hosts.public_urls import not_public, page_complaint
 
 NAMES = {
     "faß.de": "xn--fa-hia.de",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Literal, TypeVar
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import aiohttp
 from multidict import CIMultiDict
@@ -16,7 +19,6 @@ from responses_gateway.backend.policies.retry import Unanswered
 from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, PushedAnswer, Sink, chat_sender
 from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
-from responses_gateway.backend.transport.request_ids import HEADER, backend_request_id
 from responses_gateway.wire.errors import ApiError, server_error
 
 _A = TypeVar("_A")
@@ -39,6 +41,11 @@ _LINGER = 1.0
 Failure = Literal["broke", "silent"]
 # The longest `Retry-After` in seconds that is taken seriously: a day.
 _LONGEST_WAIT = 24 * 3600
+# The id of a request at a backend is a UUID: some servers (llama-cpp-python) refuse requests with any other id.
+_REQUEST_ID = "X-Request-Id"
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+# An id that the gateway gave itself: the backend gets the same digits.
+_OWN = re.compile(r"req_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
 
 
 class Unreachable(ApiError):
@@ -168,7 +175,7 @@ class Backend:
 
     async def _send_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
         self._require_open()
-        sent = {**headers, HEADER: backend_request_id(headers.get(HEADER))}
+        sent = {**headers, _REQUEST_ID: backend_request_id(headers.get(_REQUEST_ID))}
         if self._api_key is not None:
             sent["Authorization"] = f"Bearer {self._api_key}"
         elif not self._forward_authorization:
@@ -199,7 +206,7 @@ class Backend:
         url = URL(f"{base}/{path}?{query}" if query else f"{base}/{path}", encoded=True)
         sent = CIMultiDict(headers)
         sent.setdefault("Accept-Encoding", "identity")
-        sent[HEADER] = backend_request_id(sent.get(HEADER))
+        sent[_REQUEST_ID] = backend_request_id(sent.get(_REQUEST_ID))
         if self._api_key is not None:
             sent["Authorization"] = f"Bearer {self._api_key}"
         elif not self._forward_authorization:
@@ -408,3 +415,16 @@ def _ignore_exception(finished: asyncio.Future[None]) -> None:
 
 def _no_sink(data: bytes) -> None:
     raise RuntimeError("finish before attach")
+
+
+def backend_request_id(request_id: str | None) -> str:
+    """Return the UUID for the id of a request: the id itself if it is one, otherwise one that is always the same for the same
+    id. Without an id it is a new one."""
+    return str(uuid4()) if request_id is None else _derived(request_id)
+
+
+@lru_cache(maxsize=1024)  # the backend gets it, and later the log
+def _derived(request_id: str) -> str:
+    if own := _OWN.fullmatch(request_id):
+        return "-".join(own.groups())
+    return request_id if _UUID.fullmatch(request_id) else str(uuid5(NAMESPACE_URL, f"request:{request_id}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,7 +13,6 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.request import Loss
 from responses_gateway.server.custom_tools.repair import InputRepair
-from responses_gateway.server.generation.answer_losses import logprob_losses
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
@@ -45,6 +44,7 @@ from responses_gateway.wire.requests import ResponsesRequest
 ChargeAgain = Callable[[Charged], LimitReservation]
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
+_NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
 
 
 @dataclass(eq=False, slots=True)
@@ -389,3 +389,11 @@ def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Transla
         parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
     if completed and prepared.turns is None:
         parsers.learn_calls(prepared.call.body, prepared.start, translator.response.output)
+
+
+def logprob_losses(output: Sequence[str]) -> list[Loss]:
+    """Return what the output of a request for log probabilities, as the JSON of its items, shows to be lost."""
+    texts = [item for item in output if '"type":"output_text"' in item and '"text":""' not in item]
+    if not texts or any('"logprobs":[{' in item for item in texts):
+        return []
+    return [_NO_LOGPROBS]

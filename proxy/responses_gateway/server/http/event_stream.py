@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 from collections.abc import Callable
 
 from aiohttp import HttpVersion11, web
 
 from responses_gateway.server.http import aiohttp_internals
-from responses_gateway.server.http.unsent_bytes import unsent_bytes
 
 # Bytes that may wait in the transport before it counts as full; asyncio's and uvloop's own limit.
 _HIGH_WATER = 64 * 1024
@@ -235,3 +237,25 @@ class WebSocketSender:
             if self.slow:
                 self.slow = False
                 self._on_ready()
+
+
+def unsent_bytes(transport: asyncio.Transport | None) -> int:
+    """Return how many bytes are not sent yet: in this process, and in the kernel until the client has acknowledged them.
+
+    The kernel takes megabytes at once, and reports the socket as writable again when a third of that has left, which can take
+    minutes over a slow line. So its queue is measured, where the system allows that."""
+    if transport is None or transport.is_closing():
+        return 0
+    return transport.get_write_buffer_size() + _in_kernel(transport)
+
+
+def _in_kernel(transport: asyncio.Transport) -> int:
+    connection = transport.get_extra_info("socket")
+    if connection is None:
+        return 0
+    try:
+        found = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    except (OSError, ValueError):
+        return 0
+    size: int = struct.unpack("i", found)[0]
+    return size

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from responses_gateway.server.identity.claimed import Claimed, NotIdentified, claimed
 from responses_gateway.settings.identity import PROXY_SECRET_HEADER
-from responses_gateway.wire.hosts.networks import Networks
+from responses_gateway.wire.hosts.addresses import Networks
 
 
 class TrustedProxy:

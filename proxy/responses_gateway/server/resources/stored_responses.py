@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import tenant_of
-from responses_gateway.server.generation.background.lost import end_lost
+from responses_gateway.server.generation.background.response import end_lost
 from responses_gateway.server.generation.background.runner import SILENCE, Background
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings

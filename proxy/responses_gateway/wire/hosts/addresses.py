@@ -1,8 +1,11 @@
-"""Tell public addresses and loopback addresses from others."""
+"""Hosts: tell public addresses and loopback addresses from others, and a name as it is looked up."""
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+import idna
 
 # Addresses that count as global and are not those of a server on the internet: the IETF's own, relays of 6to4, and Azure's
 # service for its virtual machines.
@@ -21,6 +24,8 @@ _EMBEDDED = (
     ("64:ff9b::", 96, 0),
     ("2002::", 16, 80),
 )
+# Characters of a name.
+_LONGEST_NAME = 253
 
 
 def is_public(address: str) -> bool:
@@ -81,3 +86,43 @@ def _is_public_ipv6(address: IPv6Address) -> bool:
     if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
         return _is_public_ipv4(IPv4Address(int(address) & 0xFFFFFFFF))
     return address in _GLOBAL and not any(address in network for network in _SPECIAL_IPV6)
+
+
+def looked_up(host: str) -> str | None:
+    """Return the ASCII form of a host, for which the DNS is asked; None if there is none. `faß.de` is `xn--fa-hia.de`, ① is 1,
+    and 。 is a dot (UTS 46). Without capitals, and without a dot at the end."""
+    if len(host) > _LONGEST_NAME:
+        return None
+    try:
+        name = host if host.isascii() else _encoded(host)
+    except ValueError:
+        return None
+    return name.lower().removesuffix(".")
+
+
+def _encoded(host: str) -> str:
+    """Encode a name as aiohttp does: what IDNA 2008 forbids (an emoji) is encoded by IDNA 2003. Raise `ValueError`."""
+    try:
+        return idna.encode(host, uts46=True).decode()
+    except UnicodeError:
+        if any(character.isnumeric() and not character.isascii() for character in host):  # some parsers read ١٢٧ as 127
+            raise
+        return host.encode("idna").decode()
+
+
+class Networks:
+    """Some networks, each an address or a range such as `10.0.0.0/24`."""
+
+    def __init__(self, networks: Sequence[str]) -> None:
+        """Raise `ValueError` for what is no network."""
+        self._networks = [ip_network(network, strict=False) for network in networks]
+
+    def include(self, address: str | None) -> bool:
+        """Tell whether an address is in one of them; what is no address, such as the path of a socket, is in none."""
+        try:
+            found = ip_address(address or "")
+        except ValueError:
+            return False
+        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        return any(found in network for network in self._networks)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from responses_gateway.wire.hosts.names import looked_up
+from responses_gateway.wire.hosts.addresses import looked_up
 
 # A name of any language, an address, or `*`; `*.` may stand before a name.
 _ENTRY = re.compile(r"(?P<below>\*\.)?(?P<host>(?<!\.)\*|[\w-]+(\.[\w-]+)*|(?<!\.)\[[0-9a-fA-F:.]+\])(:(?P<port>[0-9]{1,5}))?")

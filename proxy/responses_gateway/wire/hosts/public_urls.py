@@ -7,8 +7,10 @@ from __future__ import annotations
 import re
 from ipaddress import IPv6Address
 
-from responses_gateway.wire.hosts.addresses import is_public, read_ipv4
-from responses_gateway.wire.hosts.names import looked_up
+from yarl import URL
+
+from responses_gateway.wire.hosts.addresses import is_public, looked_up, read_ipv4
+from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 
 _HTTP = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
 # URL parsers disagree about these: some drop them, some read a backslash as a slash.
@@ -21,6 +23,8 @@ _LOCAL = (
 )  # fmt: skip
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)+")
 _NO_ADDRESS = "its host is not an address"
+# Ports of web servers: others belong to services that are not meant to be asked by strangers.
+_WEB_PORTS = frozenset({80, 443, 8080, 8443})
 
 
 def not_public(url: str) -> str | None:
@@ -64,3 +68,26 @@ def _address_complaint(address: str | None) -> str | None:
     if address is None:
         return _NO_ADDRESS
     return None if is_public(address) else "its host is a private or special address"
+
+
+def page_complaint(url: str, private_hosts: AllowedHosts) -> str | None:
+    """Say why a page is not fetched; return None if it is."""
+    try:
+        parsed = URL(url)
+        host = parsed.raw_host or ""  # as it is looked up
+        port = parsed.port or 0
+    except ValueError:
+        return "it is not a valid URL"
+    has_user = bool(parsed.user or parsed.password)
+    if parsed.scheme in ("http", "https") and not has_user and may_be_private(host, port, private_hosts):
+        return None
+    # Where two parsers see different hosts, the one that connects counts.
+    reason = not_public(url) or not_public(str(parsed))
+    if reason is None and port not in _WEB_PORTS:
+        return f"port {port} is not that of a web server"
+    return reason
+
+
+def may_be_private(host: str, port: int, private_hosts: AllowedHosts) -> bool:
+    """Tell whether the addresses of a host may be private."""
+    return private_hosts.lists(host, port) or private_hosts.lists(host)

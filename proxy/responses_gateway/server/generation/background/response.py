@@ -10,11 +10,22 @@ from dataclasses import replace
 from typing import Protocol
 
 from responses_gateway.server.generation.background.event_log import RETRY, EventLog
-from responses_gateway.server.generation.generation import Generation
+from responses_gateway.server.generation.generation import LOST, Generation
 from responses_gateway.server.generation.preparation.context import final_record, started_record, stored_stream
 from responses_gateway.server.generation.request_log.request_log import settle
 from responses_gateway.server.generation.responses import Creation
-from responses_gateway.state import EventRow, NewEvents, ResponseRecord, Running, Store, StoreUnavailable, WaitingTable
+from responses_gateway.state import (
+    Abandoned,
+    AbandonedEnd,
+    EventRow,
+    NewEvents,
+    ResponseRecord,
+    Running,
+    Store,
+    StoreUnavailable,
+    WaitingTable,
+)
+from responses_gateway.stream.stored.abandoned import fail_stream, with_status
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.sse import DONE
 
@@ -22,6 +33,9 @@ from responses_gateway.wire.sse import DONE
 KEPT_BYTES = 64 * 1024
 
 _DONE = DONE.encode()
+_CODE = "server_error"
+# The error in the terminal event of a cancelled response: there is no event `response.cancelled`.
+_CANCELLED = "The response was cancelled."
 
 
 class EventReader(Protocol):
@@ -260,3 +274,14 @@ class BackgroundResponse:
                     return
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), RETRY)
+
+
+def end_lost(lost: Abandoned, message: str = LOST) -> AbandonedEnd:
+    """Return the end of a response: failed, or cancelled if its client has cancelled it."""
+    error = {"code": _CODE, "message": _CANCELLED if lost.cancelled else message}
+    number = lost.rows[-1].next if lost.rows else 0
+    failed = fail_stream(b"".join(row.data for row in lost.rows), number, lost.head, lost.tail, error)
+    last = EventRow(number, failed.next_number, failed.events) if lost.rows else None
+    if lost.cancelled:
+        return AbandonedEnd("cancelled", with_status(lost.head, lost.tail, "cancelled", None), failed.output, last)
+    return AbandonedEnd("failed", failed.head, failed.output, last)

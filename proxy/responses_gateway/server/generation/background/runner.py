@@ -16,8 +16,7 @@ from functools import partial
 
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.background.event_log import EventLog
-from responses_gateway.server.generation.background.lost import end_lost
-from responses_gateway.server.generation.background.response import BackgroundResponse
+from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
 from responses_gateway.server.generation.background.takeover import resume
 from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.in_flight import State

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from typing import Literal
 
 from responses_gateway.backend.idle import load_of
 from responses_gateway.backend.members import Share
 from responses_gateway.request import Loss
 from responses_gateway.request.parameters.background_options import LONG_WINDOWS, long_window
-from responses_gateway.server.generation.background.lost import end_lost
-from responses_gateway.server.generation.background.response import BackgroundResponse
+from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.completion_windows.accepted import (
     AcceptedRequest,
@@ -26,7 +27,6 @@ from responses_gateway.server.generation.completion_windows.accepted import (
     accepted_request,
     read_accepted,
 )
-from responses_gateway.server.generation.completion_windows.metrics import Reason, WindowMetrics
 from responses_gateway.server.generation.completion_windows.schedule import ModelSchedule
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
@@ -36,6 +36,7 @@ from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.settings import Settings
 from responses_gateway.state import Due, EventRow, Held, NewWaiting, Store, StoreUnavailable, Waiting, WaitingTable
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.registry import Registry
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import parse_request
 
@@ -49,6 +50,45 @@ QUIET_INTERVAL = 5.0
 # For how long a response that is about to begin is left alone by others, and until it is tried again where that failed.
 _LEASE = 120.0
 _RETRY = 15.0
+
+Reason = Literal["idle", "deadline"]
+
+
+class WindowMetrics:
+    """Declares the metrics, and counts into them. Windows are those of the API."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._waiting = registry.gauge(
+            "waiting_responses",
+            "Background responses that wait for their completion window, in the store that all gateways share.",
+            "window",
+            together="livemax",
+        )
+        self._oldest = registry.gauge(
+            "waiting_oldest_seconds", "For how long the oldest of them has waited.", "window", together="livemax"
+        )
+        self._begun = registry.counter(
+            "waiting_begun_total",
+            "Those that began: because backends were idle, or because of their deadline.",
+            "window",
+            "reason",
+        )
+        self._missed = registry.counter("missed_windows_total", "Those that ended after their deadline.", "window")
+
+    def show(self, waiting: Mapping[str, tuple[int, float]]) -> None:
+        """Show how many wait in each window, and for how many seconds the oldest has."""
+        for window, (count, seconds) in waiting.items():
+            self._registry.child(self._waiting, window).set(count)
+            self._registry.child(self._oldest, window).set(seconds)
+
+    def begun(self, window: str, reason: Reason) -> None:
+        """Count a response that begins."""
+        self._registry.count(self._begun, window, reason)
+
+    def missed(self, window: str) -> None:
+        """Count a response that ended too late."""
+        self._registry.count(self._missed, window)
 
 
 class CompletionWindows:

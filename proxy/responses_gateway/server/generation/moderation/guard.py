@@ -1,4 +1,4 @@
-"""Asks the guard model, through the same pool as every other request."""
+"""Asks the guard model, through the same pool as every other request, and reads what it says of a text."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
-from responses_gateway.server.generation.moderation.judgement import SAFE, Judgement, read_judgement
-from responses_gateway.server.generation.moderation.metrics import ModerationMetrics
 from responses_gateway.settings import Settings
 from responses_gateway.settings.moderation import TEXT
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.registry import Registry
 from responses_gateway.wire.errors import ApiError
 
 Side = Literal["input", "output"]
@@ -34,6 +33,79 @@ _TOKENS = 1024
 _ANSWER_LIMIT = 1024 * 1024
 # How many texts are remembered as safe, so that a conversation is not judged again with each request.
 _MOST_REMEMBERED = 20_000
+# The categories of Llama Guard.
+_KNOWN = tuple(f"S{number}" for number in range(1, 15))
+# Most categories that are taken from one answer, and most characters of each.
+_MOST = 32
+_LONGEST = 64
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class ModerationMetrics:
+    """Declares the metrics, and counts into them."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._judgements = registry.counter(
+            "moderation_judgements_total",
+            "Answers of the guard model, by what it judged (input, output): safe, flagged, or failed.",
+            "side",
+            "outcome",
+        )
+        self._seconds = registry.histogram(
+            "moderation_seconds", "How long the guard model took for an answer.", _SECONDS, "side"
+        )
+
+    def judged(self, side: str, outcome: str, seconds: float) -> None:
+        """Count an answer."""
+        self._registry.count(self._judgements, side, outcome)
+        self._registry.observe(self._seconds, seconds, side)
+
+
+class Judgement(NamedTuple):
+    """Whether something in a text was flagged, and under which categories, in the guard's words."""
+
+    flagged: bool
+    categories: tuple[str, ...] = ()
+
+    def also(self, other: Judgement) -> Judgement:
+        """Return the judgement of two texts together."""
+        if not other.flagged:
+            return self
+        return Judgement(True, tuple(dict.fromkeys(self.categories + other.categories)))
+
+    def result(self, model: str) -> dict[str, Any]:
+        """Return the `moderation_result` of the API. A guard says yes or no: scores are 1 or 0."""
+        names = tuple(dict.fromkeys(_KNOWN + self.categories))
+        return {
+            "type": "moderation_result",
+            "model": model,
+            "flagged": self.flagged,
+            "categories": {name: name in self.categories for name in names},
+            "category_scores": {name: float(name in self.categories) for name in names},
+            "category_applied_input_types": {name: ["text"] for name in names},
+        }
+
+
+SAFE = Judgement(False)
+
+
+def read_judgement(answer: str) -> Judgement | None:
+    """Read the answer of a guard: `safe`, or `unsafe` and a line of categories, whatever it thought before. None for anything
+    else."""
+    first, _, rest = answer.rpartition("</think>")[2].strip().partition("\n")
+    word = first.strip().lower()
+    if word == "safe" and not rest.strip():
+        return SAFE
+    if word != "unsafe":
+        return None
+    named = rest.strip().partition("\n")[0].split(",")
+    return Judgement(True, tuple(name.strip()[:_LONGEST] for name in named[:_MOST] if name.strip()))
+
+
+def failure(code: str, message: str) -> dict[str, Any]:
+    """Return what stands in the place of a result, in the API's words."""
+    return {"type": "error", "code": code, "message": message}
 
 
 class _Message(msgspec.Struct):

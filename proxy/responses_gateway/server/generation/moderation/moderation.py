@@ -7,8 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from responses_gateway.request.parameters.moderation import Modes
-from responses_gateway.server.generation.moderation.guard import OVERLAP, Guard, GuardFailed, InputTooLong
-from responses_gateway.server.generation.moderation.judgement import SAFE, Judgement, failure
+from responses_gateway.server.generation.moderation.guard import (
+    OVERLAP,
+    SAFE,
+    Guard,
+    GuardFailed,
+    InputTooLong,
+    Judgement,
+    failure,
+)
 from responses_gateway.stream.writer.response import AtEnd
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, invalid_request, server_error

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from responses_gateway.request.input.content import reasoning_text
 from responses_gateway.request.input.open_items import open_items
 from responses_gateway.wire.errors import ApiError, invalid_request
 
@@ -168,3 +169,23 @@ def _message(text: str) -> Item:
 def _changed_since(param: str) -> ApiError:
     message = "The encrypted content could not be verified: it was changed, or made for another API key."
     return invalid_request(message, param, "invalid_encrypted_content")
+
+
+def removed_reasoning(items: Sequence[Any], encryption: Encryption, tenant: str, model: str) -> list[Item]:
+    """Return an entry for each reasoning item that is encrypted and has no other text, unless this model wrote it. `items` are
+    as the client gave them, after a translation without error."""
+    found = []
+    for item in items:
+        if isinstance(item, dict) and item.get("type") == "reasoning" and isinstance(item.get("id"), str):
+            content = item.get("encrypted_content")
+            reason = None if content is None or reasoning_text(item, "") else _reason(content, encryption, tenant, model)
+            if reason is not None:
+                found.append({"type": "reasoning", "id": item["id"], "action": "removed", "reason": reason})
+    return found
+
+
+def _reason(content: str, encryption: Encryption, tenant: str, model: str) -> str | None:
+    read = encryption.decrypt("reasoning", tenant, content, "input")
+    if read is None:
+        return "organization_mismatch"
+    return None if read[0] == model else "model_mismatch"

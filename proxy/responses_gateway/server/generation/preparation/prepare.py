@@ -36,8 +36,7 @@ from responses_gateway.server.generation.preparation.context import (
     new_record,
 )
 from responses_gateway.server.generation.preparation.dialect import Dialect
-from responses_gateway.server.generation.preparation.encrypted_content import Encryption
-from responses_gateway.server.generation.preparation.input_transformations import removed_reasoning
+from responses_gateway.server.generation.preparation.encrypted_content import Encryption, removed_reasoning
 from responses_gateway.server.generation.preparation.journal import Charged, Journal, ResponseStart, ResumedResponse, digest
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.preparation.prompt_cache import diagnostics

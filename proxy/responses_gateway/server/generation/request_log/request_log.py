@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from yarl import URL
 
-from responses_gateway.backend.transport.request_ids import backend_request_id
+from responses_gateway.backend.transport.client import backend_request_id
 from responses_gateway.hosted.interface import HostedLoss, MadeCall
 from responses_gateway.request import Loss
 from responses_gateway.server.generation.request_log.facts import Account, Door, RequestFacts, StreamTimes
