@@ -41,7 +41,8 @@ _ANSWERS = """
 | `incomplete_details` | `reason`: `max_output_tokens`, `content_filter`, `steered` |
 | `usage`, `tool_usage` | as the backend counts, else null; the calls of web search, in a response that has ended |
 | `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another \
-key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch`, `turn_boundary` |
+key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch` (it is tied to no user, and to nothing before \
+it), nor `turn_boundary` (where it ends its turn, whether encrypted or not, it is on the loss report) |
 | `prompt_cache_diagnostics` | at the end, if the request names a `comparison_response_id`: the first difference that changed \
 what the backend got (instructions count as input); `unavailable` too where the prompts are alike and the backend has reused \
 nothing |
@@ -73,7 +74,9 @@ A steered response ends behind the item that is open; reasoning is finished, cal
 hosted tools are run. A response with nothing open ends at once, and one that ends by itself is `completed`. The next response \
 begins unasked, before any message that waits, with the settings of the steered one and all steers as its input. If the client \
 has calls to answer, `response.steer.pending` names them, and the steers go before the input of the `response.create` that \
-continues the response. The steers live on the connection; the steered response is stored before its end is sent.
+continues the response. The steers wait on the connection. The end of the steered response is sent when that is stored, the \
+beginning of the next one when it is stored with its input: should the gateway die or the client leave, that one is `failed`, \
+and can be continued. With `store: false` all of it ends with the connection.
 
 | code of `response.steer.failed` | for |
 |---|---|

@@ -70,7 +70,7 @@ def create_app(
     app = _new_app(parts, bodies, table, fleet)
     if fleet is not None:
         app.cleanup_ctx.append(lambda app: fleet.taking_part())
-    websockets = WebSockets(parts.responses, bodies)
+    websockets = WebSockets(parts.responses, parts.background, bodies)
     app.on_shutdown.append(websockets.close_all)
     responses = ResponsesResource(parts.responses, parts.background, parts.windows, websockets)
     loop_detection = LoopDetection()

@@ -6,16 +6,18 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from responses_gateway.simulator import COUNTERS, RECEIVED, create_app, serving
+from responses_gateway.state import EventRow, ResponseRecord, Running, StoreUnavailable
 from tests.commands.test_replay import run as replay
 from tests.judges import judge_stream
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.resources.test_socket_messages import next_of, say
 from tests.server.resources.test_websocket_resource import ENDLESS, STORES, Event, Socket, connect
-from tests.server.running_gateway import TERMINALS, ask, gateway, run, simulated
+from tests.server.running_gateway import TERMINALS, Served, ask, gateway, run, simulated
 from tests.server.scripted_backend import HEAD, Connection, backend, call, chunk, text_stream
 
 THINKING = "scenario: reasoning tokens: 400 tps: 2000"
@@ -224,6 +226,84 @@ def test_input_that_cannot_be_applied_is_returned() -> None:
             ended = await end_of(socket)
             failed = await next_of(socket, "response.steer.failed")
             assert failed["error"]["code"] == "successor_creation_failed"
+            assert (await socket.ask(previous_response_id=ended["id"]))["status"] == "completed"
+
+    run(test())
+
+
+LASTING = "scenario: long tokens: 5000 tps: 50"
+
+
+async def successor_of(socket: Socket) -> str:
+    """Steer a response; return the id of its successor, which goes on for long."""
+    await socket.send(THINKING, store=True)
+    await steered(socket, LASTING, "response.reasoning_text.delta")
+    await end_of(socket)
+    begun: str = (await next_of(socket, "response.created"))["response"]["id"]
+    await next_of(socket, "response.output_text.delta")
+    return begun
+
+
+async def kept(served: Served, response_id: str, path: str = "") -> Any:
+    return (await ask(served, "GET", f"/v1/responses/{response_id}{path}")).json
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_what_was_applied_is_stored_though_its_client_leaves(store: str, tmp_path: Path) -> None:
+    """The successor is cancelled, with what it has said, and can be continued."""
+
+    async def test() -> None:
+        place = "memory" if store == "memory" else str(tmp_path / "responses.db")
+        async with simulated(store=place) as served:
+            async with connect(served) as socket:
+                successor = await successor_of(socket)
+                assert (await kept(served, successor))["status"] == "in_progress"
+            found = await kept(served, successor)
+            while found["status"] == "in_progress":
+                found = await kept(served, successor)
+            assert (found["status"], found["error"]["message"]) == ("failed", "The response was cancelled.")
+            assert [item["status"] for item in found["output"]] == ["incomplete"]
+            (given,) = (await kept(served, successor, "/input_items"))["data"]
+            assert given["content"][0]["text"] == LASTING
+            body = {"model": "simulator", "input": "scenario: plain", "previous_response_id": successor}
+            assert (await ask(served, "POST", "/v1/responses", json=body)).json["status"] == "completed"
+
+    run(test())
+
+
+def test_a_successor_may_be_deleted_while_it_is_made() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served, connect(served) as socket:
+            successor = await successor_of(socket)
+            assert (await ask(served, "DELETE", f"/v1/responses/{successor}")).json["deleted"] is True
+            ended = await end_of(socket)
+            assert (ended["id"], ended["status"], ended["store"]) == (successor, "failed", False)
+            assert (await ask(served, "GET", f"/v1/responses/{successor}")).status == 404
+
+    run(test())
+
+
+def test_steers_are_returned_where_the_store_cannot_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served, connect(served) as socket:
+            store = served.parts.store
+            assert store is not None
+            save = store.save
+
+            async def fails(record: ResponseRecord, running: Running | None = None, last: EventRow | None = None) -> bool:
+                if running is not None:
+                    raise StoreUnavailable("gone")
+                return await save(record, running, last)
+
+            monkeypatch.setattr(store, "save", fails)
+            monkeypatch.setattr("responses_gateway.server.resources.websocket.logs", Mock())  # no error may be left in the log
+            await socket.send(THINKING, store=True)
+            accepted = await steered(socket, "scenario: plain", "response.reasoning_text.delta")
+            ended = await end_of(socket)
+            returned = await socket.next()
+            assert (returned["type"], returned["error"]["code"], returned["steer"]) == (
+                "response.steer.failed", "successor_creation_failed", accepted["steer"] | {"input": "scenario: plain"}
+            )  # fmt: skip
             assert (await socket.ask(previous_response_id=ended["id"]))["status"] == "completed"
 
     run(test())

@@ -86,6 +86,11 @@ class SocketSteering:
             return None
         return asked.model_copy(update={"previous_response_id": due, "input": self._steering.take(due)})
 
+    @property
+    def applies(self) -> bool:
+        """Whether the response that is about to begin has steers in its input."""
+        return self._steering.applies
+
     def begin(self, creation: Creation) -> None:
         """Take notice that a response begins."""
         self._steering.applied()

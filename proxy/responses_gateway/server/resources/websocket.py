@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -18,6 +18,7 @@ from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.access.clients import CLIENTS
 from responses_gateway.server.access.cors import check_socket
 from responses_gateway.server.access.identities import IDENTITIES
+from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, PreviousResponse
@@ -54,14 +55,15 @@ _EMPTY_ANSWER = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"
 class WebSockets:
     """Holds the open sockets of an application."""
 
-    def __init__(self, responses: Responses, bodies: Bodies) -> None:
-        self._responses = responses
-        self._bodies = bodies
+    def __init__(self, responses: Responses, background: Background | None, bodies: Bodies) -> None:
+        self.responses = responses
+        self.background = background
+        self.bodies = bodies
         self._sockets: set[web.WebSocketResponse] = set()
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
         """Hold a session until either side ends it."""
-        settings = self._responses.live.current.settings
+        settings = self.responses.live.current.settings
         check_socket(request, settings)
         # Not compressed: zlib would cost more for a frame than the whole translation.
         socket = web.WebSocketResponse(
@@ -74,7 +76,7 @@ class WebSockets:
         await socket.prepare(request)
         self._sockets.add(socket)
         try:
-            await _Session(self._responses, self._bodies, request, socket).run()
+            await _Session(self, request, socket).run()
         finally:
             self._sockets.discard(socket)
         return socket
@@ -105,9 +107,10 @@ class _Message:
 class _Session:
     """One connection."""
 
-    def __init__(self, responses: Responses, bodies: Bodies, request: web.Request, socket: web.WebSocketResponse) -> None:
-        self._responses = responses
-        self._bodies = bodies
+    def __init__(self, parts: WebSockets, request: web.Request, socket: web.WebSocketResponse) -> None:
+        self._responses = parts.responses
+        self._background = parts.background
+        self._bodies = parts.bodies
         self._headers = request.headers
         self._request_id: str = request[REQUEST_ID]
         self._tenant = tenant_of(request)
@@ -125,7 +128,7 @@ class _Session:
         self._stream_id: str | None = None  # the client's name of the message that is being answered
         self._creation: Creation | None = None  # of the response that has begun
         self._previous: PreviousResponse | None = None  # the last response, if it was not stored
-        self._steering = SocketSteering(self._outbox, bodies)
+        self._steering = SocketSteering(self._outbox, parts.bodies)
 
     async def run(self) -> None:
         """Work until the client leaves, or the connection has lasted too long."""
@@ -301,31 +304,39 @@ class _Session:
         """Answer one request; return what the next one may build on, if it is not in the store."""
         self._creation = creation
         try:
-            await self._open(creation)
-            self._steering.begin(creation)
-            stored = await creation.finish()
+            async with AsyncExitStack() as stack:
+                refused = await self._open(creation)
+                if self._steering.applies and self._background is not None:
+                    await stack.enter_async_context(self._background.keep(creation))
+                self._steering.begin(creation)
+                if refused:
+                    translator = creation.translator
+                    self._outbox.write(translator.start() + translator.feed(_EMPTY_ANSWER))
+                stored = await creation.finish()
         finally:
             self._creation = None
         self._outbox.write(creation.terminal(stored=stored))
         self._steering.end(creation)
         return creation.continued_by(stored=stored)
 
-    async def _open(self, creation: Creation) -> None:
-        """Wait for the backend, so that its refusal is an error frame. Raise `ApiError`."""
+    async def _open(self, creation: Creation) -> bool:
+        """Wait for the backend, so that its refusal is an error frame. Return True if it refused to read a prompt whose answer
+        nobody wants. Raise `ApiError`."""
         generation = creation.start(self._outbox)
         translator = creation.translator
         if self._cancelled:
             creation.cancel()
         if creation.prepared.compaction is not None:  # then the client gets `response.created` at once
-            return
+            return False
         try:
             await generation.open()
         except ApiError:
             if translator.options.discarded and translator.status == "queued":
                 # Templates refuse prompts without a user message; the client continues this response with one.
-                self._outbox.write(translator.start() + translator.feed(_EMPTY_ANSWER))
-            elif not translator.ended:
+                return True
+            if not translator.ended:
                 raise
+        return False
 
     def _cancel(self, response_id: object = None) -> None:
         """End the response that is being made, or the next one. One with another id has ended already."""

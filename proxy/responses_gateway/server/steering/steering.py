@@ -203,6 +203,11 @@ class Steering:
         self._taken = response_id
         return [item for steer in self._steers[response_id] for item in steer.items]
 
+    @property
+    def applies(self) -> bool:
+        """Whether steers were taken, for a response that has not begun."""
+        return self._taken is not None
+
     def applied(self) -> None:
         """Forget the steers that were taken: the response that has them has begun."""
         if self._taken is not None:

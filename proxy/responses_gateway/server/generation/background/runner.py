@@ -1,6 +1,7 @@
-"""The responses that this process runs without a client, and those that it takes over from processes that died.
+"""The responses that this process runs without a client, and those that it takes over from processes that died; and those of
+connections that the store is to know while they are made.
 
-A process renews its claim on what it runs every second. Once a claim has expired, any other process (or the same one, after a
+A process renews its claim on all of these every second. Once a claim has expired, any other process (or the same one, after a
 restart) takes the response over, once, if it has a journal, and ends it as failed if it has none. A process that is asked to
 stop gives up its claim on what does not end in time."""
 
@@ -9,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+
+import msgspec
 
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.background.event_log import EventLog
@@ -20,9 +23,11 @@ from responses_gateway.server.generation.background.response import BackgroundRe
 from responses_gateway.server.generation.background.takeover import resume
 from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.in_flight import State
+from responses_gateway.server.generation.preparation.context import save, started_record
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
-from responses_gateway.state import Orphan, Running, Store, StoreUnavailable, WaitingTable
+from responses_gateway.state import Orphan, ResponseRecord, Running, Store, StoreUnavailable, WaitingTable
+from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import invalid_request, server_error
 
@@ -52,6 +57,7 @@ class Background:
         self._responses = responses
         self._autoconfiguration = autoconfiguration
         self._taken: dict[str, asyncio.Task[None]] = {}  # prepares a response that was taken over, by id
+        self._kept: dict[str, Creation] = {}  # those of connections that the store knows, by id
         self._worker = f"worker_{secrets.token_hex(8)}"
         self._tasks: set[asyncio.Task[None]] = set()
         self._upkeep = asyncio.create_task(self._keep_up())
@@ -87,12 +93,43 @@ class Background:
         response.task.add_done_callback(self._tasks.discard)
         return response.task
 
+    @asynccontextmanager
+    async def keep(self, creation: Creation) -> AsyncIterator[None]:
+        """Store a response that is to begin on a connection, if it is to be stored, so that its input outlives this process:
+        then others end it as failed. A block that is left before the end of the response cancels it. Raise
+        `StoreUnavailable`."""
+        record = creation.prepared.record
+        if record is None:
+            yield
+            return
+        record = replace(record, detached=True, worker=self._worker)
+        started = replace(started_record(record, creation.translator), status="in_progress")
+        await self.store.save(started, self._claim())
+        creation.prepared = msgspec.structs.replace(creation.prepared, record=record)
+        self._kept[record.id] = creation
+        try:
+            yield
+        except BaseException:
+            creation.cancel()
+            task = asyncio.create_task(self._store_end(record, creation.translator, creation.results))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            raise
+        finally:
+            del self._kept[record.id]
+
+    async def _store_end(self, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> None:
+        await save(self.store, record, translator, results)
+
     def cancel(self, response_id: str) -> None:
         """End a response, if this process runs it."""
         response = self.running.get(response_id)
         taken = self._taken.get(response_id)
+        kept = self._kept.get(response_id)
         if response is not None:
             response.cancel()
+        elif kept is not None:
+            kept.cancel()
         elif taken is not None and not taken.cancelling():  # else it is being given up
             taken.cancel()
 
@@ -130,7 +167,7 @@ class Background:
 
     @property
     def _mine(self) -> set[str]:
-        return {*self.running, *self._taken}
+        return {*self.running, *self._taken, *self._kept}
 
     async def _keep_up(self) -> None:
         unavailable = False

@@ -256,11 +256,10 @@ def final_record(
 
 async def save(store: Store, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> bool:
     """Store the response that was streamed, before the client learns that it is stored. Return False if that failed: the log
-    says why, and the client gets its terminal event all the same."""
+    says why, and the client gets its terminal event all the same; or if it was deleted, or ended by others, meanwhile."""
     try:
-        await store.save(final_record(record, translator, results))
+        return await store.save(final_record(record, translator, results))
     except Exception as error:  # nothing may keep the terminal event from the client
         defect = None if isinstance(error, StoreUnavailable) else error
         logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))
         return False
-    return True
