@@ -41,8 +41,8 @@ _ANSWERS = """
 | `incomplete_details` | `reason`: `max_output_tokens`, `content_filter`, `steered` |
 | `usage`, `tool_usage` | as the backend counts, else null; the calls of web search, in a response that has ended |
 | `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another \
-key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch` (it is tied to no user, and to nothing before \
-it), nor `turn_boundary` (where it ends its turn, whether encrypted or not, it is on the loss report) |
+key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch` (it is tied to no user, and \
+to nothing before it), nor `turn_boundary` (where it ends its turn, whether encrypted or not, it is on the loss report) |
 | `prompt_cache_diagnostics` | at the end, if the request names a `comparison_response_id`: the first difference that changed \
 what the backend got (instructions count as input); `unavailable` too where the prompts are alike and the backend has reused \
 nothing |
