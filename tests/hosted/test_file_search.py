@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.hosted.files.filters import matches
-from responses_gateway.hosted.files.search import FileSearch, read_passages, searchable
+from responses_gateway.hosted.files.search import FileSearch, matches, read_passages, searchable
 from responses_gateway.hosted.files.tool_arguments import tool_arguments
 from responses_gateway.hosted.interface import HostedResult, Source, ToolFailure
 from responses_gateway.hosted.mcp.servers import McpServers, ToolCaller, ToolResult

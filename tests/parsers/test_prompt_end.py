@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from responses_gateway.parsers import reasoning_markers
-from responses_gateway.parsers.prompt_end import ends_open, prompt_end_of
+from responses_gateway.parsers.thought_tokens import ends_open, prompt_end_of
 
 THINK, LINE, LINES, WORD, CLOSE = 1505, 198, 483, 77, 1506
 OPENINGS, _ = reasoning_markers("auto")

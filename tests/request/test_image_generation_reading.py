@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.request.tools.image_generation import read_image_generation
+from responses_gateway.request.tools.hosted_tools import read_image_generation
 from responses_gateway.wire.errors import ApiError
 
 

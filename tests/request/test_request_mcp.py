@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from responses_gateway.request.tools.file_search import read_file_search
+from responses_gateway.request.tools.hosted_tools import check_web_search
 from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess, read_mcp_tool, read_mcp_tools
-from responses_gateway.request.tools.web_search import check_web_search
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import FileSearchRequest
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts

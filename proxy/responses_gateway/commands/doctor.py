@@ -7,24 +7,26 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from responses_gateway.backend.discovery.interface import Target
 from responses_gateway.commands.argument_types import positive
 from responses_gateway.commands.check import printable
-from responses_gateway.commands.doctor_pools import PoolFinding, look_at_pools
 from responses_gateway.commands.smoke_test import Step, run_smoke_test
 from responses_gateway.probing.diagnosis import Finding, findings, rows, server_name
 from responses_gateway.probing.prober import probe
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.recommend import recommended_settings
-from responses_gateway.settings import SettingsError, backend_url
+from responses_gateway.settings import BackendPool, SettingsError, backend_url
 from responses_gateway.settings.load import load
 from responses_gateway.wire.errors import ApiError
 
@@ -34,6 +36,10 @@ UNUSABLE = 2
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 _DEFAULT_URL = "http://127.0.0.1:8000"
+_ONE_ADDRESS = (
+    "the name has one address: of a Service that is not headless (clusterIP: None) the gateway sees one backend, whatever is "
+    "behind it"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -213,3 +219,39 @@ def _print_steps(steps: list[Step], console: Console) -> None:
         table.add_row(Text(step.outcome, style=styles[step.outcome]), Text(step.name), Text(printable(step.detail)))
     console.print(table)
     console.print(Text("broken", style="bold red") if _any_failed(steps) else Text("works", style="bold green"))
+
+
+class PoolFinding(NamedTuple):
+    """What one source says: its members, and what is wrong."""
+
+    pool: str
+    source: str
+    members: list[Target]
+    problem: str
+    warning: str
+
+
+async def look_at_pools(pools: dict[str, BackendPool], seconds: float) -> list[PoolFinding]:
+    """Ask the source of each pool once; one that says nothing in so many seconds has a problem."""
+    return list(await asyncio.gather(*(_look_at(name, details, seconds) for name, details in pools.items())))
+
+
+async def _look_at(name: str, details: BackendPool, seconds: float) -> PoolFinding:
+    from responses_gateway.server.setup.discovery import source_of
+
+    source = source_of(details, os.environ)
+    said: asyncio.Future[tuple[list[Target], str]] = asyncio.get_running_loop().create_future()
+
+    def report(targets: Sequence[Target] | None, problem: str = "") -> None:
+        if not said.done():
+            said.set_result((list(targets or ()), problem))
+
+    watching = asyncio.create_task(source.watch(report))
+    members: list[Target] = []
+    problem = f"nothing was said within {seconds:g} seconds"
+    with suppress(TimeoutError):
+        members, problem = await asyncio.wait_for(said, seconds)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    warning = _ONE_ADDRESS if source.kind == "dns" and len(members) == 1 else ""
+    return PoolFinding(name, source.kind, members, problem, warning)

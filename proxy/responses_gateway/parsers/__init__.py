@@ -13,9 +13,8 @@ from typing import Any
 from responses_gateway.parsers.delta_buffer import REPAIRS, Repair
 from responses_gateway.parsers.engine import MarkupParser
 from responses_gateway.parsers.interface import FirstMarker, Parser
-from responses_gateway.parsers.prompt_end import PromptEnd
 from responses_gateway.parsers.registry import REASONING, TOOLS, base_name, detect, fitted, format_of
-from responses_gateway.parsers.thought_tokens import ThoughtTokens, call_openings, thought_markers, thought_tokens
+from responses_gateway.parsers.thought_tokens import PromptEnd, ThoughtTokens, call_openings, thought_markers, thought_tokens
 
 __all__ = [
     "REASONING",

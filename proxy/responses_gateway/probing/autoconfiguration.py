@@ -11,9 +11,8 @@ from responses_gateway.backend.transport.client import Backend
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.probing.prober import NoAnswer, probe_briefly
 from responses_gateway.probing.profile import Profile
-from responses_gateway.probing.questions import Questions
+from responses_gateway.probing.questions import Questions, ask_chat_template
 from responses_gateway.probing.recommend import common_settings, known_model, settings_to_apply, without_given
-from responses_gateway.probing.template_end import ask_chat_template
 from responses_gateway.settings import Settings
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError

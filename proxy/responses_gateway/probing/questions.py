@@ -9,10 +9,13 @@ from typing import Any, Literal
 import aiohttp
 from yarl import URL
 
+from responses_gateway import parsers
 from responses_gateway.backend.policies.alike import checkpoint_of
 from responses_gateway.backend.server_types import server_by_header, server_of
 from responses_gateway.backend.transport.client import Backend
+from responses_gateway.parsers.thought_tokens import ends_open, prompt_end_of
 from responses_gateway.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
+from responses_gateway.probing.known_models import KnownModel
 from responses_gateway.probing.profile import Model, Profile
 from responses_gateway.wire.errors import ApiError, read_error
 
@@ -210,3 +213,28 @@ def refusal_of(answer: Answer) -> str:
     """Say in words why there was no answer."""
     message = answer.error.message if answer.error is not None else answer.problem or "no answer"
     return f"HTTP {answer.status}: {message}" if answer.status else message
+
+
+async def ask_chat_template(questions: Questions) -> KnownModel:
+    """Find out whether the prompt of a plain request ends inside reasoning, and by which tokens that is seen, there and in an
+    answer. Nothing is found out where the server does not tell. Raise `ApiError` if it cannot be reached."""
+    openings, _ = parsers.reasoning_markers("auto")
+    words = "\n".join(parsers.thought_markers()) + "\n\n "
+    tokens = await _tokens(questions, prompt=words, add_special_tokens=False)
+    prompt_end = prompt_end_of(tokens, openings)
+    prompt = "".join(text for _, text in await _tokens(questions, messages=[USER]))
+    return KnownModel(
+        opens=ends_open(prompt, openings) if prompt else None,
+        prompt_end=prompt_end if prompt_end.openings else None,
+        thoughts=parsers.thought_tokens({text: token for token, text in tokens}),
+    )
+
+
+async def _tokens(questions: Questions, **what: Any) -> list[tuple[int, str]]:
+    """Return the ids and texts of the tokens of a prompt, or of messages in their template; none where the server refuses."""
+    body = {"model": questions.profile.model, "return_token_strs": True, **what}
+    status, answer = await questions.get("tokenize", below=questions.backend.root, data=json.dumps(body).encode())
+    ids, texts = (answer.get("tokens"), answer.get("token_strs")) if isinstance(answer, dict) else (None, None)
+    if status != 200 or not isinstance(ids, list) or not isinstance(texts, list):
+        return []
+    return [(token, text) for token, text in zip(ids, texts, strict=False) if isinstance(token, int) and isinstance(text, str)]

@@ -19,16 +19,17 @@ from responses_gateway.request.input.urls import refuse_urls
 from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.parameters.echo import echo
 from responses_gateway.request.parameters.parameters import (
+    CHECKED,
     ENCRYPTED_REASONING,
     LOGPROBS,
     chat_parameters,
     compact_threshold,
     includes,
     refuse_unavailable,
+    refuse_unsupported,
     wants_summary,
     with_updates,
 )
-from responses_gateway.request.parameters.unsupported import CHECKED, refuse_unsupported
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import NO_TOOLS, Catalog
 from responses_gateway.request.tools.declarations import TOOL_LISTS, check_tool_count, read_tools

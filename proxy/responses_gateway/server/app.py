@@ -22,9 +22,8 @@ from responses_gateway.server.access.quota_standings import standings
 from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODIES, Bodies
 from responses_gateway.server.http.errors import complete_head, errors_as_json
-from responses_gateway.server.http.host_check import HostCheck
+from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
-from responses_gateway.server.http.origin_check import OriginCheck
 from responses_gateway.server.lifespan import Parts
 from responses_gateway.server.resources.admin import Admin, OnChange
 from responses_gateway.server.resources.codex_catalog import load_model_table

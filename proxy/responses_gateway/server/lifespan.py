@@ -41,15 +41,12 @@ from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.identity.sources import Sources, open_sources
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import QuotaReservation
-from responses_gateway.server.recording.recorder import FileRecorder
+from responses_gateway.server.recording.recorder import FileRecorder, TimedRecorder
 from responses_gateway.server.recording.recording import Recorder
-from responses_gateway.server.recording.timed import TimedRecorder
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.server.setup.backends import PoolMetrics, pool_options, sample_pools
-from responses_gateway.server.setup.code_sandbox import open_sandbox
 from responses_gateway.server.setup.discovery import PoolWatch
-from responses_gateway.server.setup.hosted_tools import hosted_limits, open_web
-from responses_gateway.server.setup.images import image_server
+from responses_gateway.server.setup.hosted_tools import hosted_limits, image_server, open_sandbox, open_web
 from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
 from responses_gateway.server.setup.store import fleet_counters, open_store, quota_counters
 from responses_gateway.server.webhooks.metrics import WebhookMetrics
@@ -58,9 +55,8 @@ from responses_gateway.settings import Settings
 from responses_gateway.state import FleetCounters, Store
 from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.gen_ai import GenAiMetrics, MetricSink, PrometheusSink
+from responses_gateway.telemetry.gen_ai import GenAiMetrics, MetricSink, OtlpMetrics, PrometheusSink
 from responses_gateway.telemetry.metrics import Metrics
-from responses_gateway.telemetry.otlp_metrics import OtlpMetrics
 from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.version import __version__, commit
 

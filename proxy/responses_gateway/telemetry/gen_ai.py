@@ -1,12 +1,17 @@
 """Metrics under the names of OpenTelemetry's conventions for generative AI: requests to backends, and calls of hosted tools.
 
 The names are changing: `1.44` are those of semantic conventions 1.44, `latest` those that replace them. The
-buckets are the ones that the conventions advise. Where the numbers go is a `MetricSink`: Prometheus' registry, or OTLP."""
+buckets are the ones that the conventions advise. Where the numbers go is a `MetricSink`: Prometheus' registry, or OTLP, which
+needs the extra `otel`, as traces do. Its SDK sends from a thread of its own, once a minute; headers, certificates and the
+interval follow the standard `OTEL_*` variables."""
 
 from __future__ import annotations
 
+import asyncio
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Thread
 from typing import Literal, Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -22,6 +27,11 @@ _COUNTED = {
     "cache_read.input_tokens": "cached",
     "reasoning.output_tokens": "reasoning",
 }
+# Paths of a collector.
+_TRACES = "/v1/traces"
+_METRICS = "/v1/metrics"
+# Seconds that the last numbers may take to be sent.
+_LAST = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +154,35 @@ class PrometheusSink:
 
 def _plain(name: str) -> str:
     return name.replace(".", "_")
+
+
+class OtlpMetrics:
+    """A `MetricSink` that sends to a collector. Create it after `Tracing`, in the process that serves, and `close` it."""
+
+    def __init__(self, endpoint: str, version: str) -> None:
+        """Prepare to send to the collector that also gets the traces."""
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
+
+        # Each process is an instance, since sums of two under one name would be mixed up.
+        ours = {"service.name": "responses-gateway", "service.version": version, "service.instance.id": str(uuid.uuid4())}
+        base = endpoint.rstrip("/").removesuffix(_TRACES)
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=base + _METRICS))
+        resource = Resource.create(ours).merge(OTELResourceDetector().detect())
+        self._provider = MeterProvider([reader], resource, shutdown_on_exit=False)
+        self._meter = self._provider.get_meter("responses_gateway", version)
+
+    def declare(self, instrument: Instrument) -> Record:
+        """Return what takes the values of an instrument."""
+        named = (instrument.name, instrument.unit, instrument.text)
+        if instrument.buckets:
+            return self._meter.create_histogram(*named, explicit_bucket_boundaries_advisory=instrument.buckets).record
+        return self._meter.create_counter(*named).add
+
+    async def close(self) -> None:
+        """Send what is left, within two seconds."""
+        last = Thread(target=self._provider.shutdown, daemon=True)
+        last.start()
+        await asyncio.to_thread(last.join, _LAST)

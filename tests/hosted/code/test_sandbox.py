@@ -17,8 +17,7 @@ import pytest
 
 from responses_gateway.hosted.code.container import ContainerLimits, SandboxUnavailable
 from responses_gateway.hosted.code.runner import ContainerKey
-from responses_gateway.hosted.code.runtime_folder import RuntimeFolder
-from responses_gateway.hosted.code.sandbox import Sandbox, SandboxOptions
+from responses_gateway.hosted.code.sandbox import RuntimeFolder, Sandbox, SandboxOptions
 from responses_gateway.hosted.interface import ToolFailure
 from tests.hosted.code.sandboxes import KEY, LOOPS, PYTHON, Loop, alive, child_pid, execute, needs_sandbox, run, sandbox
 from tests.waiting import until

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.server.http.host_check import HostCheck
+from responses_gateway.server.http.foreign_pages import HostCheck
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.wire.errors import ApiError
 from tests.server.running_gateway import RawClient, Served, run, simulated

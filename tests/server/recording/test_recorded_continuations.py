@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.server.recording.recorder import PATTERN
-from responses_gateway.server.recording.timed import TimedRecorder
+from responses_gateway.server.recording.recorder import PATTERN, TimedRecorder
 from responses_gateway.stream.continuation import join as rejoining
 from tests.commands.test_replay import run as replay
 from tests.server.fleet_of_simulators import READINGS, ask, fleet, said

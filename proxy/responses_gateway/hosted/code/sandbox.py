@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from responses_gateway.hosted.code.container import Container, ContainerDied, ContainerLimits, SandboxUnavailable
 from responses_gateway.hosted.code.runner import CodeOutcome, ContainerKey
-from responses_gateway.hosted.code.runtime_folder import RuntimeFolder
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.result_text import plain_text
 
@@ -26,6 +31,9 @@ _SIGNATURES = {
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
+# The folder that all containers share: its name begins so, and the lock in it is held as long as its process lives.
+_PREFIX = "responses-gateway-sandbox-"
+_LOCK = "lock"
 
 
 class SandboxOptions(msgspec.Struct, frozen=True):
@@ -224,3 +232,34 @@ async def _start(container: Container) -> None:
     except BaseException:  # cancelled
         container.kill()
         raise
+
+
+class RuntimeFolder:
+    """A new folder for the unpacked interpreter, which containers only read and no other user can open. It is locked as long
+    as this process lives, so that the next one removes what a killed one left."""
+
+    def __init__(self) -> None:
+        remove_abandoned()
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._lock = os.open(self.path / "new", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        os.rename(self.path / "new", self.path / _LOCK)  # locked before others see it
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def remove_abandoned() -> None:
+    """Remove the folders of processes that have ended without doing so."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if path.is_symlink() or path.stat().st_uid != os.getuid():
+                continue
+            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock)

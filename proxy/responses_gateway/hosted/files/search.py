@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from responses_gateway.hosted.files.filters import matches
 from responses_gateway.hosted.files.tool_arguments import tool_arguments
 from responses_gateway.hosted.interface import HostedResult, Source, ToolFailure
 from responses_gateway.hosted.mcp.search_results import read_results
@@ -19,6 +19,13 @@ from responses_gateway.wire.mcp import McpServer
 ALL_STORES = "*"
 _MOST_QUERIES = 8
 _LONGEST_QUERY = 2000
+# The filters of a request that compare an attribute by its order.
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+}
 
 
 class FilePassage(NamedTuple):
@@ -165,3 +172,35 @@ def _best(found: Sequence[FilePassage], request: FileSearchRequest) -> list[File
     if all(result.score is not None for result in kept):
         kept.sort(key=lambda result: -(result.score or 0.0))
     return kept[: request.max_num_results]
+
+
+def matches(attributes: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
+    """Tell whether attributes fulfil a condition that was checked when it was read. A file without the attribute does not, so
+    that nothing is shown that was to be kept out."""
+    kind = condition["type"]
+    if kind == "and":
+        return all(matches(attributes, member) for member in condition["filters"])
+    if kind == "or":
+        return any(matches(attributes, member) for member in condition["filters"])
+    if condition["key"] not in attributes:
+        return False
+    return _compare(kind, attributes[condition["key"]], condition["value"])
+
+
+def _compare(kind: str, value: Any, wanted: Any) -> bool:
+    if kind == "eq":
+        return _same(value, wanted)
+    if kind == "ne":
+        return not _same(value, wanted)
+    if kind in ("in", "nin"):
+        among = isinstance(wanted, list) and any(_same(value, entry) for entry in wanted)
+        return among is (kind == "in")
+    try:
+        return _ORDERS[kind](value, wanted)
+    except TypeError:
+        return False
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    """Compare values; true is not 1."""
+    return bool(value == wanted) and isinstance(value, bool) is isinstance(wanted, bool)

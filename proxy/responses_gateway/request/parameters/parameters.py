@@ -17,7 +17,8 @@ from responses_gateway.request.fields import (
 )
 from responses_gateway.request.input.items import Entry
 from responses_gateway.request.loss_report import LossReport
-from responses_gateway.request.parameters.background_options import long_window
+from responses_gateway.request.parameters.background_options import check_background_options, long_window
+from responses_gateway.request.parameters.moderation import read_modes
 from responses_gateway.request.parameters.table import (
     COPIED,
     HONOURED,
@@ -42,6 +43,8 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _SAMPLING = frozenset(SAMPLING)
 _EFFORTS = {name: name for name in ("none", "minimal", "low", "medium", "high")} | {"xhigh": "high", "max": "high"}
 _UNSUPPORTED = "'{}' is not supported by this gateway configuration."
+# The parameters that `refuse_unsupported` looks at.
+CHECKED = ("background_options", "moderation", "multi_agent", "prompt_cache_options")
 
 
 def refuse_unavailable(request: ResponsesRequest, policy: Policy) -> None:
@@ -338,3 +341,18 @@ def format_name(layout: Object, path: str = PATH) -> str:
         message = "The name of a format must consist of 1 to 64 letters, digits, underscores and dashes."
         raise invalid_request(message, f"{path}.name", "invalid_value")
     return name
+
+
+def refuse_unsupported(request: ResponsesRequest, policy: Policy) -> None:
+    """Raise `ApiError` 400 for a moderation that is to block without a guard model, and for several agents; and for fields of
+    the wrong type in parameters that are read here."""
+    if request.moderation is not None and "moderation" not in policy.forward:
+        read_modes(request.moderation, may_block=policy.moderates)
+    if request.multi_agent is not None and optional_flag(request.multi_agent, "enabled", "multi_agent"):
+        message = "Several agents are not supported by this gateway: have the client run them."
+        raise invalid_request(message, "multi_agent", "unsupported_value")
+    if request.background_options is not None and "background_options" not in policy.forward:
+        check_background_options(request, request.background_options)
+    if request.prompt_cache_options is not None:
+        optional_flag(request.prompt_cache_options, "prewarm", "prompt_cache_options")
+        optional_text(request.prompt_cache_options, "comparison_response_id", "prompt_cache_options")

@@ -9,10 +9,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from responses_gateway.request.fields import Object, optional_object, optional_text, quote, wrong_type
 from responses_gateway.request.input.sandbox_files import SandboxFiles
+from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.tools import ToolTarget
 
 Schema = dict[str, Any]
+MOST_DOMAINS = 100
+_SIZES = ("low", "medium", "high")
+_TEXTS = ("size", "quality", "background", "output_format")
+# Options that are not sent -> why.
+_NOT_SENT = {
+    "model": "the setting image_generation_model names the model",
+    "partial_images": "images are sent when they are complete",
+    "input_fidelity": "images cannot be edited here",
+    "input_image_mask": "images cannot be edited here",
+    "moderation": "the server of images decides",
+    "complexity": "servers of images do not support it",
+    "frame_count": "servers of images do not support it",
+    "frame_duration_ms": "servers of images do not support it",
+}
 
 
 class OfferedTool(NamedTuple):
@@ -127,3 +143,53 @@ MODEL_NAMES: dict[str, ToolTarget] = {
     "browser.find": FIND_IN_PAGE,
     "python": PYTHON,
 }
+
+
+def check_web_search(tool: Object, path: str) -> None:
+    """Raise `ApiError` 400 for filters, a location or a size that are not what they should be."""
+    filters = optional_object(tool, "filters", path) or {}
+    for name in ("allowed_domains", "blocked_domains"):
+        _check_domains(filters.get(name), f"{path}.filters.{name}")
+    optional_object(tool, "user_location", path)
+    size = tool.get("search_context_size")
+    if size is not None and size not in _SIZES:
+        param = f"{path}.search_context_size"
+        supported = ", ".join(f"'{name}'" for name in _SIZES)
+        raise invalid_request(f"Invalid value: {quote(size)}. Supported values are: {supported}.", param, "invalid_value")
+
+
+def _check_domains(domains: object, param: str) -> None:
+    if domains is None:
+        return
+    if not isinstance(domains, list):
+        raise wrong_type(param, "a list of domains")
+    if len(domains) > MOST_DOMAINS:
+        raise invalid_request(f"'{param}' has more than {MOST_DOMAINS} domains.", param, "invalid_value")
+    for index, domain in enumerate(domains):
+        if not isinstance(domain, str) or not domain.strip():
+            raise wrong_type(f"{param}[{index}]", "a domain, such as 'example.com'")
+
+
+class ImageOptions(NamedTuple):
+    """The options that are sent, and why others are not."""
+
+    sent: dict[str, Any]
+    losses: list[str]
+
+
+def read_image_generation(tool: Object, path: str) -> ImageOptions:
+    """Read the tool at `path`. Raise `ApiError` 400 for options of the wrong type."""
+    sent: dict[str, Any] = {}
+    for name in _TEXTS:
+        value = optional_text(tool, name, path)
+        if value not in (None, "auto"):
+            sent[name] = value
+    compression = tool.get("output_compression")
+    if compression is not None:
+        if not isinstance(compression, int) or isinstance(compression, bool):
+            raise wrong_type(f"{path}.output_compression", "an integer")
+        sent["output_compression"] = compression
+    losses = [f"{name}: {reason}" for name, reason in _NOT_SENT.items() if tool.get(name)]
+    if optional_text(tool, "action", path) == "edit":
+        losses.append("action: images cannot be edited here")
+    return ImageOptions(sent, losses)

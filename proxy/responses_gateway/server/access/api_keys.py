@@ -1,4 +1,5 @@
-"""Access control: the API keys of the settings, the admin key, the tenant of a request, and what handlers require.
+"""Access control: the API keys of the settings, the admin key, the tenant of a request and the models that it may use, and what
+handlers require.
 
 With keys in the settings every path needs one, except those for health checks. The keys are for the gateway
 alone, and never sent to a backend."""
@@ -7,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from enum import Flag, auto
+from functools import lru_cache
 from typing import TypeVar
 
 from aiohttp import web
@@ -17,7 +20,7 @@ from pydantic import SecretStr
 
 from responses_gateway.settings import ApiKey, Settings
 from responses_gateway.settings.keys import given_key
-from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.errors import ApiError, unknown_model
 
 _H = TypeVar("_H", bound=Callable[..., object])
 _NEEDS = "access_needs"
@@ -128,3 +131,30 @@ def tenant_of(request: web.Request) -> str:
         return f"key:{name}"  # the colon keeps it apart from the digests below
     authorization = request.headers.get("Authorization", "").strip()
     return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()[:32] if authorization else ""
+
+
+def allowed_models(request: web.Request, settings: Settings) -> Allows | None:
+    """Return what tells the models that the client of a request may use; None if it may use all."""
+    name = request.get(KEY_NAME)
+    if name is None:
+        return None
+    team = team_of(request, settings)
+    entries = (settings.api_keys.get(name), settings.teams[team] if team is not None else None)
+    lists = tuple(entry.models for entry in entries if entry is not None and entry.models is not None)
+    return _matcher(lists) if lists else None
+
+
+def check_model(allows: Allows | None, model: str) -> None:
+    """Raise `ApiError` 404 for a model that the client may not use: the same answer as for one that nobody serves."""
+    if allows is not None and not allows(model):
+        raise unknown_model(model)
+
+
+@lru_cache(maxsize=1024)
+def _matcher(lists: tuple[tuple[str, ...], ...]) -> Allows:
+    patterns = [re.compile("|".join(map(_pattern, names)), re.DOTALL) for names in lists]
+    return lambda model: all(pattern.fullmatch(model) for pattern in patterns)
+
+
+def _pattern(name: str) -> str:
+    return ".*".join(map(re.escape, name.split("*")))

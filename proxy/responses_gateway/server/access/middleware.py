@@ -6,8 +6,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from responses_gateway.server.access import cors
-from responses_gateway.server.access.allowed_models import allowed_models
-from responses_gateway.server.access.api_keys import ALLOWS, InForce, Needs, needs_of
+from responses_gateway.server.access.api_keys import ALLOWS, InForce, Needs, allowed_models, needs_of
 from responses_gateway.server.access.clients import LIMITS, RESERVATION, Clients
 from responses_gateway.server.access.identities import IDENTITIES
 from responses_gateway.server.access.rate_limits import messages_headers, openai_headers

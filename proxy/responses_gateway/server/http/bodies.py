@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from aiohttp import StreamReader, web
 
-from responses_gateway.server.http.origin_check import is_of_browser
+from responses_gateway.server.http.foreign_pages import is_of_browser
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.unpacking import DamagedBodyError, Unpacker, is_known
 

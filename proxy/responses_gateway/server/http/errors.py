@@ -13,8 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from responses_gateway.server.http.bodies import BODY, unreadable
-from responses_gateway.server.http.host_check import HostCheck
-from responses_gateway.server.http.origin_check import OriginCheck
+from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error

@@ -13,8 +13,7 @@ from aiohttp import web
 from responses_gateway.backend.served_models import Route
 from responses_gateway.request.decisions import ALTERNATIVES, Decisions, Question, answer_of, read_decisions
 from responses_gateway.request.fields import Object
-from responses_gateway.server.access.allowed_models import check_model
-from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
+from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State

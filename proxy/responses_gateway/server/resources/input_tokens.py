@@ -5,8 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from responses_gateway.backend.prompt_tokens import PromptTokens
-from responses_gateway.server.access.allowed_models import check_model
-from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
+from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs, tenant_of
 from responses_gateway.server.generation.preparation.prepare import backend_headers
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.bodies import BODIES, read_json_body

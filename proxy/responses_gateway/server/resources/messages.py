@@ -14,8 +14,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from responses_gateway.backend.prompt_tokens import PromptTokens, estimated_tokens
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.messages import MessagesReading, in_messages_words, read_messages
-from responses_gateway.server.access.allowed_models import check_model
-from responses_gateway.server.access.api_keys import ALLOWS, Allows, Needs, needs, tenant_of
+from responses_gateway.server.access.api_keys import ALLOWS, Allows, Needs, check_model, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State

@@ -15,8 +15,7 @@ from multidict import CIMultiDict
 
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
-from responses_gateway.server.access.allowed_models import check_model
-from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs
+from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.generation.preparation.prepare import forwards_client_key

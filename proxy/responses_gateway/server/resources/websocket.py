@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from responses_gateway.request.parameters.background_options import long_window
-from responses_gateway.server.access.allowed_models import allowed_models
-from responses_gateway.server.access.api_keys import tenant_of
+from responses_gateway.server.access.api_keys import allowed_models, tenant_of
 from responses_gateway.server.access.clients import CLIENTS
 from responses_gateway.server.access.cors import check_socket
 from responses_gateway.server.access.identities import IDENTITIES

@@ -1,8 +1,22 @@
-"""The hosted tools of the settings: the limits of their calls, and the access to the web."""
+"""The hosted tools of the settings: the limits of their calls, the access to the web, the sandbox for code, and the server of
+images, which is one of the backends."""
 
 from __future__ import annotations
 
+import sys
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+
+from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.served_models import Route
+from responses_gateway.hosted.code.container import ContainerLimits
+from responses_gateway.hosted.code.sandbox import Sandbox, SandboxOptions
+from responses_gateway.hosted.code.worker_sandbox import WorkerSandbox
 from responses_gateway.hosted.fetch import Fetcher
+from responses_gateway.hosted.images.generation import LONGEST_ANSWER, Generate
+from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.search.mcp_provider import CallerFor, McpProvider
 from responses_gateway.hosted.search.pages import WebPages, html_packages
 from responses_gateway.hosted.search.providers import Provider
@@ -11,9 +25,19 @@ from responses_gateway.hosted.search.services import SERVICES
 from responses_gateway.hosted.search.web import Web
 from responses_gateway.hosted.tool_runner import HostedLimits
 from responses_gateway.settings import Settings
+from responses_gateway.version import __version__
+from responses_gateway.wire.errors import ApiError, read_error
 
 # Until a container runs, on a busy machine, in seconds.
 _STARTING = 15
+# Of the images that code makes.
+IMAGE_BYTES = 4 * 1024**2
+# A request for an image to a backend, and how its answer is read, in bytes.
+_PATH = "images/generations"
+_HEADERS = (("Content-Type", "application/json"),)
+_READ = 64 * 1024
+# How much of a server's refusal the model reads, in characters.
+_LONGEST_REASON = 300
 
 
 def hosted_limits(settings: Settings) -> HostedLimits:
@@ -59,3 +83,59 @@ def _provider(name: str, settings: Settings, caller_for: CallerFor | None) -> Pr
     if key is None and service.needs_key:
         raise ValueError(f"web_search_provider: {name} needs the setting web_search_api_key")
     return ServiceProvider(service, url=url, key=key.get_secret_value() if key else "", timeout=settings.web_fetch_timeout)
+
+
+async def open_sandbox(settings: Settings, workers_folder: Path | None = None) -> Sandbox | WorkerSandbox | None:
+    """Open the sandbox; return None if code runs elsewhere, or nowhere. `workers_folder` is the folder of all workers, if this
+    process is one of several: they share one sandbox. Raise SandboxUnavailable."""
+    if settings.code_interpreter != "sandbox":
+        return None
+    options = SandboxOptions(
+        __version__,
+        settings.code_interpreter_python or sys.executable,
+        code_limits(settings),
+        settings.code_interpreter_containers,
+        settings.code_interpreter_idle,
+    )
+    sandbox = Sandbox(options) if workers_folder is None else WorkerSandbox(workers_folder, options)
+    await sandbox.start()
+    return sandbox
+
+
+def code_limits(settings: Settings) -> ContainerLimits:
+    """Return the limits of one container."""
+    return ContainerLimits(
+        timeout=settings.code_interpreter_timeout,
+        memory_bytes=int(settings.code_interpreter_memory_bytes),
+        output_bytes=int(settings.code_interpreter_output_bytes),
+        image_bytes=IMAGE_BYTES,
+    )
+
+
+def image_server(pool: Pool, model: str) -> Generate:
+    """Return what asks the backends that serve the model for images."""
+    return partial(_generate, pool, Route(model))
+
+
+async def _generate(pool: Pool, route: Route, body: bytes) -> bytes:
+    try:
+        async with pool.request("POST", _PATH, route, body=body, headers=_HEADERS) as answer:
+            found = await _read(answer)
+            if answer.status != 200:
+                reason = read_error(answer.status, found).message[:_LONGEST_REASON]
+                raise ToolFailure(f"The server of images refused: {reason}")
+            return found
+    except (ApiError, aiohttp.ClientError):
+        raise ToolFailure("The server of images cannot be reached.") from None
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    """Return the body, unless it is too long."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in answer.content.iter_chunked(_READ):
+        size += len(piece)
+        if size > LONGEST_ANSWER:
+            raise ToolFailure("The image is too large. Ask for a smaller one.")
+        pieces.append(piece)
+    return b"".join(pieces)

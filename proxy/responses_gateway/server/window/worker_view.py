@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import time
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -15,17 +17,21 @@ from responses_gateway.server.generation.replay import UnusableRecord
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
 from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Creation, Responses
-from responses_gateway.server.recording.timed import TimedRecorder
+from responses_gateway.server.recording.recorder import TimedRecorder
 from responses_gateway.server.window import timeline
 from responses_gateway.server.window.backends import backends, examine
-from responses_gateway.server.window.live_steps import LiveSteps
-from responses_gateway.stream.tape import Tape
+from responses_gateway.stream.tape import Call, Tape
+from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
 
 # Seconds after the last question about a request until its steps are noted no longer.
 WATCH_TIMEOUT = 15.0
 # Steps of a recording that are sent in one answer.
 _STEPS = 300
+# The number of steps that are kept, the most recent ones.
+_KEPT = 500
+_EVENT = re.compile(rb"^event: (\S+)", re.MULTILINE)
+_CHUNK = re.compile(rb"^data: ?(?!\[DONE\])", re.MULTILINE)
 
 
 class WorkerView:
@@ -183,3 +189,36 @@ class WorkerView:
         except OSError as error:
             raise ApiError(503, f"Nothing can be recorded: {error.strerror}.", code="cannot_record") from None
         return self.recording()
+
+
+class LiveSteps:
+    """Notes the calls of one translator from `attach` to `detach`."""
+
+    def __init__(self, tape: Tape, translator: Translator) -> None:
+        self.steps: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+        self.total = 0  # of all steps, including those that are not kept any more
+        self._tape = tape
+        self._translator = translator
+
+    def attach(self) -> None:
+        """Begin to note."""
+        self._tape.attach(self._translator, self._note)
+
+    def detach(self) -> None:
+        """Stop noting."""
+        self._tape.detach(self._translator, self._note)
+
+    def _note(self, call: Call, sent: bytes) -> None:
+        received = call.argument or b""
+        self.total += 1
+        self.steps.append(
+            {
+                "number": self.total,
+                "call": call.method,
+                "time": call.at,
+                "bytes": len(received),
+                "chunks": len(_CHUNK.findall(received)),
+                "events": [{"type": kind.decode("utf-8", "replace")} for kind in _EVENT.findall(sent)],
+                "held": self._translator.held,
+            }
+        )

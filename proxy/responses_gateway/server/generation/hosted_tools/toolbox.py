@@ -28,10 +28,10 @@ from responses_gateway.request.tools.hosted_tools import (
     PYTHON,
     HostedTools,
     OfferedTool,
+    check_web_search,
+    read_image_generation,
 )
-from responses_gateway.request.tools.image_generation import read_image_generation
 from responses_gateway.request.tools.mcp import McpAccess, read_mcp_tools
-from responses_gateway.request.tools.web_search import check_web_search
 from responses_gateway.server.generation.hosted_tools.turns import Item, OpenedTools
 from responses_gateway.state import Store, StoreUnavailable
 from responses_gateway.state.approvals import digest
