@@ -13,6 +13,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.wire.errors import ApiError, in_client_terms, read_error, server_error
+from responses_gateway.wire.json_text import decode_as
 
 # Fields of a chat request that vLLM's `/tokenize` has as well.
 _FIELDS = (
@@ -112,7 +113,7 @@ def _question(chat: Mapping[str, Any]) -> dict[str, Any]:
 
 def _decoded(data: bytes) -> _Tokenized:
     try:
-        return msgspec.json.decode(data, type=_Tokenized)
+        return decode_as(data, _Tokenized)
     except msgspec.MsgspecError:
         return _Tokenized()
 

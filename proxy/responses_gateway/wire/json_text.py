@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r"
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 _LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _REPLACEMENT = "\ufffd"
+T = TypeVar("T")
+
 _any_object = msgspec.json.Decoder(dict[str, Any])
 
 encode = msgspec.json.Encoder().encode
@@ -59,6 +61,14 @@ def read_object(text: str) -> dict[str, Any] | None:
     """Return the object that a model wrote as JSON, in the same way."""
     found = _read(text.encode("utf-8", "replace").decode())
     return None if found is None else found[1]
+
+
+def decode_as(data: bytes, kind: type[T]) -> T:
+    """Decode JSON that somebody else has made. Raise `msgspec.DecodeError` for all that it cannot be."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise msgspec.DecodeError(str(error)) from None
 
 
 def _read(text: str) -> tuple[str, dict[str, Any]] | None:

@@ -28,6 +28,10 @@ SCORE: dict[str, Any] = {"model": "any"}
 SENTENCES = text_stream("This is ", "fine. ", "Then comes ", "EVIL ", "and more. ", "End.")
 
 
+_PAY = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "docs__pay", "arguments": "{}"}}]}
+PAYS = [chunk(_PAY), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+
+
 async def judge(body: dict[str, Any]) -> str:
     """Answer as Llama Guard does."""
     return "unsafe\nS1,S9" if "EVIL" in body["messages"][-1]["content"] else "safe"
@@ -218,6 +222,10 @@ async def garbage(body: dict[str, Any]) -> str:
     return "I would rather not say."
 
 
+async def nested(body: dict[str, Any]) -> str:
+    raise web.HTTPOk(text='{"choices": ' + "[" * 100_000)
+
+
 async def broken(body: dict[str, Any]) -> str:
     raise web.HTTPInternalServerError(text="no")
 
@@ -233,7 +241,7 @@ def for_output_alone(guard: Callable[[dict[str, Any]], Awaitable[str]]) -> Calla
     return answer
 
 
-@pytest.mark.parametrize("guard", [garbage, broken, slow])
+@pytest.mark.parametrize("guard", [garbage, nested, broken, slow])
 def test_nothing_passes_without_a_guard_where_it_is_to_block(guard: Callable[[dict[str, Any]], Awaitable[str]]) -> None:
     async def test() -> None:
         async with moderating(guard=guard, moderation_timeout=0.05) as (served, models):
@@ -302,6 +310,95 @@ def test_a_hosted_tool_is_not_run_before_its_arguments_are_judged() -> None:
             final = (await ask(served, tools=[MCP])).final
             assert ([item["type"] for item in final["output"]], final["status"]) == (["mcp_list_tools"], "incomplete")
             assert len(models.asked["m"]) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("mode", ["block", "score"])
+def test_what_a_hosted_tool_brings_is_judged_before_the_model_gets_it(mode: str) -> None:
+    async def guard(body: dict[str, Any]) -> str:
+        return "unsafe\nS2" if "paid 1 times" in body["messages"][0]["content"] else "safe"
+
+    async def test() -> None:
+        rules = {"model": "any", "policy": {"input": {"mode": mode}}}
+        async with moderating(PAYS, text_stream("Well."), guard=guard, mcp_servers=DOCS, store="memory") as (served, models):
+            answer = await ask(served, rules, tools=[MCP])
+            assert told(answer.final)["input"] is True
+            asked = [body["messages"] for body in models.asked["guard"] if len(body["messages"]) == 1]
+            assert [messages[0]["content"] for messages in asked] == ["hi", "paid 1 times"]
+            if mode == "block":
+                assert answer.final["incomplete_details"] == {"reason": "content_filter"}
+                assert [item["type"] for item in answer.final["output"]] == ["mcp_list_tools", "mcp_call"]
+                assert len(models.asked["m"]) == 1
+                # Nor does the model get it in a later response.
+                after = await ask(served, rules, previous_response_id=answer.final["id"])
+                assert (after.final["status"], len(models.asked["m"])) == ("incomplete", 1)
+            else:
+                assert (answer.final["status"], text_of(answer.final)) == ("completed", "Well.")
+
+    run(test())
+
+
+def test_what_a_hosted_tool_brings_does_not_pass_without_a_guard() -> None:
+    async def guard(body: dict[str, Any]) -> str:
+        return "Hm?" if body["messages"][0]["content"] == "paid 1 times" else "safe"
+
+    async def test() -> None:
+        async with moderating(PAYS, text_stream("Well."), guard=guard, mcp_servers=DOCS) as (served, models):
+            answer = await ask(served, tools=[MCP], stream=False)
+            assert (answer.status, answer.json["status"]) == (200, "failed")  # a tool ran: nothing is to be repeated
+            assert told(answer.json) == {"input": "moderation_failed", "output": False}
+            assert len(models.asked["m"]) == 1
+
+    run(test())
+
+
+def test_an_input_is_not_corrected_past_the_guard() -> None:
+    async def test() -> None:
+        tool = {"type": "custom", "name": "t", "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"}}
+        delta = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "t", "arguments": ""}}]}
+        turn = [chunk(delta), chunk(call(json.dumps({"input": "123"}))), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+        async with moderating(turn, repair_custom_tools="once") as (served, models):
+            final = (await ask(served, tools=[tool])).final
+            assert (final["output"][0]["input"], len(models.asked["m"])) == ("123", 1)
+
+    run(test())
+
+
+def test_a_long_text_passes_in_parts_while_the_rest_waits_for_the_guard() -> None:
+    async def test() -> None:
+        asked = 0
+        waits = asyncio.Event()
+
+        async def guard(body: dict[str, Any]) -> str:
+            nonlocal asked
+            asked += len(body["messages"]) == 2
+            if asked == 3:
+                waits.set()
+                await slow(body)
+            return "safe"
+
+        async with moderating(text_stream(*["go on " * 100] * 100), guard=guard) as (served, models):
+            client = await RawClient.connect(served)
+            await client.post(model="m", moderation=BLOCK)
+            await waits.wait()
+            while b"go on go on" not in client.received:
+                assert await client.read()
+            client.close()
+            await until(lambda: "guard" in models.left, "the guard is free")
+
+    run(test())
+
+
+def test_a_client_that_leaves_while_its_input_is_judged_frees_the_guard() -> None:
+    async def test() -> None:
+        async with moderating(guard=slow) as (served, models):
+            client = await RawClient.connect(served)
+            await client.post(model="m", moderation=BLOCK)
+            await until(lambda: len(models.asked["guard"]) == 1, "the guard is asked")
+            client.close()
+            await until(lambda: models.left == ["guard"], "the guard is free")
+            assert models.asked["m"] == []
 
     run(test())
 

@@ -13,6 +13,7 @@ import msgspec
 from responses_gateway.backend.policies.alike import checkpoint_of
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.json_text import decode_as
 
 # Failed checks in a row after which a backend is unhealthy; one that succeeds makes it healthy again.
 FAILURES = 2
@@ -71,7 +72,7 @@ async def _list_models(backend: Backend) -> HealthReport:
     if answer.status >= 500:
         return HealthReport(f"/v1/models answered with HTTP {answer.status}")
     try:
-        listed = msgspec.json.decode(body, type=_ModelList) if answer.status == 200 else None
+        listed = decode_as(body, _ModelList) if answer.status == 200 else None
     except msgspec.DecodeError:
         listed = None
     if listed is None:

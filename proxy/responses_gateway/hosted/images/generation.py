@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.hosted.interface import HostedResult, ToolFailure
+from responses_gateway.wire.json_text import decode_as
 
 # The largest image, in base64; an answer with it may be a little longer.
 LONGEST_IMAGE = 8 * 1024 * 1024
@@ -65,7 +66,7 @@ class ImageGeneration:
 def read_image(body: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of the item for the answer of a server of images. Raise `ToolFailure`."""
     try:
-        answer = msgspec.json.decode(body, type=_Answer)
+        answer = decode_as(body, _Answer)
     except msgspec.DecodeError:
         raise ToolFailure("The server of images sent something that is not an image.") from None
     image = answer.data[0] if answer.data else _Image()

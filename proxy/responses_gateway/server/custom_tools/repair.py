@@ -25,6 +25,7 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.json_text import decode_as
 from responses_gateway.wire.tools import Grammar
 
 # An input longer than this is not corrected, in characters: it would cost as much as the answer did.
@@ -178,7 +179,7 @@ class InputRepair:
             answer = await chat.read(_ANSWER_LIMIT)
             if chat.status != 200:
                 return ""
-        choices = msgspec.json.decode(answer, type=_Completion).choices
+        choices = decode_as(answer, _Completion).choices
         if not choices or choices[0].finish_reason != "stop":
             return ""
         return choices[0].message.content or ""

@@ -16,7 +16,7 @@ from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
-from responses_gateway.server.generation.moderation.guarded_upstream import moderated
+from responses_gateway.server.generation.moderation.guarded_upstream import GuardedUpstream
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Summary
@@ -231,7 +231,7 @@ class Creation:
             counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
         ask: Callable[..., Upstream] = Upstream
         if prepared.moderation is not None:
-            ask = partial(moderated, prepared.moderation, frozenset(prepared.options.tools))
+            ask = partial(GuardedUpstream, prepared.moderation, frozenset(prepared.options.tools))
         upstream = ask(responses.pool, prepared.call, log, self.recording, settings.idle_timeout, continuation, counter)
         client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
         prelude = None

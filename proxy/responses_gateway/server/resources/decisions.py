@@ -23,7 +23,7 @@ from responses_gateway.server.http.bodies import BODIES, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob
 from responses_gateway.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
-from responses_gateway.wire.json_text import json_text
+from responses_gateway.wire.json_text import decode_as, json_text
 from responses_gateway.wire.requests import ResponsesRequest, parse_request, read_object
 
 # Questions that are asked at the same time, once the first one has had the input read.
@@ -119,7 +119,7 @@ class DecisionsResource:
                         raise gateway_key_refused(chat.status)
                     if chat.status != 200:
                         raise in_client_terms(read_error(chat.status, await chat.read_refusal(), chat.retry_after))
-                    completion = msgspec.json.decode(await chat.read(_ANSWER_LIMIT), type=_Completion)
+                    completion = decode_as(await chat.read(_ANSWER_LIMIT), _Completion)
         except TimeoutError:
             raise server_error("The backend did not answer a question in time.", 504) from None
         except msgspec.DecodeError:

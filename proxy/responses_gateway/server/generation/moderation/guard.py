@@ -17,6 +17,7 @@ from responses_gateway.settings.moderation import TEXT
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.registry import Registry
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.json_text import decode_as
 
 Side = Literal["input", "output"]
 
@@ -210,7 +211,7 @@ class Guard:
                     if chat.status != 200:
                         raise GuardFailed(f"HTTP {chat.status}")
                     answer = await chat.read(_ANSWER_LIMIT)
-            choices = msgspec.json.decode(answer, type=_Completion).choices
+            choices = decode_as(answer, _Completion).choices
         except TimeoutError:
             raise GuardFailed("no answer in time") from None
         except ApiError as error:

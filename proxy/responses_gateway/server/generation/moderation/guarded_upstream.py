@@ -23,38 +23,13 @@ _FILTERED = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"content_f
 _LONGEST_WAIT = 1.0
 
 
-def moderated(moderation: Moderation, tools: frozenset[str], *parts: Any) -> Upstream:
-    """Return the upstream of a moderated response; `tools` are the names that calls may have, `parts` those of an upstream."""
-    return RefusedUpstream(*parts) if moderation.refused else GuardedUpstream(moderation, tools, *parts)
-
-
-class RefusedUpstream(Upstream):
-    """Asks nobody: the input is held back, and the answer ends before it begins."""
-
-    __slots__ = ()
-
-    @property
-    def opened(self) -> bool:
-        """Whether the answer has begun: it has."""
-        return True
-
-    def count_input(self) -> None:
-        """Count nothing."""
-
-    async def open(self) -> None:
-        """Ask nobody."""
-
-    def attach(self, receive: Receive, *, paused: bool) -> None:
-        """Pass on the end."""
-        receive(_FILTERED)
-
-
 class GuardedUpstream(Upstream):
     """Holds an answer back until the guard has judged it: by sentences, and calls as a whole; or only its end, where what is
     flagged is told alone. One question at a time: while the guard thinks, more text comes together."""
 
     __slots__ = (
         "_blocked",
+        "_counts",
         "_crowded",
         "_failure",
         "_held",
@@ -67,8 +42,10 @@ class GuardedUpstream(Upstream):
     )
 
     def __init__(self, moderation: Moderation, tools: frozenset[str], *parts: Any) -> None:
+        """`tools` are the names that calls may have, `parts` those of an upstream."""
         self._moderation = moderation
         self._tools = tools
+        self._counts = False  # the tokens of the request are to be counted
         self._blocked = False  # the rest of the answer was flagged
         self._failure: ApiError | None = None  # of the guard, where nothing may pass without it
         self._held: HeldAnswer | None = None  # of the answer that is read
@@ -79,13 +56,30 @@ class GuardedUpstream(Upstream):
         self._crowded = False  # so much is held that no more is read
         super().__init__(*parts)
 
+    @property
+    def opened(self) -> bool:
+        """Whether the answer has begun: what is held back ends before it begins."""
+        return self._moderation.refused or super().opened
+
+    def count_input(self) -> None:
+        """Count it once it is sent."""
+        self._counts = True
+
     async def open(self) -> None:
-        """Do as every upstream."""
-        self._moderation.begin()
+        """Have the input judged, and do as every upstream unless it is held back."""
+        await self._moderation.admit_turn(self.call.body["messages"])
+        if self._moderation.refused:
+            return
+        if self._counts:
+            self._counts = False
+            super().count_input()
         await super().open()
 
     def attach(self, receive: Receive, *, paused: bool) -> None:
         """Hold back what an event stream brings, and have `receive` take what passes."""
+        if self._moderation.refused:
+            receive(_FILTERED)
+            return
         if self._chat is None or not self._chat.is_event_stream or self._attached:
             return
         self._begin(receive)

@@ -17,6 +17,8 @@ from responses_gateway.wire.sse import MOST_BUFFERED, SSEDecoder
 
 # A text without the end of a sentence is judged when it is this long, in characters.
 LONGEST_SENTENCE = 600
+# Most characters of a text that are judged before a part of it passes: less than one question to the guard has.
+MOST_JUDGED = 7_000
 # A call is judged when it is complete, or when so many bytes are held.
 MOST_HELD = 1024 * 1024
 _SENTENCE_END = re.compile(r"[.!?…:][\"'”’)\]*]*\s|[。！？\n]")
@@ -82,14 +84,19 @@ class HeldAnswer:
         """Return how much of the text is to be judged next; None if nothing is. `now`: in the middle of a sentence, too."""
         whole = len(self.text)
         if self.ended:
-            return None if self.concluded and whole == self.length else whole
+            return None if self.concluded and whole == self.length else self._next
         if whole == self.length:
             return None
         if self._in_call:
             return whole if self.size > MOST_HELD else None
         if now or whole - self.length >= LONGEST_SENTENCE or _SENTENCE_END.search(self.text, self.length):
-            return whole
+            return self._next
         return None
+
+    @property
+    def _next(self) -> int:
+        whole = len(self.text)
+        return whole if self._in_call else min(whole, self.length + MOST_JUDGED)
 
     def judged(self, length: int) -> None:
         """Let the text pass up to this length. It was found safe."""

@@ -27,7 +27,7 @@ _FAILED = failure("moderation_failed", "The guard model could not judge this.")
 
 
 class Moderation:
-    """The judgements of one response. `refused`: its input was flagged and is to be held back, so that no model is asked."""
+    """The judgements of one response. `refused`: what the model would be asked next was flagged and is to be held back."""
 
     def __init__(self, guard: Guard, modes: Modes, chat: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """`chat` is the body of the chat request, `headers` go to the guard with its questions."""
@@ -35,9 +35,11 @@ class Moderation:
         self.refused = False
         self._guard = guard
         self._headers = headers
-        self._texts = list(_texts(chat["messages"]))
+        self._given: Sequence[Mapping[str, Any]] = chat["messages"]
+        self._judged: Sequence[Mapping[str, Any]] = ()  # what the model was asked last
         self._question = _last_question(chat["messages"])[-_QUESTION:]
         self._results: dict[str, dict[str, Any]] = {"input": _NOT_JUDGED, "output": _NOT_JUDGED}
+        self._input = SAFE
         self._output = SAFE
         self._judging_input: asyncio.Task[None] | None = None
         if modes.input == "block" and _has_media(chat["messages"]):
@@ -46,22 +48,30 @@ class Moderation:
 
     async def admit(self) -> None:
         """Judge the input, if what is flagged is to be held back: nothing is generated before. Raise `ApiError`."""
-        if self.modes.input != "block":
+        if self.modes.input == "block":
+            await self.admit_turn(self._given)
+
+    async def admit_turn(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Judge what the model is to be asked, as far as it is new and not the model's own: results of hosted tools, behind the
+        first turn. Where it is only told, do not wait for that. Raise `ApiError`."""
+        if messages is self._judged:
+            return
+        known = {id(message) for message in self._judged}
+        new = [each for each in messages if id(each) not in known and (not known or each.get("role") != "assistant")]
+        self._judged = messages
+        texts = list(_texts(new))
+        if self.modes.input == "score":
+            self._judging_input = asyncio.create_task(self._score_input(texts, self._judging_input))
             return
         try:
-            judgement = await self._guard.judge_input(self._texts, self._headers)
+            self._note_input(await self._guard.judge_input(texts, self._headers))
         except InputTooLong:
             message = "The input is too long to be judged by the guard model."
             raise invalid_request(message, "moderation.policy.input.mode", "unsupported_value") from None
         except GuardFailed:
+            self._results["input"] = _FAILED
             raise unjudged("input") from None
-        self.refused = judgement.flagged
-        self._results["input"] = judgement.result(self._guard.model)
-
-    def begin(self) -> None:
-        """Begin to judge an input of which the judgement is only told."""
-        if self.modes.input == "score" and self._judging_input is None:
-            self._judging_input = asyncio.create_task(self._score_input())
+        self.refused = self._input.flagged
 
     async def input_judged(self) -> None:
         """Wait until the input is judged."""
@@ -96,13 +106,18 @@ class Moderation:
 
         return told
 
-    async def _score_input(self) -> None:
+    async def _score_input(self, texts: Sequence[str], earlier: asyncio.Task[None] | None) -> None:
         try:
-            judgement = await self._guard.judge_input(self._texts, self._headers)
+            if earlier is not None:
+                await earlier
+            self._note_input(await self._guard.judge_input(texts, self._headers))
         except GuardFailed:
             self._results["input"] = _FAILED
-        else:
-            self._results["input"] = judgement.result(self._guard.model)
+
+    def _note_input(self, judgement: Judgement) -> None:
+        self._input = self._input.also(judgement)
+        if self._results["input"] is not _FAILED:
+            self._results["input"] = self._input.result(self._guard.model)
 
     def _note_output(self, judgement: Judgement) -> None:
         self._output = self._output.also(judgement)

@@ -282,7 +282,10 @@ class Preparation:
             return prepared
         moderation = Moderation(self.guard, read_modes(asked, may_block=True), prepared.call.body, prepared.call.headers)
         await moderation.admit()
-        options = msgspec.structs.replace(prepared.options, at_end=moderation.at_end(prepared.options.at_end))
+        # The correction of an input would not pass the guard.
+        judged = prepared.options.judged and moderation.modes.output != "block"
+        at_end = moderation.at_end(prepared.options.at_end)
+        options = msgspec.structs.replace(prepared.options, at_end=at_end, judged=judged)
         continuable = prepared.continuable._replace(journal=None)
         prepared = msgspec.structs.replace(prepared, options=options, continuable=continuable, moderation=moderation)
         return msgspec.structs.replace(prepared, turns=None, compaction=None) if moderation.refused else prepared
