@@ -162,11 +162,12 @@ def test_a_backend_is_left_behind_the_item() -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_client_that_runs_a_tool_is_waited_for(store: str) -> None:
+def test_a_client_that_runs_a_tool_is_waited_for(store: str, tmp_path: Path) -> None:
     async def test() -> None:
         rest = [chunk(call("{}")), chunk({}, "tool_calls"), DONE]
         held = Held([chunk({"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "clock"}}]})], rest)
-        async with backend(held.play) as behind, gateway(behind.url, store=store) as served, connect(served) as socket:
+        options = {"store": store, "record": tmp_path}
+        async with backend(held.play) as behind, gateway(behind.url, **options) as served, connect(served) as socket:
             await socket.send("Time?", tools=[CLOCK], store=store != "none")
             event = await steered(socket, "In words.", "response.output_item.added")
             assert event["type"] == "response.steer.accepted"
@@ -186,6 +187,7 @@ def test_a_client_that_runs_a_tool_is_waited_for(store: str) -> None:
             assert (messages[2]["content"], messages[3]["content"]) == ("12", "In words.")
 
     run(test())
+    assert replay(tmp_path) == 0
 
 
 def test_hosted_tools_finish() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
@@ -266,7 +267,7 @@ class _Session:
         try:
             data = asked.take() if isinstance(asked, _Message) else _as_message(asked)
             recording.received(data)
-            request = await self._read_request(data) if isinstance(asked, _Message) else asked
+            request = await self._read_request(data, recording.received) if isinstance(asked, _Message) else asked
             del data
             self._stream_id = request.stream_id
             recording.parsed()
@@ -293,11 +294,14 @@ class _Session:
         with creation:
             self._previous = await self._respond(creation)
 
-    async def _read_request(self, data: bytes) -> ResponsesRequest:
-        """Return the request in a message, with the steers that wait for it. Raise `ApiError`."""
+    async def _read_request(self, data: bytes, record: Callable[[bytes], None]) -> ResponsesRequest:
+        """Return the request in a message, with the steers that wait for it: it is recorded with them. Raise `ApiError`."""
         large = len(data) >= _LARGE
         request = await self._bodies.in_thread(parse_message, data) if large else parse_message(data)
-        return self._steering.with_input(request)
+        steered = self._steering.with_input(request)
+        if steered is not request:
+            record(_as_message(steered))
+        return steered
 
     async def _respond(self, creation: Creation) -> PreviousResponse | None:
         """Answer one request; return what the next one may build on, if it is not in the store."""
