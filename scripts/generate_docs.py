@@ -31,7 +31,7 @@ from responses_gateway.parsers.format import (
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.table import SAMPLING
 from responses_gateway.request.support import support
-from responses_gateway.server.generation.completion_windows.runner import WindowMetrics
+from responses_gateway.server.generation.background.completion_windows.runner import WindowMetrics
 from responses_gateway.server.generation.moderation.guard import ModerationMetrics
 from responses_gateway.server.webhooks.metrics import WebhookMetrics
 from responses_gateway.settings import CONFIG_VARIABLE, flag, variable

@@ -22,12 +22,13 @@ from responses_gateway.hosted.search.web import Web
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
+from responses_gateway.server.generation.background.completion_windows.runner import CompletionWindows, WindowMetrics
 from responses_gateway.server.generation.background.runner import Announce, Background
 from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
-from responses_gateway.server.generation.completion_windows.runner import CompletionWindows, WindowMetrics
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox, UsedApprovals
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.moderation.guard import Guard, ModerationMetrics
+from responses_gateway.server.generation.moderation.guarded_upstream import moderate
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
@@ -37,7 +38,7 @@ from responses_gateway.server.generation.preparation.prepare import Preparation
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.server.generation.request_log.usage import TokenUsage
-from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.generation.responses import Adapt, Responses
 from responses_gateway.server.identity.sources import Sources, open_sources
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import QuotaReservation
@@ -139,7 +140,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
         responses = Responses(
-            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store), _guard(settings, pool, metrics)),
+            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store)),
             live,
             metrics,
             tracing,
@@ -148,6 +149,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
             repair,
             history,
             partial(_charge_again, ledger) if ledger is not None else None,
+            _moderation(settings, pool, metrics),
         )
         background = None
         if store is not None:
@@ -344,8 +346,10 @@ async def _cancel(task: asyncio.Task[None]) -> None:
         await task
 
 
-def _guard(settings: Settings, pool: Pool, metrics: Metrics) -> Guard | None:
-    return None if settings.moderation_model is None else Guard(pool, settings, ModerationMetrics(metrics))
+def _moderation(settings: Settings, pool: Pool, metrics: Metrics) -> Adapt | None:
+    if settings.moderation_model is None:
+        return None
+    return partial(moderate, Guard(pool, settings, ModerationMetrics(metrics)))
 
 
 def _prompt_hashes(store: Store | None) -> PromptHashes:

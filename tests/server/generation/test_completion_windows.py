@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.server.generation.completion_windows import runner, schedule
+from responses_gateway.server.generation.background.completion_windows import runner, schedule
 from responses_gateway.simulator import COUNTERS, create_app, serving
 from tests.judges import judge_stream
 from tests.server.gateway_process import program
@@ -126,7 +126,8 @@ def test_what_may_not_wait() -> None:
 def test_several_gateways_and_one_that_is_killed_begin_each_response_once(tmp_path: Path) -> None:
     """The first is killed while it prepares what it has leased, and another one stopped while all wait."""
     first = (
-        "import asyncio, sys; from responses_gateway.server.generation.completion_windows import runner; runner._LEASE = 0.5; "
+        "import asyncio, sys; from responses_gateway.server.generation.background.completion_windows import runner; "
+        "runner._LEASE = 0.5; "
         'runner.CompletionWindows._started = lambda *it: (print("leased", file=sys.stderr, flush=True), asyncio.sleep(60))[1]'
     )
     store = str(tmp_path / "x.sqlite3")

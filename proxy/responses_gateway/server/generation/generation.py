@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from responses_gateway.server.generation.client_timer import ClientTimer
-from responses_gateway.server.generation.further_turns import FurtherTurns
+from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns
 from responses_gateway.server.generation.preparation.prelude import Prelude
 from responses_gateway.server.generation.upstream.continuation import Cause
 from responses_gateway.server.generation.upstream.upstream import Upstream

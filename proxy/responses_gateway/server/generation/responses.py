@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,7 +16,6 @@ from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
-from responses_gateway.server.generation.moderation.guarded_upstream import GuardedUpstream
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Summary
@@ -29,8 +28,9 @@ from responses_gateway.server.generation.preparation.prepare import AcceptedResp
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.request_log import LimitReservation, RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
-from responses_gateway.server.generation.upstream.upstream import InputCounter, Upstream
+from responses_gateway.server.generation.upstream.upstream import InputCounter
 from responses_gateway.server.recording.recording import Recorder, Recording
+from responses_gateway.settings import Settings
 from responses_gateway.state import Store
 from responses_gateway.stream.tape import Call
 from responses_gateway.stream.translator import Translator
@@ -42,6 +42,8 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 # Returns what charges a response that another gateway has begun.
 ChargeAgain = Callable[[Charged], LimitReservation]
+# Has a feature of the settings change a request that is ready to be sent. Raises `ApiError`.
+Adapt = Callable[[PreparedRequest, Settings], Awaitable[PreparedRequest]]
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
 _NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
@@ -60,6 +62,7 @@ class Responses:
     repair: InputRepair
     history: RecentRequests | None = None
     charge_again: ChargeAgain | None = None
+    adapt: Adapt | None = None
     sessions: CodexSessions = field(default_factory=CodexSessions, init=False)
 
     @property
@@ -186,8 +189,8 @@ class Creation:
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
         scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect, accepted)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
-        if request.moderation is not None:
-            prepared = await responses.preparation.moderate(prepared, self.in_force.settings)
+        if responses.adapt is not None:
+            prepared = await responses.adapt(prepared, self.in_force.settings)
         self.log.losses(prepared.losses)
         if self.log.trace is not None:
             self.log.trace.asked(_asked(prepared.context))
@@ -229,10 +232,8 @@ class Creation:
         counter = None
         if responses.preparation.tokenizer is not None:
             counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
-        ask: Callable[..., Upstream] = Upstream
-        if prepared.moderation is not None:
-            ask = partial(GuardedUpstream, prepared.moderation, frozenset(prepared.options.tools))
-        upstream = ask(responses.pool, prepared.call, log, self.recording, settings.idle_timeout, continuation, counter)
+        idle_timeout = settings.idle_timeout
+        upstream = prepared.ask(responses.pool, prepared.call, log, self.recording, idle_timeout, continuation, counter)
         client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
         prelude = None
         if prepared.compaction is not None or prepared.hosted is not None:

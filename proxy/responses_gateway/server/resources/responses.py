@@ -11,9 +11,9 @@ from aiohttp import web
 from responses_gateway.request import Loss, header_value
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
+from responses_gateway.server.generation.background.completion_windows.runner import CompletionWindows
 from responses_gateway.server.generation.background.runner import Background, new_response
 from responses_gateway.server.generation.client_timer import NullSink
-from responses_gateway.server.generation.completion_windows.runner import CompletionWindows
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.compaction import with_trigger

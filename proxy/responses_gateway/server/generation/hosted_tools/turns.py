@@ -1,4 +1,5 @@
-"""The turns of one response in which the gateway runs tools: run what the model called, and tell it the results."""
+"""The turns of one response behind the first one: those in which the gateway runs tools (run what the model called, and tell it
+the results), and those behind calls of asynchronous tools, whose results may come in any later request."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from responses_gateway.hosted.tool_runner import ToolRunner, read_arguments
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.input.approvals import INTERRUPTED, Approval
 from responses_gateway.request.tools.hosted_tools import HostedTools
-from responses_gateway.request.turns import RunCall, with_approved
+from responses_gateway.request.turns import RunCall, with_approved, with_chat_name, with_turn
+from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.stream.items.hosted import HOSTED_ITEMS, ApprovedCall, CallOutcome, ToolListing
 from responses_gateway.stream.lifecycle.needs import CallToRun, RunCalls
 from responses_gateway.stream.lifecycle.turn import Turn
@@ -246,3 +248,33 @@ def _finished(result: HostedResult) -> asyncio.Future[HostedResult]:
 def _told(run: asyncio.Future[HostedResult] | None) -> str:
     """Return what the model is told of an approved call; None is one that was run for an earlier request."""
     return INTERRUPTED if run is None or run.cancelled() else run.result().text
+
+
+class FurtherTurns:
+    """The turns behind the first one of a response that may have several. `hosted` runs the tools of the gateway; None where
+    the request declares none."""
+
+    __slots__ = ("_most", "_parsers", "_policy", "hosted")
+
+    def __init__(self, parsers: ParserChoice, policy: Policy, most: int, hosted: HostedTurns | None) -> None:
+        """`parsers` choose how their answers are read. `most` is the number of turns of a response, with the first one."""
+        self._parsers = parsers
+        self._policy = policy
+        self._most = most
+        self.hosted = hosted
+
+    async def begin(self, body: Mapping[str, Any], translator: Translator) -> dict[str, Any]:
+        """Begin the next turn of a translator that wants one. Return its chat request, given that of the last one."""
+        lifecycle = translator.lifecycle
+        items = [msgspec.json.decode(text) for text in translator.writer.done[lifecycle.turn.first_item :]]
+        items = [with_chat_name(item, translator.options.tools) for item in items]
+        said: list[dict[str, Any] | RunCall] = items
+        may_call = len(lifecycle.turns) + 1 < self._most and not lifecycle.out_of_calls
+        if self.hosted is not None:
+            said = self.hosted.with_results(items, translator)
+            may_call = may_call and not self.hosted.out_of_calls
+        following = with_turn(body, said, self._policy, may_call=may_call)
+        start = await self._parsers.start(following)
+        markup = self._parsers.markup(following, start)
+        translator.next_turn(markup, may_call=may_call, start=start)
+        return following

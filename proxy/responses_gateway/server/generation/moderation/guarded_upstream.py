@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import msgspec
+
+from responses_gateway.request.parameters.moderation import read_modes
+from responses_gateway.server.generation.moderation.guard import Guard
 from responses_gateway.server.generation.moderation.held_answer import MOST_HELD, HeldAnswer, HeldEnd
 from responses_gateway.server.generation.moderation.moderation import Moderation
+from responses_gateway.server.generation.preparation.prepare import PreparedRequest
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation import Cause
 from responses_gateway.server.generation.upstream.upstream import Upstream
+from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.sse import as_stream
@@ -21,6 +28,26 @@ Receive = Callable[[bytes], None]
 _FILTERED = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"content_filter"}]}\n\ndata: [DONE]\n\n'
 # How long a text may wait for the end of its sentence, in seconds.
 _LONGEST_WAIT = 1.0
+
+
+async def moderate(guard: Guard, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
+    """Return a request with what judges it, if it asks to be moderated. An input that is to be held back was judged by then.
+    Raise `ApiError`."""
+    asked = prepared.context.request.moderation
+    if asked is None or "moderation" in settings.forward:
+        return prepared
+    moderation = Moderation(guard, read_modes(asked, may_block=True), prepared.call.body, prepared.call.headers)
+    await moderation.admit()
+    # The correction of an input would not pass the guard.
+    judged = prepared.options.judged and moderation.modes.output != "block"
+    options = msgspec.structs.replace(prepared.options, at_end=moderation.at_end(prepared.options.at_end), judged=judged)
+    prepared = msgspec.structs.replace(
+        prepared,
+        options=options,
+        continuable=prepared.continuable._replace(journal=None),
+        ask=partial(GuardedUpstream, moderation, frozenset(options.tools)),
+    )
+    return msgspec.structs.replace(prepared, turns=None, compaction=None) if moderation.refused else prepared
 
 
 class GuardedUpstream(Upstream):

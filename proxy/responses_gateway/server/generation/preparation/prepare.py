@@ -16,13 +16,9 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
-from responses_gateway.request.parameters.moderation import read_modes
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
-from responses_gateway.server.generation.further_turns import FurtherTurns
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
-from responses_gateway.server.generation.hosted_tools.turns import HostedTurns, OpenedTools
-from responses_gateway.server.generation.moderation.guard import Guard
-from responses_gateway.server.generation.moderation.moderation import Moderation
+from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns, HostedTurns, OpenedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.backend_headers import filled
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER
@@ -42,6 +38,7 @@ from responses_gateway.server.generation.preparation.live_settings import InForc
 from responses_gateway.server.generation.preparation.prompt_cache import diagnostics
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation_request import Obstacle, longest_stop, why_not_continuable
+from responses_gateway.server.generation.upstream.upstream import Upstream
 from responses_gateway.server.recording.recording import NO_RECORDING, Recording
 from responses_gateway.settings import Settings
 from responses_gateway.state import ResponseRecord, Store
@@ -98,8 +95,8 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     """A request that is ready to be sent.
 
     `call` asks the backend. `options` are those of the translator of its answer, which begins as `start` tells. `record` is to
-    be stored; None: nothing is. `turns` are those behind the first one. `compaction` comes before the answer. `moderation`
-    judges it."""
+    be stored; None: nothing is. `turns` are those behind the first one. `compaction` comes before the answer. `ask` makes
+    what asks the backends."""
 
     caller: Caller
     context: Context
@@ -112,7 +109,7 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     compaction: AutomaticCompaction | None
     continuable: Continuable
     tape: Tape | None  # of a response that is recorded, or that another gateway may take over
-    moderation: Moderation | None = None
+    ask: Callable[..., Upstream] = Upstream
 
     @property
     def hosted(self) -> HostedTurns | None:
@@ -207,7 +204,6 @@ class Preparation:
     tokenizer: ModelTokenizer | None
     toolbox: Toolbox | None = None
     prompt_hashes: PromptHashes | None = None
-    guard: Guard | None = None
 
     async def prepare(
         self,
@@ -273,22 +269,6 @@ class Preparation:
         if request.prompt_cache_options is not None:
             options = await self._with_diagnostics(options, request, caller.tenant, None if compaction else chat_request.body)
         return PreparedRequest(caller, context, call, options, start, losses, record, turns, compaction, continuable, tape)
-
-    async def moderate(self, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
-        """Return a request that asks to be moderated with what judges it, where there is a guard model. An input that is to be
-        held back was judged by then. Raise `ApiError`."""
-        asked = prepared.context.request.moderation
-        if asked is None or self.guard is None or "moderation" in settings.forward:
-            return prepared
-        moderation = Moderation(self.guard, read_modes(asked, may_block=True), prepared.call.body, prepared.call.headers)
-        await moderation.admit()
-        # The correction of an input would not pass the guard.
-        judged = prepared.options.judged and moderation.modes.output != "block"
-        at_end = moderation.at_end(prepared.options.at_end)
-        options = msgspec.structs.replace(prepared.options, at_end=at_end, judged=judged)
-        continuable = prepared.continuable._replace(journal=None)
-        prepared = msgspec.structs.replace(prepared, options=options, continuable=continuable, moderation=moderation)
-        return msgspec.structs.replace(prepared, turns=None, compaction=None) if moderation.refused else prepared
 
     async def translate(
         self, request: ResponsesRequest, tenant: str, in_force: InForce, dialect: Dialect | None = None

@@ -19,15 +19,15 @@ from responses_gateway.backend.idle import load_of
 from responses_gateway.backend.members import Share
 from responses_gateway.request import Loss
 from responses_gateway.request.parameters.background_options import LONG_WINDOWS, long_window
-from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
-from responses_gateway.server.generation.background.runner import Background
-from responses_gateway.server.generation.completion_windows.accepted import (
+from responses_gateway.server.generation.background.completion_windows.accepted import (
     AcceptedRequest,
     UnreadableRequest,
     accepted_request,
     read_accepted,
 )
-from responses_gateway.server.generation.completion_windows.schedule import ModelSchedule
+from responses_gateway.server.generation.background.completion_windows.schedule import ModelSchedule
+from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
+from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, context_at, started_record
