@@ -46,6 +46,11 @@ def sdk_program(**env: str) -> StdioEndpoint:
     return StdioEndpoint(sys.executable, (str(SDK_SERVER), "stdio"), {**ENVIRONMENT, **env})
 
 
+def small_program(**env: str) -> StdioEndpoint:
+    """Return the server with the same tools that starts quickly, over standard input and output."""
+    return StdioEndpoint(sys.executable, (str(SMALL_SERVER),), {**ENVIRONMENT, **env})
+
+
 @asynccontextmanager
 async def connections(
     servers: Mapping[str, Endpoint] | None = None,

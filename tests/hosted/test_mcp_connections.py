@@ -28,7 +28,7 @@ from tests.hosted.mcp_peers import (
     never,
     peer,
     sdk_over_http,
-    sdk_program,
+    small_program,
     text_result,
     tool,
     until_text,
@@ -61,7 +61,7 @@ def test_two_tenants_share_neither_connection_nor_list() -> None:
 
 def test_two_tenants_have_programs_of_their_own() -> None:
     async def test() -> None:
-        async with connections({"program": sdk_program()}) as servers:
+        async with connections({"program": small_program()}) as servers:
             processes = [(await servers.call_tool(name, PROGRAM, "process", {})).text for name in ("alice", "bob", "alice")]
             assert processes[0] == processes[2] != processes[1]
 
@@ -149,7 +149,7 @@ def test_a_list_is_asked_for_again_when_the_server_says_that_it_changed() -> Non
 
 def test_an_unused_connection_is_closed() -> None:
     async def test() -> None:
-        async with connections({"program": sdk_program()}, limits=replace(LIMITS, idle_timeout=0.2)) as servers:
+        async with connections({"program": small_program()}, limits=replace(LIMITS, idle_timeout=0.2)) as servers:
             process = int((await servers.call_tool("alice", PROGRAM, "process", {})).text)
             await until(lambda: gone(process), "the end of the program")
             assert int((await servers.call_tool("alice", PROGRAM, "process", {})).text) != process
@@ -180,10 +180,10 @@ def test_there_are_only_so_many_connections() -> None:
             async with connections(dict.fromkeys(labels, served.endpoint), limits=limits) as servers:
                 for label in labels:
                     await servers.list_tools("alice", McpServer(label))
-                await until(lambda: len(servers._open) == 2, "the end of what was not used for the longest time")
+                await until(lambda: len(servers.open) == 2, "the end of what was not used for the longest time")
                 await servers.list_tools("bob", McpServer("peer0"))
                 await servers.list_tools("carol", McpServer("peer0"))
-                await until(lambda: len(servers._open) <= 3)
+                await until(lambda: len(servers.open) <= 3)
 
     run(test())
 
@@ -207,7 +207,7 @@ def test_a_tenant_that_uses_all_its_connections_is_told_so() -> None:
 
 def test_closing_ends_what_waits_and_every_program() -> None:
     async def test() -> None:
-        async with connections({"program": sdk_program()}) as servers:
+        async with connections({"program": small_program()}) as servers:
             process = int((await servers.call_tool("alice", PROGRAM, "process", {})).text)
             child = int((await servers.call_tool("alice", PROGRAM, "start_child", {})).text)
             waiting = asyncio.create_task(failure_of(servers.call_tool("alice", PROGRAM, "wait_for_ever", {})))
@@ -298,7 +298,7 @@ def test_a_call_that_may_have_been_made_is_not_made_again() -> None:
 def test_a_program_that_crashed_is_started_again_but_not_for_ever() -> None:
     async def test() -> None:
         now = 0.0
-        async with connections({"program": sdk_program()}, clock=lambda: now) as servers:
+        async with connections({"program": small_program()}, clock=lambda: now) as servers:
 
             async def crash() -> str:
                 return str(await failure_of(servers.call_tool("alice", PROGRAM, "crash", {})))
@@ -315,10 +315,10 @@ def test_a_program_that_crashed_is_started_again_but_not_for_ever() -> None:
 
 def test_a_program_that_is_killed_while_idle_is_started_again() -> None:
     async def test() -> None:
-        async with connections({"program": sdk_program()}) as servers:
+        async with connections({"program": small_program()}) as servers:
             process = int((await servers.call_tool("alice", PROGRAM, "process", {})).text)
             os.kill(process, signal.SIGKILL)
-            await until(lambda: not servers._open)
+            await until(lambda: not servers.open)
             assert int((await servers.call_tool("alice", PROGRAM, "process", {})).text) != process
 
     run(test())
@@ -329,7 +329,7 @@ def test_a_program_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def test() -> None:
         limits = replace(LIMITS, call_timeout=3)
-        async with connections({"program": sdk_program()}, limits=limits, lines=lines) as servers:
+        async with connections({"program": small_program()}, limits=limits, lines=lines) as servers:
 
             async def process() -> int:
                 while True:
@@ -348,15 +348,15 @@ def test_a_program_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_program_that_answers_is_kept_though_a_call_was_given_up() -> None:
     async def test() -> None:
-        async with connections({"program": sdk_program()}) as servers:
+        async with connections({"program": small_program()}) as servers:
             first = (await servers.call_tool("alice", PROGRAM, "process", {})).text
-            (opened,) = servers._open
+            (opened,) = servers.open
             call = asyncio.create_task(servers.call_tool("alice", PROGRAM, "wait_for_ever", {}))
             await until_text(lambda: servers.call_tool("alice", PROGRAM, "running", {}), "1")
             call.cancel()
-            await until(lambda: opened._check is not None)
-            assert opened._check is not None
-            await opened._check
+            await asyncio.wait([call])
+            assert opened.checking
+            await until(lambda: not opened.checking)
             assert opened.usable
             assert (await servers.call_tool("alice", PROGRAM, "process", {})).text == first
 
@@ -370,7 +370,7 @@ def test_a_program_has_the_environment_that_it_was_given() -> None:
     async def test() -> None:
         os.environ["GATEWAY_SECRET"] = "hunter2"
         try:
-            async with connections({"program": sdk_program(TOKEN="for-it")}) as servers:
+            async with connections({"program": small_program(TOKEN="for-it")}) as servers:
                 found = json.loads((await servers.call_tool("alice", PROGRAM, "environment", {})).text)
         finally:
             del os.environ["GATEWAY_SECRET"]
@@ -383,7 +383,7 @@ def test_a_program_has_the_environment_that_it_was_given() -> None:
 def test_what_a_program_writes_to_its_standard_error_is_logged_within_bounds() -> None:
     async def test() -> None:
         lines: list[str] = []
-        async with connections({"program": sdk_program()}, lines=lines) as servers:
+        async with connections({"program": small_program()}, lines=lines) as servers:
             assert (await servers.call_tool("alice", PROGRAM, "complain", {"lines": 1000})).text == "done"
             await until(lambda: len(lines) >= 200)
         assert lines[0].startswith("program: line 0 xxx")
@@ -404,7 +404,7 @@ def test_a_program_that_does_not_exist_is_named_without_its_path() -> None:
 
 def test_a_long_result_is_cut_and_this_is_on_record() -> None:
     async def test() -> None:
-        async with connections({"program": sdk_program()}) as servers:
+        async with connections({"program": small_program()}) as servers:
             tools = {found.name: found for found in await servers.list_tools("alice", PROGRAM)}
             shout = McpTool(servers, "alice", PROGRAM, tools["shout"], 1000)
             result = await shout.run({"size": 5000})

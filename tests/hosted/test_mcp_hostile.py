@@ -171,7 +171,7 @@ def test_a_program_that_writes_a_gigabyte_is_ended() -> None:
         async with connections({"peer": program}, limits=SMALL) as servers:
             failure = await failure_of(servers.list_tools("alice", PEER))
             assert "peer" in str(failure)
-            await until(lambda: not servers._open, "the end of the program")
+            await until(lambda: not servers.open, "the end of the program")
 
     run(test())
 
@@ -505,9 +505,8 @@ def test_an_error_without_a_message_is_its_status(body: bytes) -> None:
             failure = await failure_of(servers.call_tool("alice", PEER, "echo", {}))
             said = "refused: it is longer than" if len(body) > SMALL.message_bytes else "answered with an error (HTTP 500)."
             assert said in str(failure)
-            (opened,) = servers._open
-            assert opened._http is not None
-            assert opened._http.pending == 0
+            (opened,) = servers.open
+            assert opened.pending == 0
 
     run(test())
 

@@ -223,7 +223,7 @@ def test_postgresql_is_restarted_while_a_response_is_taken_over(
             name = await stuck(one)
             background = other.parts.background
             assert background is not None
-            await until(lambda: name in background._taken)
+            await until(lambda: name in background.taken_over)
             await asyncio.to_thread(own_postgres.stop)
             assert_error(await ask(other, "GET", f"/v1/responses/{name}"), 503)
             await asyncio.to_thread(own_postgres.start)

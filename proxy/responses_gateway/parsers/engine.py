@@ -212,7 +212,7 @@ class MarkupParser(Parser):
 
     def _confirmed(self, marker: str) -> bool:
         """Tell whether the token ids confirm that this is a marker."""
-        return self._gate.strict and self._gate.special(marker)
+        return self._gate.strict and marker in self._gate.special
 
     def _quoted(self, hit: Hit, effect: MarkerEffect) -> bool | None:
         """Tell whether the marker stands between a pair of quotes; None if the character after it has not come yet. To miss the

@@ -83,17 +83,17 @@ def terminals(literals: frozenset[str]) -> Terminals:
 class TokenGate:
     """Tells by the token ids which markers in the text are markers. `marker_ids` names the markers that are single tokens.
     Without ids, or without these names, every marker is admitted by its text. Ids may run ahead of the text (a server holds
-    text back for stop strings), so they wait here in order."""
+    text back for stop strings), so they wait here in order. `special`: the markers that are single tokens."""
 
     def __init__(self, marker_ids: Mapping[str, int] | None) -> None:
         self._marker_of = {token: marker for marker, token in (marker_ids or {}).items()}
-        self._special = frozenset(marker_ids or ())
+        self.special = frozenset(marker_ids or ())
         self._waiting: deque[str] = deque()
         self.strict = False
 
     def observe(self, token_ids: Sequence[int] | None) -> None:
         """Take the ids of a piece of text."""
-        self.strict = token_ids is not None and bool(self._special)
+        self.strict = token_ids is not None and bool(self.special)
         self._waiting.extend(self._marker_of[token] for token in token_ids or () if token in self._marker_of)
 
     def rewind(self, token_ids: Sequence[int]) -> None:
@@ -108,13 +108,9 @@ class TokenGate:
         """No marker token is due: only markers of ordinary tokens can come."""
         return self.strict and not self._waiting
 
-    def special(self, marker: str) -> bool:
-        """Tell whether the marker is a single token."""
-        return marker in self._special
-
     def passes(self, token_ids: Sequence[int] | None) -> bool:
         """Take the ids, as `observe` does, if no marker is among them and none is due; tell whether they were taken."""
-        if not self._special:
+        if not self.special:
             return True
         if self._waiting or not self._marker_of.keys().isdisjoint(token_ids or ()):
             return False
@@ -123,11 +119,11 @@ class TokenGate:
 
     def admits(self, marker: str) -> bool:
         """Tell whether the marker, found in the text, is one."""
-        return not self.strict or marker not in self._special or marker in self._waiting
+        return not self.strict or marker not in self.special or marker in self._waiting
 
     def take(self, marker: str) -> None:
         """Note that the marker was consumed. Ids of markers before it belong to text in which they do not count."""
-        if marker in self._special and marker in self._waiting:
+        if marker in self.special and marker in self._waiting:
             while self._waiting.popleft() != marker:
                 pass
 
@@ -141,7 +137,7 @@ class Lexer:
         known = frozenset(literals)
         self._gate = gate
         self._all = terminals(known)
-        self._plain = terminals(frozenset(literal for literal in known if not gate.special(literal)))
+        self._plain = terminals(known - gate.special) if gate.special else self._all
 
     def absent(self, text: str) -> bool:
         """Tell whether no marker is in `text`, nor the beginning of one at its end."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import uvloop
 
-from responses_gateway.hosted.code.container import ContainerLimits
+from responses_gateway.hosted.code.container import PROGRAM, ContainerLimits
 from responses_gateway.hosted.code.runner import CodeOutcome, ContainerKey
 from responses_gateway.hosted.code.sandbox import Sandbox, SandboxOptions
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 PYTHON = Path(__file__).parents[3] / ".cache" / "sandbox" / "bin" / "python"
 KEY = ContainerKey("alice", "cntr_1")
@@ -64,11 +66,29 @@ async def still_runs(sandbox: Sandbox) -> None:
     assert outcome.logs == "'on'\n"
 
 
-def child_pid(sandbox: Sandbox, key: ContainerKey = KEY) -> int:
-    """Return the id of the process of a container."""
-    pid = sandbox._entries[key].container.pid
-    assert pid is not None
+def child_pids(parent: int | None = None) -> list[int]:
+    """Return the ids of the processes of containers that this process, or another one, has started and that run."""
+    found = []
+    for child in psutil.Process(parent).children():
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            if str(PROGRAM) in child.cmdline() and alive(child.pid):
+                found.append(child.pid)
+    return found
+
+
+def child_pid(parent: int | None = None) -> int:
+    """Return the id of the process of the only container."""
+    (pid,) = child_pids(parent)
     return pid
+
+
+async def begin_endless(sandbox: Sandbox) -> asyncio.Task[CodeOutcome]:
+    """Begin to run code that does not end, in a container that has run code before; return when it computes."""
+    process = psutil.Process(child_pid())
+    before = process.cpu_times().user
+    endless = asyncio.create_task(execute(sandbox, "while True: pass"))
+    await until(lambda: process.cpu_times().user > before + 0.1, "the code computes")
+    return endless
 
 
 def alive(pid: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Any
 
@@ -13,9 +12,12 @@ from responses_gateway.hosted.code.given_files import read_files, safe_name, sen
 from responses_gateway.request import translate
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.wire.requests import ResponsesRequest
-from tests.hosted.code.sandboxes import KEY, execute, needs_sandbox, run, sandbox
-from tests.hosted.code.test_through_the_gateway import asking, containers, serving_code
+from tests.hosted.code.sandboxes import execute, needs_sandbox, run, sandbox
+from tests.hosted.code.test_through_the_gateway import asking, serving_code
 from tests.server.running_gateway import ask, post
+
+# The output of more than is collected ends the process.
+PRINTS_TOO_MUCH = "while True: print('x' * 1000)"
 
 
 def sent(content: bytes, name: str = "data.csv", kind: str = "text/csv") -> dict[str, Any]:
@@ -101,7 +103,7 @@ def test_the_model_is_told_the_path_and_a_pdf_goes_to_the_chat_server_too() -> N
 @needs_sandbox
 def test_a_container_gets_each_file_once_and_again_after_it_died() -> None:
     async def test() -> None:
-        async with sandbox(timeout=60) as box:
+        async with sandbox(timeout=60, output_bytes=1000) as box:
             files = {"in.csv": b"a,b", "large": bytes(range(256)) * 20_000}
             code = "import hashlib, os; print(open('in.csv').read(), len(open('large', 'rb').read()))"
             outcome = await execute(box, code, files=files)
@@ -111,7 +113,7 @@ def test_a_container_gets_each_file_once_and_again_after_it_died() -> None:
             changed = {**files, "in.csv": b"changed", "late": b"!"}
             outcome = await execute(box, "print(open('in.csv').read(), open('late').read())", files=changed)
             assert outcome.logs == "changed !\n"
-            box._entries[KEY].container.kill()
+            assert "files are lost" in str((await execute(box, PRINTS_TOO_MUCH)).error)
             assert (await execute(box, "print(open('in.csv').read())", files=changed)).logs == "changed\n"
 
     run(test())
@@ -140,9 +142,8 @@ def test_a_file_of_the_request_is_there_for_its_code_and_for_that_of_the_next_on
             question["input"] = [message(sent(b"a,b", "in.csv")), message(code)]
             first = (await post(served, question)).final
             assert first["output"][0]["outputs"] == [{"type": "logs", "logs": "a,b"}]
-            for container in containers(served):
-                container.kill()
-                await asyncio.wait_for(container.end(), 60)
+            ended = await post(served, asking(PRINTS_TOO_MUCH, first["output"][0]["container_id"]))
+            assert "files are lost" in ended.final["output"][0]["outputs"][0]["logs"]
             second = (await post(served, asking(code["text"]), previous_response_id=first["id"])).final
             assert second["output"][0]["outputs"] == [{"type": "logs", "logs": "a,b"}]
             stored = await ask(served, "GET", f"/v1/responses/{first['id']}/input_items?order=asc")

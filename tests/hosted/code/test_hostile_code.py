@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import socket
 import subprocess
+import tempfile
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
 
-from responses_gateway.hosted.code.container import PROGRAM
-from tests.hosted.code.sandboxes import KEY, PYTHON, child_pid, execute, memory_status, needs_sandbox, run, sandbox, still_runs
-from tests.waiting import until
+from responses_gateway.hosted.code.container import PROGRAM, ContainerLimits
+from tests.hosted.code.sandboxes import PYTHON, child_pid, execute, memory_status, needs_sandbox, run, sandbox, still_runs
 
 pytestmark = needs_sandbox
 MIB = 1024**2
@@ -92,23 +94,24 @@ def test_memory_is_limited() -> None:
     async def test() -> None:
         async with sandbox(memory_bytes=128 * MIB) as box:
             await execute(box, "open('kept', 'w').close()")
-            before = memory_status(child_pid(box), "VmHWM")
+            before = memory_status(child_pid(), "VmHWM")
             outcome = await execute(box, "x = []\nwhile True: x.append('x' * 100_000)")
             assert "MemoryError" in outcome.logs
             assert outcome.error == "The code used up its memory. Its variables are lost, its files are kept."
             assert "MemoryError" in (await execute(box, "bytearray(10**9)")).logs
             assert (await execute(box, "import os; os.listdir()")).logs == "['kept']\n"
-            assert memory_status(child_pid(box), "VmHWM") - before < 192 * MIB
+            assert memory_status(child_pid(), "VmHWM") - before < 192 * MIB
 
     run(test())
 
 
-def test_the_disk_is_never_written_to() -> None:
+def test_the_disk_is_never_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     async def test() -> None:
         async with sandbox(memory_bytes=128 * MIB, timeout=3) as box:
             await execute(box, "1")
-            assert box._folder is not None
-            before = _size(box._folder.path)
+            before = _size(tmp_path)
             for code in (
                 "with open('large', 'wb') as file:\n    while True: file.write(bytes(2**20))",
                 "for number in range(10**9): open(str(number), 'w').close()",
@@ -117,7 +120,7 @@ def test_the_disk_is_never_written_to() -> None:
             ):
                 outcome = await execute(box, code)
                 assert outcome.error or "Error" in outcome.logs, code
-            assert _size(box._folder.path) == before
+            assert _size(tmp_path) == before
             await still_runs(box)
 
     run(test())
@@ -267,19 +270,22 @@ def test_code_that_got_out_of_webassembly_would_reach_nothing(tmp_path: Path) ->
     assert set(tried[4:]) <= {"PermissionError", "done"}  # older versions know neither ports nor signals
 
 
-def test_the_process_ends_when_it_is_left_alone() -> None:
+def test_the_process_ends_when_it_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that a process whose input ends does not run on, though its code does."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    limits = json.dumps(dataclasses.asdict(ContainerLimits()))
 
     async def test() -> None:
-        async with sandbox() as box:
-            await execute(box, "1")
-            process = box._entries[KEY].container._process
-            assert process is not None
+        async with sandbox():
+            (folder,) = os.listdir(tmp_path)
+            process = await asyncio.create_subprocess_exec(
+                PYTHON, "-I", "-B", PROGRAM, limits, env={"TMPDIR": str(tmp_path / folder)}, stdin=PIPE, stdout=PIPE
+            )
             assert process.stdin is not None
+            assert process.stdout is not None
+            assert json.loads(await process.stdout.readline())["ready"]
             process.stdin.write(json.dumps({"code": "while True: pass", "files": {}}).encode() + b"\n")
-            await process.stdin.drain()
             process.stdin.close()
-            await until(lambda: process.returncode is not None)
-            assert os.WIFEXITED(process.returncode)
+            assert await process.wait() >= 0  # by no signal
 
     run(test())

@@ -19,7 +19,19 @@ from responses_gateway.hosted.code.container import ContainerLimits, SandboxUnav
 from responses_gateway.hosted.code.runner import ContainerKey
 from responses_gateway.hosted.code.sandbox import RuntimeFolder, Sandbox, SandboxOptions
 from responses_gateway.hosted.interface import ToolFailure
-from tests.hosted.code.sandboxes import KEY, LOOPS, PYTHON, Loop, alive, child_pid, execute, needs_sandbox, run, sandbox
+from tests.hosted.code.sandboxes import (
+    KEY,
+    LOOPS,
+    PYTHON,
+    Loop,
+    alive,
+    begin_endless,
+    child_pid,
+    execute,
+    needs_sandbox,
+    run,
+    sandbox,
+)
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -131,9 +143,8 @@ def test_a_cancelled_call_ends_its_process(loop: Loop) -> None:
     async def test() -> None:
         async with sandbox() as box:
             await execute(box, "x = 1")
-            pid = child_pid(box)
-            endless = asyncio.create_task(execute(box, "while True: pass"))
-            await until(box._entries[KEY].turn.locked)
+            pid = child_pid()
+            endless = await begin_endless(box)
             endless.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await endless
@@ -148,8 +159,8 @@ def test_an_idle_container_ends() -> None:
     async def test() -> None:
         async with sandbox(idle=0.05) as box:
             await execute(box, "x = 1")
-            await until(lambda: KEY not in box._entries)
-            assert box.containers == 0
+            await until(lambda: box.containers == 0)
+            assert not await box.has(KEY)
             assert "NameError" in (await execute(box, "x")).logs
 
     run(test())
@@ -178,7 +189,7 @@ def test_where_all_containers_are_in_use_the_model_is_told() -> None:
     async def test() -> None:
         async with sandbox(containers=1) as box:
             endless = asyncio.create_task(execute(box, "while True: pass"))
-            await until(lambda: KEY in box._entries)
+            await until(lambda: box.containers == 1)
             with pytest.raises(ToolFailure, match="in use"):
                 await execute(box, "1", ContainerKey("bob", "cntr_2"))
             endless.cancel()
@@ -196,10 +207,10 @@ def test_closing_ends_all_that_runs_and_removes_the_folder(loop: Loop, tmp_path:
     async def test() -> None:
         async with sandbox() as box:
             await execute(box, "1")
-            pid = child_pid(box)
-            endless = asyncio.create_task(execute(box, "while True: pass"))
+            pid = child_pid()
+            endless = await begin_endless(box)
             waiting = asyncio.create_task(execute(box, "1"))
-            await until(lambda: box._entries[KEY].calls == 2)
+            await asyncio.sleep(0)  # it begins to wait for its turn
             assert len(os.listdir(tmp_path)) == 1
         assert not alive(pid)
         assert os.listdir(tmp_path) == []
@@ -224,7 +235,7 @@ async def main():
     await box.start()
     key = ContainerKey("", "cntr_1")
     await box.run("1", key, {})
-    print(box._entries[key].container.pid, flush=True)
+    print("running", flush=True)
     await box.run("while True: pass", key, {})
 
 asyncio.run(main())
@@ -238,8 +249,8 @@ def test_nothing_is_left_of_a_gateway_that_is_killed(tmp_path: Path, monkeypatch
 
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as gateway:
         assert gateway.stdout is not None
-        pid = int(gateway.stdout.readline())
-        assert alive(pid)
+        assert gateway.stdout.readline() == b"running\n"
+        pid = child_pid(gateway.pid)
         gateway.send_signal(signal.SIGKILL)
     run(until(lambda: not alive(pid)))
     left = list(tmp_path.iterdir())

@@ -9,9 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from responses_gateway.hosted.code.container import Container
 from responses_gateway.simulator import serving
-from tests.hosted.code.sandboxes import PYTHON, alive, needs_sandbox
+from tests.hosted.code.sandboxes import PYTHON, alive, child_pid, child_pids, needs_sandbox
 from tests.server.running_gateway import RawClient, Served, assert_error, gateway, post, run
 from tests.server.scripted_backend import chunk
 from tests.waiting import until
@@ -55,13 +54,6 @@ async def serving_code(**settings: Any) -> AsyncIterator[Served]:
         yield served
 
 
-def containers(served: Served) -> list[Container]:
-    """Return the containers that exist."""
-    sandbox = served.parts.toolbox.sandbox
-    assert sandbox is not None
-    return [entry.container for entry in sandbox._entries.values()]
-
-
 def asking(code: str, container: Any = None) -> dict[str, Any]:
     tool = {"type": "code_interpreter", "container": container or {"type": "auto"}}
     return {"input": code, "tools": [tool], "include": ["code_interpreter_call.outputs"]}
@@ -94,7 +86,7 @@ def test_auto_goes_on_with_the_container_of_the_conversation() -> None:
             assert second["output"][0]["outputs"] == [{"type": "logs", "logs": "6"}]
             other = (await post(served, asking("x"))).final
             assert "NameError" in other["output"][0]["outputs"][0]["logs"]
-            assert len(containers(served)) == 2
+            assert len(child_pids()) == 2
 
     run(test())
 
@@ -128,9 +120,8 @@ def test_a_client_that_leaves_ends_the_code() -> None:
             client = await RawClient.connect(served)
             await client.post(asking("while True: pass"))
             await client.read_until(b"code_interpreter_call.interpreting")
-            await until(lambda: [container.pid for container in containers(served) if container.pid])
-            pid = containers(served)[0].pid
-            assert pid is not None
+            await until(child_pids)
+            pid = child_pid()
             client.close()
             await until(lambda: not alive(pid))
 

@@ -81,8 +81,7 @@ async def silence(served: Served) -> None:
     """Have a gateway give no more sign of life, and look for none."""
     background = served.parts.background
     assert background is not None
-    background._upkeep.cancel()
-    await asyncio.gather(background._upkeep, return_exceptions=True)
+    await background.end_upkeep()
 
 
 async def _expire(served: Served) -> None:
@@ -430,7 +429,7 @@ def test_a_gateway_does_not_take_over_its_own(tmp_path: Path) -> None:
             run_of_it = background.running[name]
             await background.take_over()
             await background.fail_lost()
-            assert background._taken == {}
+            assert background.taken_over == {}
             await background.renew_claims()
             assert background.running == {name: run_of_it}
             assert (await ask(one, "GET", f"/v1/responses/{name}")).json["status"] == "in_progress"
@@ -483,7 +482,7 @@ def test_a_client_wants_no_more_of_it(wish: str, when: str, tmp_path: Path) -> N
                 await silence(other)
             name = await stuck(one)
             if when == "it is taken over":
-                await until(lambda: name in background._taken)
+                await until(lambda: name in background.taken_over)
             seen = events_of(await _stored(other, name))
             if wish == "cancel":
                 assert (await ask(other, "POST", f"/v1/responses/{name}/cancel")).json["status"] == "cancelled"
@@ -495,7 +494,7 @@ def test_a_client_wants_no_more_of_it(wish: str, when: str, tmp_path: Path) -> N
             else:
                 assert (await ask(other, "DELETE", f"/v1/responses/{name}")).json["deleted"] is True
                 assert (await ask(other, "GET", f"/v1/responses/{name}")).status == 404
-            await until(lambda: not background._taken)
+            await until(lambda: not background.taken_over)
             count = "SELECT count(*) FROM journals"
             assert await store.database.run(lambda sql: sql.execute(count).fetchone()[0]) == 0
             slow = one.parts.background

@@ -102,6 +102,16 @@ class ServerConnection:
             return McpSession(protocol, None, "pipe")
         return McpSession(protocol, self._http.session_id, "tcp")
 
+    @property
+    def pending(self) -> int:
+        """The number of requests over HTTP that the server has not answered yet, also those whose answer nobody waits for."""
+        return 0 if self._http is None else self._http.pending
+
+    @property
+    def checking(self) -> bool:
+        """Whether a program whose answer nobody waits for any more is asked for a sign of life."""
+        return self._check is not None and not self._check.done()
+
     async def request(self, send: Callable[[ClientSession], Awaitable[T]], seconds: float) -> T:
         """Send a request as soon as the connection is open. `seconds` are those after which `send` gives up. Raises
         `ToolFailure`, and `ConnectionLost` if the connection ended before an answer came."""
@@ -167,7 +177,7 @@ class ServerConnection:
         """Look after a server that was asked something, until the deadline, whose answer nobody waits for any more."""
         if self._http is not None:
             self._loop.call_later(STOP_TIMEOUT, self._retire_if_not_stopped)
-        elif self._check is None or self._check.done():
+        elif not self.checking:
             seconds = max(STOP_TIMEOUT, deadline - self._loop.time())
             self._check = asyncio.create_task(self._retire_if_silent(session, seconds))
 
@@ -185,7 +195,7 @@ class ServerConnection:
     def _retire_if_not_stopped(self) -> None:
         """Take no more requests if the server still works on one that was cancelled: over HTTP it would work until the
         connection closes."""
-        if self._http is not None and self._http.pending > self.calls:
+        if self.pending > self.calls:
             self.retire()
 
     def retire(self) -> None:

@@ -59,7 +59,7 @@ class _KnownServer:
 
 
 class McpConnections:
-    """Opens connections when they are needed, and keeps them for a while."""
+    """Opens connections when they are needed, and keeps them for a while. `open`: those that have not ended."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class McpConnections:
         self._clock = clock
         self._find = find
         self._entries: OrderedDict[_Key, _KnownServer] = OrderedDict()
-        self._open: set[ServerConnection] = set()
+        self.open: set[ServerConnection] = set()
         self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -134,7 +134,7 @@ class McpConnections:
         """Close all connections."""
         self._closed = True
         self._entries.clear()
-        await asyncio.gather(*(connection.close() for connection in self._open), *self._closing)
+        await asyncio.gather(*(connection.close() for connection in self.open), *self._closing)
 
     async def _read_listing(self, key: _Key) -> Listing:
         seconds = self._limits.connect_timeout
@@ -218,8 +218,8 @@ class McpConnections:
             self._entry(key).listing = None
 
         connection = ServerConnection(label, endpoint, self._limits, self._log, self._find, crashed, tools_changed)
-        self._open.add(connection)
-        connection.task.add_done_callback(lambda _: self._open.discard(connection))
+        self.open.add(connection)
+        connection.task.add_done_callback(lambda _: self.open.discard(connection))
         return connection
 
     def _count_crash(self, entry: _KnownServer, lived: float) -> None:
@@ -233,7 +233,7 @@ class McpConnections:
         own = [entry for found, entry in open_ones if found.tenant == key.tenant]
         if len(own) >= self._limits.tenant_connections:
             candidates = own
-        elif len(self._open) >= self._limits.connections:
+        elif len(self.open) >= self._limits.connections:
             candidates = [entry for _, entry in open_ones]
         else:
             return

@@ -52,11 +52,11 @@ class Background:
         """`announce` is called with the id of each response before it begins, unless a client reads it as it is made."""
         self.announce = announce
         self.running: dict[str, BackgroundResponse] = {}  # by id
+        self.taken_over: dict[str, asyncio.Task[None]] = {}  # prepares a response that was taken over, by id
         self.store = store
         self.events = EventLog(store, self._report)
         self._responses = responses
         self._autoconfiguration = autoconfiguration
-        self._taken: dict[str, asyncio.Task[None]] = {}  # prepares a response that was taken over, by id
         self._kept: dict[str, Creation] = {}  # those of connections that the store knows, by id
         self._worker = f"worker_{secrets.token_hex(8)}"
         self._tasks: set[asyncio.Task[None]] = set()
@@ -124,7 +124,7 @@ class Background:
     def cancel(self, response_id: str) -> None:
         """End a response, if this process runs it."""
         response = self.running.get(response_id)
-        taken = self._taken.get(response_id)
+        taken = self.taken_over.get(response_id)
         kept = self._kept.get(response_id)
         if response is not None:
             response.cancel()
@@ -135,15 +135,20 @@ class Background:
 
     async def close(self) -> None:
         """Stop. Draining has ended what still ran, so this only waits until it is written."""
-        self._upkeep.cancel()
+        await self.end_upkeep()
         self._watching.cancel()
         for response in list(self.running.values()):
             response.stop_waiting()
             response.cancel()
-        for task in self._taken.values():
+        for task in self.taken_over.values():
             task.cancel()
-        await asyncio.gather(self._upkeep, self._watching, *self._taken.values(), *self._tasks, return_exceptions=True)
+        await asyncio.gather(self._watching, *self.taken_over.values(), *self._tasks, return_exceptions=True)
         await self.events.close()
+
+    async def end_upkeep(self) -> None:
+        """Renew no claim any more, and take nothing over."""
+        self._upkeep.cancel()
+        await asyncio.gather(self._upkeep, return_exceptions=True)
 
     async def _run(self, response: BackgroundResponse, generation: Generation) -> None:
         try:
@@ -167,7 +172,7 @@ class Background:
 
     @property
     def _mine(self) -> set[str]:
-        return {*self.running, *self._taken, *self._kept}
+        return {*self.running, *self.taken_over, *self._kept}
 
     async def _keep_up(self) -> None:
         unavailable = False
@@ -210,15 +215,15 @@ class Background:
 
     async def take_over(self) -> None:
         """Take over responses whose process died, unless this one is about to stop, too. Raise `StoreUnavailable`."""
-        room = _TAKEN_AT_ONCE - len(self._taken)
+        room = _TAKEN_AT_ONCE - len(self.taken_over)
         if room and self._responses.in_flight.state is State.SERVING:
             for orphan in await self.store.take_over(self._claim(), room, self._mine):
                 task = asyncio.create_task(self._resume(orphan))
-                self._taken[orphan.id] = task
+                self.taken_over[orphan.id] = task
                 task.add_done_callback(partial(self._settled, orphan.id))
 
     def _settled(self, response_id: str, _task: asyncio.Task[None]) -> None:
-        self._taken.pop(response_id, None)
+        self.taken_over.pop(response_id, None)
 
     async def _resume(self, orphan: Orphan) -> None:
         try:
