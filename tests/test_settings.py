@@ -388,6 +388,13 @@ def test_the_password_of_a_database_is_not_printed() -> None:
     assert "rediss://:**********@host:6379/1" in printed
 
 
+def test_the_store_is_a_path_or_a_postgresql_url() -> None:
+    for place in ("/var/lib/gateway.db", "postgresql://host/name", "postgres://host/name", "memory"):
+        assert Settings(store=place).store == place
+    with pytest.raises(ValidationError, match=r"(?s)store.*the path alone"):  # else a folder named `sqlite:` would appear
+        Settings(store="sqlite:///var/lib/gateway.db")
+
+
 def test_events_are_in_the_store_or_in_redis() -> None:
     assert Settings().events == "store"
     for url in ("redis://host", "rediss://host", "valkey://host", "valkeys://host", "unix:///run/redis.sock"):

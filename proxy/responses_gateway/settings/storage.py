@@ -9,6 +9,8 @@ from pydantic import ByteSize, Field, SecretStr, field_validator
 from responses_gateway.settings.section import Section
 from responses_gateway.settings.webhooks import WebhookEndpoint
 
+# Schemes of the URL of the store.
+STORE_SCHEMES = ("postgresql://", "postgres://")
 # Schemes of the URL of the event log of running responses.
 EVENT_SCHEMES = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
 
@@ -66,6 +68,13 @@ class StorageSettings(Section):
         description="Secret for the encryption of compacted histories and reasoning, the same for all replicas. By "
         "default generated once and kept in the store; without a store it lasts as long as the process.",
     )
+
+    @field_validator("store")
+    @classmethod
+    def _check_store(cls, value: str) -> str:
+        if "://" in value and not value.startswith(STORE_SCHEMES):
+            raise ValueError("expected a postgresql:// URL, or the path of a SQLite file: the path alone, not a URL")
+        return value
 
     @field_validator("events")
     @classmethod

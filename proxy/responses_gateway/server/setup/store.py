@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from responses_gateway.extras import how_to_install
 from responses_gateway.settings import Settings
+from responses_gateway.settings.storage import STORE_SCHEMES
 from responses_gateway.state import (
     Database,
     FleetCounters,
@@ -23,7 +24,6 @@ from responses_gateway.state import (
 from responses_gateway.telemetry import logs
 
 _DAY = 86_400
-_POSTGRES = ("postgresql://", "postgres://")
 _FILE = "responses.sqlite3"
 _T = TypeVar("_T")
 
@@ -37,7 +37,7 @@ async def open_store(settings: Settings) -> Store | None:
         return None
     if settings.store == "memory":
         return await _opened(Sqlite(None), settings)
-    if settings.store.startswith(_POSTGRES):
+    if settings.store.startswith(STORE_SCHEMES):
         return await _opened(_postgres(settings.store), settings)
     if settings.store != "auto":
         return await _opened(Sqlite(_home(settings.store)), settings)
