@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.cli import main
-from responses_gateway.commands import codex as codex_command
+from responses_gateway.commands import client_program
 from responses_gateway.commands.codex import split_arguments
 from responses_gateway.commands.codex_config import configuration
 from responses_gateway.server.resources.codex_catalog import ModelEntry, load_model_table
@@ -376,11 +376,11 @@ def test_the_first_argument_that_is_not_ours_is_codex_s_and_all_behind_it(
 
 @pytest.fixture
 def _codex_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codex_command, "find_program", lambda name: "/bin/true")
+    monkeypatch.setattr(client_program, "find_program", lambda name: "/bin/true")
 
 
 def test_without_codex(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(codex_command, "find_program", lambda name: None)
+    monkeypatch.setattr(client_program, "find_program", lambda name: None)
     assert main(["codex", "exec", "hi"]) == 127
     assert "npm install -g @openai/codex" in capsys.readouterr().err
 

@@ -6,20 +6,22 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from responses_gateway.commands.claude_config import OTHER_CREDENTIALS, environment, warn, with_key
 from responses_gateway.commands.client_program import (
     NOT_INSTALLED,
+    ClientProgram,
     environment_without_proxy,
-    find_program,
     run_in_foreground,
-    split_at_first_unknown,
     state_folder,
 )
 from responses_gateway.commands.gateway_offer import Unusable, key_in
-from responses_gateway.commands.own_gateway import SWITCHES, VALUED, add_gateway_arguments, offer_at, run_with_gateway
+from responses_gateway.commands.own_gateway import offer_at, run_with_gateway
+
+_CLIENT = ClientProgram("claude", "Claude Code", "@anthropic-ai/claude-code", "-p", "the first one served", "your own")
+split_arguments = _CLIENT.split_arguments
+add_arguments = _CLIENT.add_arguments
 
 # Set to nothing for Claude Code, whose settings files may have them.
 _LEFT_OUT = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
@@ -28,30 +30,11 @@ _LEFT_OUT = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VE
 _KEY = "CLAUDE_GATEWAY_KEY"
 
 
-def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return our arguments, and those of Claude Code."""
-    return split_at_first_unknown(argv, (*VALUED, "--claude-home"), SWITCHES)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add our arguments; what follows them is for Claude Code."""
-    parser.usage = "responses-gateway claude [--backend URL] [OPTION …] [ARGUMENT OF CLAUDE CODE …]"
-    parser.epilog = (
-        "The first argument that is not one of these, and all after it, go to Claude Code: responses-gateway claude -p 'fix "
-        "the tests'. The exit status is that of Claude Code."
-    )
-    add_gateway_arguments(parser, "the first one served")
-    parser.add_argument(
-        "--claude-home", type=Path, metavar="DIR", help="folder of Claude Code's settings and sessions (default: your own)"
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Run Claude Code. Returns its exit status, 127 if it is not installed, 1 without a gateway or the key that is named, 2 for
     a wrong URL."""
-    binary = find_program("claude")
+    binary = _CLIENT.find()
     if binary is None:
-        print("responses-gateway: Claude Code is not installed: npm install -g @anthropic-ai/claude-code", file=sys.stderr)
         return NOT_INSTALLED
     try:
         key = key_in(args.env_key, os.environ)

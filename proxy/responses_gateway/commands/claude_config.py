@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from responses_gateway.commands.client_files import back_up, replace
+from responses_gateway.commands.client_files import change
 from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, key_in, offer_of, read_url
 
 # What Claude Code would go to another server with, or would send along.
@@ -106,22 +106,14 @@ def _exported(variables: Mapping[str, str], env_key: str | None) -> list[str]:
 
 
 def write(path: Path, variables: Mapping[str, str], env_key: str | None) -> str:
-    """Merge into the file, which may be missing, and keep a backup beside it. Returns what was done, as text. Raises
-    `Unusable`."""
-    path = path.resolve()  # a symbolic link stays one
-    try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+    """Merge into the file. Returns what was done, as text. Raises `Unusable`."""
+
+    def with_ours(text: str) -> tuple[str, str]:
         before = _read(path, text)
         after = _merged(before, variables, env_key)
-        note = _note(after)
-        if after == before:
-            return f"{path} is up to date{note}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        backup = back_up(path) if text else None
-        replace(path, json.dumps(after, indent=2, ensure_ascii=False) + "\n")
-    except (OSError, UnicodeError) as error:
-        raise Unusable(f"{path}: {error}") from None
-    return f"wrote {path}{f' (before: {backup})' if backup else ''}{note}"
+        return (text if after == before else json.dumps(after, indent=2, ensure_ascii=False) + "\n"), _note(after)
+
+    return change(path, with_ours)
 
 
 def _read(path: Path, text: str) -> dict[str, Any]:

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from responses_gateway.commands.gateway_offer import Unusable
 
-def back_up(path: Path) -> Path:
+
+def change(path: Path, changed: Callable[[str], tuple[str, str]]) -> str:
+    """Change a file, which may be missing, and keep a backup beside it. `changed` returns its new text, given the one that it
+    has, and a note for the user. Returns what was done, as text. Raises `Unusable`."""
+    path = path.resolve()  # a symbolic link stays one
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        after, note = changed(before)
+        if after == before:
+            return f"{path} is up to date{note}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        backup = _back_up(path) if before else None
+        _replace(path, after)
+    except (OSError, UnicodeError) as error:
+        raise Unusable(f"{path}: {error}") from None
+    return f"wrote {path}{f' (before: {backup})' if backup else ''}{note}"
+
+
+def _back_up(path: Path) -> Path:
     """Copy the file to the first name that is free, so that no backup overwrites another."""
     number = 0
     while True:
@@ -19,7 +39,7 @@ def back_up(path: Path) -> Path:
         number += 1
 
 
-def replace(path: Path, text: str) -> None:
+def _replace(path: Path, text: str) -> None:
     """Replace the file in one step, since the client may be reading it."""
     with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         file.write(text)

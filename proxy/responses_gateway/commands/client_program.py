@@ -2,34 +2,74 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from responses_gateway.commands.gateway_offer import is_on_this_machine
+from responses_gateway.commands.own_gateway import SWITCHES, VALUED, add_gateway_arguments
 
 # The exit status where the program is not installed, as shells report it.
 NOT_INSTALLED = 127
 
 
-def split_at_first_unknown(argv: Sequence[str], valued: Sequence[str], switches: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return our arguments, and those of the client from the first one on that is not ours. A `--` in between is dropped."""
-    place = 0
-    while place < len(argv):
-        argument = argv[place]
-        if argument in valued:
-            place += 2
-        elif argument in switches or argument.partition("=")[0] in valued:
-            place += 1
-        else:
-            break
-    rest = list(argv[place:])
-    return list(argv[:place]), rest[1:] if rest[:1] == ["--"] else rest
+class ClientProgram(NamedTuple):
+    """A client that a command runs. `program` is its name on the search path, `title` that for people, `package` that of npm.
+    `example` is an argument that makes it work without a terminal; `default_model` and `home` are for the help."""
+
+    program: str
+    title: str
+    package: str
+    example: str
+    default_model: str
+    home: str
+
+    def split_arguments(self, argv: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return our arguments, and those of the client from the first one on that is not ours. A `--` in between is
+        dropped."""
+        valued = (*VALUED, f"--{self.program}-home")
+        place = 0
+        while place < len(argv):
+            argument = argv[place]
+            if argument in valued:
+                place += 2
+            elif argument in SWITCHES or argument.partition("=")[0] in valued:
+                place += 1
+            else:
+                break
+        rest = list(argv[place:])
+        return list(argv[:place]), rest[1:] if rest[:1] == ["--"] else rest
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add our arguments; what follows them is for the client."""
+        name = self.program
+        parser.usage = f"responses-gateway {name} [--backend URL] [OPTION …] [ARGUMENT OF {self.title.upper()} …]"
+        parser.epilog = (
+            f"The first argument that is not one of these, and all after it, go to {self.title}: responses-gateway {name} "
+            f"{self.example} 'fix the tests'. The exit status is that of {self.title}."
+        )
+        add_gateway_arguments(parser, self.default_model)
+        parser.add_argument(
+            f"--{name}-home",
+            type=Path,
+            metavar="DIR",
+            help=f"folder of {self.title}'s settings and sessions (default: {self.home})",
+        )
+
+    def find(self) -> str | None:
+        """Return its path; None, with a message to the user, if it is not installed."""
+        found = find_program(self.program)
+        if found is None:
+            print(f"responses-gateway: {self.title} is not installed: npm install -g {self.package}", file=sys.stderr)
+        return found
 
 
 def find_program(name: str) -> str | None:

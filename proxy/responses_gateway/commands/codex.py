@@ -5,53 +5,39 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from responses_gateway.commands.client_program import (
     NOT_INSTALLED,
+    ClientProgram,
     environment_without_proxy,
-    find_program,
     run_in_foreground,
-    split_at_first_unknown,
     state_folder,
 )
 from responses_gateway.commands.codex_config import PROVIDER, configuration, preferred, warn, write
-from responses_gateway.commands.own_gateway import SWITCHES, VALUED, add_gateway_arguments, offer_at, run_with_gateway
+from responses_gateway.commands.own_gateway import offer_at, run_with_gateway
+
+_CLIENT = ClientProgram(
+    "codex",
+    "Codex",
+    "@openai/codex",
+    "exec",
+    "the last one picked if it is served, else the first one served",
+    "separate from ~/.codex",
+)
+split_arguments = _CLIENT.split_arguments
+add_arguments = _CLIENT.add_arguments
 
 # Codex's background server would outlive it, with the address of a gateway that has ended, and copy itself into the home.
 _NO_DAEMON = "--no-daemon"
 _HELP_TIMEOUT = 10.0  # in seconds
 
 
-def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return our arguments, and those of Codex."""
-    return split_at_first_unknown(argv, (*VALUED, "--codex-home"), SWITCHES)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add our arguments; what follows them is for Codex."""
-    parser.usage = "responses-gateway codex [--backend URL] [OPTION …] [ARGUMENT OF CODEX …]"
-    parser.epilog = (
-        "The first argument that is not one of these, and all after it, go to Codex: responses-gateway codex exec 'fix the "
-        "tests'. The exit status is that of Codex."
-    )
-    add_gateway_arguments(parser, "the last one picked if it is served, else the first one served")
-    parser.add_argument(
-        "--codex-home",
-        type=Path,
-        metavar="DIR",
-        help="folder of Codex's settings and sessions (default: separate from ~/.codex)",
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Run Codex. Returns its exit status, 127 if it is not installed, 1 without a gateway, 2 for a wrong URL."""
-    binary = find_program("codex")
+    binary = _CLIENT.find()
     if binary is None:
-        print("responses-gateway: Codex is not installed: npm install -g @openai/codex", file=sys.stderr)
         return NOT_INSTALLED
     home = (args.codex_home or state_folder("codex", os.environ)).absolute()
 

@@ -14,7 +14,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
-from responses_gateway.commands.client_files import back_up, replace
+from responses_gateway.commands.client_files import change
 from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, offer_of, read_url
 
 PROVIDER = "responses-gateway"
@@ -176,24 +176,17 @@ def _put(table: Any, key: str, value: object) -> None:
 
 
 def write(path: Path, config: Mapping[str, Any]) -> str:
-    """Merge into the file, which may be missing, and keep a backup beside it. Returns what was done, as text. Raises
-    `Unusable`."""
-    path = path.resolve()  # a symbolic link stays one
-    try:
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-        document = merged(tomlkit.parse(before), config)
+    """Merge into the file. Returns what was done, as text. Raises `Unusable`."""
+
+    def with_ours(text: str) -> tuple[str, str]:
+        try:
+            document = merged(tomlkit.parse(text), config)
+        except TOMLKitError as error:
+            raise Unusable(f"{path} is not valid TOML, nothing was changed: {error}") from None
         after = tomlkit.dumps(document).rstrip("\n") + "\n"
         if tomllib.loads(after) != document.unwrap():  # rather change nothing than something else
             raise Unusable(f"{path} cannot be merged: please add by hand what is printed without --write")
-        if after == before:
-            return f"{path} is up to date"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        backup = back_up(path) if before else None
-        replace(path, after)
-    except (OSError, UnicodeDecodeError) as error:
-        raise Unusable(f"{path}: {error}") from None
-    except TOMLKitError as error:
-        raise Unusable(f"{path} is not valid TOML, nothing was changed: {error}") from None
-    overridden = [key for key in _OVERRIDES if key in document]
-    note = f"\nnote: {', '.join(overridden)} in it overrides what the gateway says of its models" if overridden else ""
-    return f"wrote {path}{f' (before: {backup})' if backup else ''}{note}"
+        overridden = ", ".join(key for key in _OVERRIDES if key in document)
+        return after, f"\nnote: {overridden} in it overrides what the gateway says of its models" if overridden else ""
+
+    return change(path, with_ours)

@@ -15,6 +15,7 @@ import msgspec
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
+from responses_gateway.backend.short_answers import Completion, ask
 from responses_gateway.request.grammar.lark_reader import UnknownGrammar
 from responses_gateway.request.grammar.regex import regex_of
 from responses_gateway.server.custom_tools.grammar_check import GrammarChecker
@@ -25,7 +26,6 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.json_text import decode_as
 from responses_gateway.wire.tools import Grammar
 
 # An input longer than this is not corrected, in characters: it would cost as much as the answer did.
@@ -33,7 +33,6 @@ LONGEST_REPAIRED = 64 * 1024
 # Tokens of a correction, reasoning included: so many, and one for each character of the input, up to the limit.
 _TOKENS = 2048
 _MOST_TOKENS = 32 * 1024
-_ANSWER_LIMIT = 4 * 1024 * 1024
 # Responses whose inputs wait to be checked for the metrics alone; further ones are not checked.
 _MOST_COUNTING = 100
 # How often to look whether a correction is still wanted, in seconds.
@@ -41,19 +40,6 @@ _LOOK_AGAIN = 0.5
 _FENCED = re.compile(r"\s*```[^\n`]*\n(.*?\n?)```\s*", re.DOTALL)
 
 Send = Callable[[bytes], None]
-
-
-class _Message(msgspec.Struct):
-    content: str | None = None
-
-
-class _Choice(msgspec.Struct):
-    message: _Message
-    finish_reason: str | None = None
-
-
-class _Completion(msgspec.Struct):
-    choices: list[_Choice]
 
 
 class InputRepair:
@@ -154,7 +140,6 @@ class InputRepair:
         body: dict[str, Any] = {
             "model": model,
             "messages": [{"role": "user", "content": prompt}],
-            "stream": False,
             settings.max_tokens_field: min(_TOKENS + length, _MOST_TOKENS),
         }
         constraint = _constraint(grammar) if settings.custom_tool_grammar != "describe" else None
@@ -166,23 +151,19 @@ class InputRepair:
                     if answer is not None:
                         return answer
                 return await self._completion(body, headers) or ""
-        except (ApiError, TimeoutError, msgspec.DecodeError) as error:
+        except (ApiError, TimeoutError) as error:
             logs.logger().debug("custom tool input not repaired", extra=logs.fields(reason=str(error) or "it took too long"))
             return ""
 
     async def _completion(self, body: dict[str, Any], headers: Mapping[str, str]) -> str | None:
         """Return the text of a whole answer, empty if it was cut; None if the backend refuses the request as wrong."""
-        route = Route(body["model"])
-        async with await self._pool.open_chat(msgspec.json.encode(body), lambda _name, _url: headers, route) as chat:
-            if chat.status in (400, 422):
+        try:
+            answer = await ask(self._pool, body, headers, Route(body["model"]), Completion)
+        except ApiError as error:
+            if error.status == 400:
                 return None
-            answer = await chat.read(_ANSWER_LIMIT)
-            if chat.status != 200:
-                return ""
-        choices = decode_as(answer, _Completion).choices
-        if not choices or choices[0].finish_reason != "stop":
-            return ""
-        return choices[0].message.content or ""
+            raise
+        return answer.text if answer.stopped else ""
 
 
 def _prompt(name: str, grammar: Grammar, text: str, problem: str) -> str:

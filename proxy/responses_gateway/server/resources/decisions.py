@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.backend.served_models import Route
+from responses_gateway.backend.short_answers import ask
 from responses_gateway.request.decisions import ALTERNATIVES, Decisions, Question, answer_of, read_decisions
 from responses_gateway.request.fields import Object
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs, tenant_of
@@ -22,13 +23,12 @@ from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.bodies import BODIES, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob
-from responses_gateway.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
-from responses_gateway.wire.json_text import decode_as, json_text
+from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.requests import ResponsesRequest, parse_request, read_object
 
 # Questions that are asked at the same time, once the first one has had the input read.
 _AT_ONCE = 8
-_ANSWER_LIMIT = 1024 * 1024
 
 
 class _Choice(msgspec.Struct):
@@ -98,11 +98,11 @@ class DecisionsResource:
         first = await self._ask(prompt, questions[0], spent)
         places = asyncio.Semaphore(_AT_ONCE)
 
-        async def ask(question: Question) -> Object:
+        async def ask_one(question: Question) -> Object:
             async with places:
                 return await self._ask(prompt, question, spent)
 
-        tasks = [asyncio.create_task(ask(question)) for question in questions[1:]]
+        tasks = [asyncio.create_task(ask_one(question)) for question in questions[1:]]
         try:
             return [first, *await asyncio.gather(*tasks)]
         finally:
@@ -113,17 +113,9 @@ class DecisionsResource:
         body = b"".join((prompt.head, json_text(question.prompt)[1:-1].encode("utf-8", "replace"), prompt.tail))
         try:
             async with asyncio.timeout(prompt.timeout):
-                opening = self._responses.pool.open_chat(body, lambda _name, _url: prompt.headers, prompt.route)
-                async with await opening as chat:
-                    if chat.refuses_gateway_key:
-                        raise gateway_key_refused(chat.status)
-                    if chat.status != 200:
-                        raise in_client_terms(read_error(chat.status, await chat.read_refusal(), chat.retry_after))
-                    completion = decode_as(await chat.read(_ANSWER_LIMIT), _Completion)
+                completion = await ask(self._responses.pool, body, prompt.headers, prompt.route, _Completion)
         except TimeoutError:
             raise server_error("The backend did not answer a question in time.", 504) from None
-        except msgspec.DecodeError:
-            raise server_error("The backend sent something that is not a chat completion.") from None
         spent.append(completion.usage or ChatUsage())
         return answer_of(question, _first_token(completion))
 

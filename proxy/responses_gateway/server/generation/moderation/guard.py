@@ -8,16 +8,14 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
+from responses_gateway.backend.short_answers import Completion, ask
 from responses_gateway.settings import Settings
 from responses_gateway.settings.moderation import TEXT
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.registry import Registry
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.json_text import decode_as
 
 Side = Literal["input", "output"]
 
@@ -29,9 +27,8 @@ _LARGE = 256 * 1024
 # Most questions about one input, and how many of them at the same time.
 _MOST_PIECES = 128
 _AT_ONCE = 4
-# Tokens for an answer, the guard's thoughts included; bytes of it that are read.
+# Tokens for an answer, the guard's thoughts included.
 _TOKENS = 1024
-_ANSWER_LIMIT = 1024 * 1024
 # How many texts are remembered as safe, so that a conversation is not judged again with each request.
 _MOST_REMEMBERED = 20_000
 # The categories of Llama Guard.
@@ -107,18 +104,6 @@ def read_judgement(answer: str) -> Judgement | None:
 def failure(code: str, message: str) -> dict[str, Any]:
     """Return what stands in the place of a result, in the API's words."""
     return {"type": "error", "code": code, "message": message}
-
-
-class _Message(msgspec.Struct):
-    content: str | None = None
-
-
-class _Choice(msgspec.Struct):
-    message: _Message
-
-
-class _Completion(msgspec.Struct):
-    choices: list[_Choice]
 
 
 class GuardFailed(Exception):
@@ -200,25 +185,16 @@ class Guard:
             "model": self.model,
             "messages": messages,
             "temperature": 0,
-            "stream": False,
             self._tokens_field: _TOKENS,
         }
-        data = msgspec.json.encode(body)
         try:
             async with asyncio.timeout(self._timeout):
-                opening = self._pool.open_chat(data, lambda _name, _url: headers, Route(self.model))
-                async with await opening as chat:
-                    if chat.status != 200:
-                        raise GuardFailed(f"HTTP {chat.status}")
-                    answer = await chat.read(_ANSWER_LIMIT)
-            choices = decode_as(answer, _Completion).choices
+                answer = await ask(self._pool, body, headers, Route(self.model), Completion)
         except TimeoutError:
             raise GuardFailed("no answer in time") from None
         except ApiError as error:
             raise GuardFailed(error.message) from None
-        except msgspec.DecodeError:
-            raise GuardFailed("not a chat completion") from None
-        judgement = read_judgement(choices[0].message.content or "") if choices else None
+        judgement = read_judgement(answer.text)
         if judgement is None:
             raise GuardFailed("an answer that is neither safe nor unsafe")
         return judgement
