@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from responses_gateway.request.tools.async_tools import PENDING
+from responses_gateway.request.tools.declarations import PENDING
 from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
 from tests.judges import judge_stream
 from tests.server.running_gateway import LOOPS, gateway, run

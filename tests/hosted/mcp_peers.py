@@ -16,9 +16,8 @@ from aiohttp import web
 
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.connections import McpConnections
-from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from responses_gateway.hosted.mcp.http import Resolve, resolve
-from responses_gateway.hosted.mcp.servers import ToolResult
+from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint, ToolResult
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 from responses_gateway.wire.mcp import McpServer
 from tests.ports import free_port

@@ -16,8 +16,7 @@ from aiohttp import web
 
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp import connection
-from responses_gateway.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
-from responses_gateway.hosted.mcp.servers import McpTool
+from responses_gateway.hosted.mcp.servers import HttpEndpoint, McpTool, StdioEndpoint
 from responses_gateway.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
     ENVIRONMENT,

@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 
 from responses_gateway.hosted.interface import ToolFailure
-from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, StdioEndpoint
 from responses_gateway.hosted.mcp.search_results import read_results
+from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, StdioEndpoint
 from tests.hosted.mcp_peers import ENVIRONMENT, LIMITS, PEER, connections, peer
 from tests.server.running_gateway import run
 

@@ -15,9 +15,9 @@ import pytest
 from aiohttp import web
 
 from responses_gateway.hosted.mcp import connection, watched_stream
-from responses_gateway.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
 from responses_gateway.hosted.mcp.http import GuardedTransport
 from responses_gateway.hosted.mcp.messages import MessageReader
+from responses_gateway.hosted.mcp.servers import HttpEndpoint, StdioEndpoint
 from responses_gateway.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
     ENVIRONMENT,

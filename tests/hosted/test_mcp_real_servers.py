@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, StdioEndpoint
-from responses_gateway.hosted.mcp.servers import McpTool
+from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpTool, StdioEndpoint
 from responses_gateway.wire.mcp import McpServer
 from tests.hosted.mcp_peers import (
     ENVIRONMENT,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.hosted.mcp.endpoints import HttpEndpoint, StdioEndpoint
+from responses_gateway.hosted.mcp.servers import HttpEndpoint, StdioEndpoint
 from responses_gateway.request.tools.mcp import ConfiguredServer
 from responses_gateway.server.setup.mcp import mcp_access, mcp_endpoints, open_mcp_servers
 from responses_gateway.settings import Settings, SettingsError, describe

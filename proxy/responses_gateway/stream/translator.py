@@ -30,7 +30,6 @@ from responses_gateway.stream.answer.answer import Answer, HeldPart, new_answer
 from responses_gateway.stream.continuation.catch_up import Diverged
 from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.items.calls import without_rest
-from responses_gateway.stream.items.compaction import begin_compaction, write_compaction
 from responses_gateway.stream.items.hosted import (
     ApprovedCall,
     CallOutcome,
@@ -39,6 +38,7 @@ from responses_gateway.stream.items.hosted import (
     write_approved_call,
     write_tool_list,
 )
+from responses_gateway.stream.items.text_items import begin_compaction, write_compaction
 from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, LastItemDone, Lifecycle, NextTurn, Stop
 from responses_gateway.stream.lifecycle.needs import (
     AnotherTurn,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.request.tools.async_tools import PENDING, RESULTS_COME_LATER
+from responses_gateway.request.tools.declarations import PENDING, RESULTS_COME_LATER
 from tests.request.chat_rules import complaints
 from tests.server.fleet_of_simulators import WEATHER as SIMULATED
 from tests.server.fleet_of_simulators import fleet, said

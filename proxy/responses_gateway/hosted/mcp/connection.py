@@ -30,7 +30,6 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from responses_gateway.hosted.interface import McpSession, ToolFailure
-from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from responses_gateway.hosted.mcp.failures import (
     ConnectionLost,
     connect_failure,
@@ -42,6 +41,7 @@ from responses_gateway.hosted.mcp.failures import (
 )
 from responses_gateway.hosted.mcp.http import GuardedTransport, Resolve
 from responses_gateway.hosted.mcp.messages import MessageReader
+from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from responses_gateway.hosted.mcp.stdio import stdio_transport
 from responses_gateway.hosted.mcp.watched_stream import WatchedStream, answer_of, mark_answered
 

@@ -14,8 +14,8 @@ import httpx2
 from mcp_types import JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from responses_gateway.hosted.mcp.bodies import EVENT_STREAM, read_body
-from responses_gateway.hosted.mcp.endpoints import HttpEndpoint
 from responses_gateway.hosted.mcp.messages import MessageReader
+from responses_gateway.hosted.mcp.servers import HttpEndpoint
 from responses_gateway.wire.hosts.addresses import is_public
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]

@@ -15,7 +15,7 @@ from mcp_types import INTERNAL_ERROR
 from msgspec import Raw, Struct, field
 from pydantic_core import from_json
 
-from responses_gateway.hosted.mcp.endpoints import McpLimits
+from responses_gateway.hosted.mcp.servers import McpLimits
 
 # What a message may be made of without being read, and of how many values the library, or Python, builds objects.
 MOST_VALUES = 400_000

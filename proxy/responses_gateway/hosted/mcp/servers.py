@@ -4,8 +4,8 @@ library, which is an extra and takes long to import."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
 
 from responses_gateway.hosted.interface import HostedResult, McpSession
 from responses_gateway.hosted.result_text import truncate
@@ -16,6 +16,55 @@ _ERROR = "Error: "
 
 ToolCaller = Callable[[Mapping[str, Any]], Awaitable[tuple[str, Any]]]
 """Calls one tool with its arguments; returns the text of the result and its structured content. Raises `ToolFailure`."""
+HttpTransport = Literal["auto", "http", "sse"]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpEndpoint:
+    """A server that is reached over HTTP. `transport`: streamable HTTP, the older one with server-sent events, or whichever the
+    server has. `public_only`: only public addresses are connected to, whatever the DNS answers."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    transport: HttpTransport = "auto"
+    public_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StdioEndpoint:
+    """A server that is a program, run by the gateway. `env` is its environment, and all of it."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str | None = None
+
+
+Endpoint = HttpEndpoint | StdioEndpoint
+
+
+@dataclass(frozen=True, slots=True)
+class McpLimits:
+    """Bounds. Times in seconds, sizes in bytes.
+
+    `connect_timeout`: for connecting to a server, and again for listing its tools. `call_timeout`: for one call. `list_age`:
+    how long a list of tools is used. `idle_timeout`: after which an unused connection is closed. `message_bytes`: the largest
+    message, and the most that a server may send in answer to one request. `connections`, `tenant_connections`: at the same
+    time, of all tenants and of one. `tools`, `pages`, `list_bytes`: of one server. `contents`, `result_characters`:
+    of the result of a call."""
+
+    connect_timeout: float = 30
+    call_timeout: float = 120
+    list_age: float = 300
+    idle_timeout: float = 300
+    message_bytes: int = 8 * 1024 * 1024
+    connections: int = 64
+    tenant_connections: int = 16
+    tools: int = 500
+    pages: int = 50
+    list_bytes: int = 1024 * 1024
+    contents: int = 1000
+    result_characters: int = 512 * 1024
 
 
 class ToolResult(NamedTuple):

@@ -15,8 +15,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from responses_gateway.hosted.mcp.endpoints import StdioEndpoint
 from responses_gateway.hosted.mcp.messages import MessageReader
+from responses_gateway.hosted.mcp.servers import StdioEndpoint
 
 # Seconds for the program to end.
 _INPUT_CLOSED_TIMEOUT = 2.0

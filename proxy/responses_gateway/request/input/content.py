@@ -5,8 +5,8 @@ templates accept only strings; the parts of an assistant message are pieces of o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from responses_gateway.request.fields import (
     Object,
@@ -18,11 +18,15 @@ from responses_gateway.request.fields import (
     text,
     wrong_type,
 )
+from responses_gateway.request.input.items import Entry
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.hosted import SentFile, sent_file
 
 _TEXT_TYPES = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _DETAILS = frozenset({"auto", "low", "high"})
+# Files -> their paths for the code.
+SandboxFiles = Mapping[SentFile, str]
 
 
 class Output(NamedTuple):
@@ -184,3 +188,27 @@ _MEDIA: dict[str, Callable[[Object, str, LossReport], Object]] = {
     "input_audio": _audio,
     "input_video": _video,
 }
+
+
+def with_paths(items: Sequence[Entry], files: SandboxFiles, report: LossReport) -> list[Entry]:
+    """Return the items with the paths at which the code of `code_interpreter` finds files, in place of the files, which few
+    chat servers accept. A PDF stays, too: some servers show it to the model, and the code has no library that reads it."""
+    found = []
+    for entry in items:
+        content = entry.item.get("content")
+        if entry.item.get("role") == "user" and isinstance(content, list):
+            parts = [described for part in content for described in _described(part, files, report)]
+            found.append(entry._replace(item={**entry.item, "content": parts}))
+        else:
+            found.append(entry)
+    return found
+
+
+def _described(part: Any, files: SandboxFiles, report: LossReport) -> list[Object]:
+    sent = sent_file(part)
+    path = None if sent is None else files.get(sent)
+    if path is None:
+        return [part]
+    report.adapted("content", "input_file", "the code interpreter has it as a file")
+    note = {"type": "input_text", "text": f"[A file for the code: {path}]"}
+    return [part, note] if path.lower().endswith(".pdf") else [note]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from responses_gateway.request.input.approvals import open_approvals
 from responses_gateway.request.input.calls import OUTPUT_TYPES, is_async_call
 from responses_gateway.request.input.content import Output
-from responses_gateway.request.tools.async_tools import PENDING
+from responses_gateway.request.tools.declarations import PENDING
 from responses_gateway.wire.item_ids import TurnKey
 
 # The output of a call that has none yet.
@@ -41,3 +42,8 @@ def open_calls(items: Sequence[Any]) -> set[int]:
         elif kind in _ASYNC_TYPES and is_async_call(item):
             places.setdefault(call_id, set()).add(index)
     return set().union(*places.values())
+
+
+def open_items(items: Sequence[Any]) -> set[int]:
+    """Return the positions of approvals that are open, and of asynchronous calls without output. `items` may be anything."""
+    return open_approvals(items) | open_calls(items)

@@ -22,7 +22,6 @@ from responses_gateway.request.grammar.regex import LONGEST_DEFINITION, regex_of
 from responses_gateway.request.input.items import Entry, too_long
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
-from responses_gateway.request.tools.async_tools import MAY_BE_ASYNC, RESULTS_COME_LATER
 from responses_gateway.request.tools.builtin_tools import BUILTIN_TOOLS
 from responses_gateway.request.tools.hosted_tools import (
     FUNCTIONS,
@@ -53,6 +52,18 @@ _SKILLS = "Skills: folders of instructions and scripts. Before a task that one o
 TOOL_LISTS = frozenset({"additional_tools", "tool_search_output"})
 # `Policy.custom_tool_grammar` -> how the backend interprets patterns, for values that send them.
 _READINGS: dict[str, Reading] = {"auto": "alike", "json": "json", "text": "text"}
+# The types of tools that may be asynchronous: the model does not wait for their results, which may come in any later request.
+MAY_BE_ASYNC = frozenset({"function", "custom"})
+# Open models know nothing of such tools, and mostly invent the result without these hints. The end of the tool's description:
+RESULTS_COME_LATER = (
+    "This tool works in the background: its result comes in a later message. Until it is there, do not guess the result, "
+    "and do not call the tool again for the same thing."
+)
+# What the model reads as the result of a call until there is one.
+PENDING = (
+    "This call runs in the background. Its result is not there yet: do not guess it, and do not make the call again. "
+    "Go on with the rest of the request."
+)
 
 
 class Declaration(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from responses_gateway.request.fields import Object, optional_object, optional_text, quote, wrong_type
-from responses_gateway.request.input.sandbox_files import SandboxFiles
+from responses_gateway.request.input.content import SandboxFiles
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.tools import ToolTarget
 

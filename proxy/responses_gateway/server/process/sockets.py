@@ -1,25 +1,28 @@
 """The sockets that the gateway listens on, and its certificate.
 
 With several workers the parent opens the sockets and hands them down, so that a connection waits in the queue while one worker
-is replaced by the next."""
+is replaced by the next. Plain HTTP that is sent to a port of HTTPS gets an answer that says so, where TLS alone would close the
+connection."""
 
 from __future__ import annotations
 
 import errno
+import json
 import socket
 import ssl
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from responses_gateway.backend.transport.keepalive import notice_vanished
-from responses_gateway.server.process.plain_http import TLSContext
 from responses_gateway.settings import Settings, SettingsError, flag
 from responses_gateway.settings.serving import UNIX
+from responses_gateway.wire.errors import ApiError
 
 # Connections that may wait to be accepted.
 BACKLOG = 2048
 # What is wrong with a port: it is taken, or reserved.
 _WRONG_PORT = {errno.EADDRINUSE, errno.EACCES}
+_ERROR = ApiError(400, "This port speaks HTTPS: the URL has to begin with https://.", code="https_required")
 
 
 class Listeners(NamedTuple):
@@ -151,3 +154,42 @@ def _answers(path: Path) -> bool:
         except ConnectionRefusedError:
             return False
     return True
+
+
+class TLSContext(ssl.SSLContext):
+    """A context whose connections answer plain HTTP."""
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> ssl.SSLObject:
+        """Return a connection, which learns where to write."""
+        connection = super().wrap_bio(incoming, outgoing, *args, **more)
+        assert isinstance(connection, _Connection)
+        connection.outgoing = outgoing
+        return connection
+
+
+class _Connection(ssl.SSLObject):
+    outgoing: ssl.MemoryBIO
+    answered = False
+
+    def do_handshake(self) -> None:
+        """Shake hands. OpenSSL recognises HTTP in the first bytes of a client."""
+        try:
+            super().do_handshake()
+        except ssl.SSLError as error:
+            if error.reason != "HTTP_REQUEST" or self.answered:
+                raise
+            self.answered = True
+            self.outgoing.write(_answer())
+            raise ssl.SSLWantReadError from None  # so that what was written is sent; the client closes the connection
+
+
+TLSContext.sslobject_class = _Connection
+
+
+def _answer() -> bytes:
+    body = json.dumps(_ERROR.body()).encode()
+    head = (
+        f"HTTP/1.1 {_ERROR.status} Bad Request\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pydantic import SecretStr
 
 from responses_gateway.extras import how_to_install
-from responses_gateway.hosted.mcp.endpoints import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
-from responses_gateway.hosted.mcp.servers import McpServers
+from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, McpServers, StdioEndpoint
 from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess
 from responses_gateway.settings import Settings
 from responses_gateway.settings.mcp_servers import ApprovalRules, McpServerDetails, ToolSelection

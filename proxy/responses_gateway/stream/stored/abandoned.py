@@ -9,8 +9,15 @@ from typing import NamedTuple
 import msgspec
 
 from responses_gateway.stream.stored.hosted_items import close_hosted_item
-from responses_gateway.stream.stored.plain_events import ANNOTATION, Object, members, write_event
-from responses_gateway.stream.writer.responses import CALL_EVENTS, HOSTED_EVENTS, ResponsesWriter
+from responses_gateway.stream.writer.responses import (
+    ANNOTATION,
+    CALL_EVENTS,
+    HOSTED_EVENTS,
+    Object,
+    ResponsesWriter,
+    members,
+    write_event,
+)
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.sse import SSEDecoder
 

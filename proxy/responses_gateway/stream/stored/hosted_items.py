@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from responses_gateway.stream.items.hosted import asked_action
-from responses_gateway.stream.stored.plain_events import Object, write_event
-from responses_gateway.stream.writer.responses import HOSTED_EVENTS, ResponsesWriter
+from responses_gateway.stream.writer.responses import HOSTED_EVENTS, Object, ResponsesWriter, write_event
 from responses_gateway.wire.json_text import json_text
 
 # The members that an item is added with, and those that it is added without.

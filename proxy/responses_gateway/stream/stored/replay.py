@@ -8,8 +8,14 @@ from __future__ import annotations
 import msgspec
 
 from responses_gateway.stream.stored.hosted_items import write_hosted_item
-from responses_gateway.stream.stored.plain_events import ANNOTATION, Object, write_event
-from responses_gateway.stream.writer.responses import CALL_EVENTS, HOSTED_EVENTS, ResponsesWriter
+from responses_gateway.stream.writer.responses import (
+    ANNOTATION,
+    CALL_EVENTS,
+    HOSTED_EVENTS,
+    Object,
+    ResponsesWriter,
+    write_event,
+)
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.sse import DONE
 

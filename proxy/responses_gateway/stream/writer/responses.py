@@ -28,6 +28,9 @@ from responses_gateway.wire.tools import ToolTarget
 _CONTENT = ',"content_index":0'
 _SUMMARY = ',"summary_index":0'
 _SUMMARY_TEXT = "response.reasoning_summary_text"
+ANNOTATION = "response.output_text.annotation.added"
+
+Object = dict[str, Any]
 
 
 class TextEvents(NamedTuple):
@@ -307,3 +310,13 @@ def _delta_head(kind: str, item_id: str, output_index: int, fields: str = "") ->
     """Return all of a delta event up to the sequence number. `fields` is more JSON members, each with a leading comma."""
     place = f'"item_id":"{item_id}","output_index":{output_index}{fields}'
     return f'event: {kind}\ndata: {{"type":"{kind}",{place},"sequence_number":'.encode("utf-8", "replace")
+
+
+def write_event(writer: ResponsesWriter, kind: str, fields: Object) -> None:
+    """Append the next event with these fields, for streams that are not written as the model speaks."""
+    writer.write(kind, members(fields))
+
+
+def members(fields: Object) -> str:
+    """Return the members of a JSON object, without its braces."""
+    return ",".join(f'"{name}":{json_text(value)}' for name, value in fields.items())

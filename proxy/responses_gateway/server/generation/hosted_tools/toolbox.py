@@ -18,7 +18,7 @@ from responses_gateway.hosted.mcp.servers import McpServers, McpTool
 from responses_gateway.hosted.search.web import Web, search_options
 from responses_gateway.hosted.search.web_search import WebSearch
 from responses_gateway.hosted.tool_runner import HostedLimits, SourceNumbers, ToolRunner
-from responses_gateway.request.input.sandbox_files import SandboxFiles
+from responses_gateway.request.input.content import SandboxFiles
 from responses_gateway.request.tools.declarations import hosted_name
 from responses_gateway.request.tools.file_search import read_file_search
 from responses_gateway.request.tools.hosted_tools import (

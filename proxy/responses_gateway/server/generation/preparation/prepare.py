@@ -20,7 +20,6 @@ from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, Hosted
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
 from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns, HostedTurns, OpenedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
-from responses_gateway.server.generation.preparation.backend_headers import filled
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER
 from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
 from responses_gateway.server.generation.preparation.context import (
@@ -36,7 +35,7 @@ from responses_gateway.server.generation.preparation.encrypted_content import En
 from responses_gateway.server.generation.preparation.journal import Charged, Journal, ResponseStart, ResumedResponse, digest
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.preparation.prompt_cache import diagnostics
-from responses_gateway.server.generation.upstream.chat_call import ChatCall
+from responses_gateway.server.generation.upstream.chat_call import ChatCall, filled
 from responses_gateway.server.generation.upstream.continuation_request import Obstacle, longest_stop, why_not_continuable
 from responses_gateway.server.generation.upstream.upstream import Upstream
 from responses_gateway.server.recording.recording import NO_RECORDING, Recording

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
 from responses_gateway.backend.served_models import Route
+from responses_gateway.settings.backend import PLACEHOLDERS
+
+# Characters of the value of a header.
+_LONGEST = 256
+# What a value may consist of; anything else is percent-encoded.
+_SAFE = "!#$&'()*+,/:;=?@[]^`|~ "
 
 
 class ChatCall(NamedTuple):
@@ -23,3 +31,23 @@ class ChatCall(NamedTuple):
     def with_body(self, body: Mapping[str, Any]) -> ChatCall:
         """Return the call with another body, which is encoded here and nowhere else."""
         return self._replace(body=body, data=msgspec.json.encode(body))
+
+
+def filled(templates: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that the settings give requests, with what is known of this one in place of placeholders. A header
+    whose placeholder has no value is left out. Long values are replaced by their hash."""
+    found = {}
+    for name, template in templates.items():
+        wanted = [placeholder for placeholder in PLACEHOLDERS if f"{{{placeholder}}}" in template]
+        if not all(values.get(placeholder) for placeholder in wanted):
+            continue
+        text = template
+        for placeholder in wanted:
+            text = text.replace(f"{{{placeholder}}}", _sendable(values[placeholder]))
+        found[name] = text
+    return found
+
+
+def _sendable(value: str) -> str:
+    text = quote(value, safe=_SAFE, errors="replace").strip()
+    return text if len(text) <= _LONGEST else blake2b(value.encode("utf-8", "replace"), digest_size=16).hexdigest()
