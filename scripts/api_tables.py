@@ -90,12 +90,16 @@ or the connection cannot continue it any more |
 
 ## Decisions
 
-`POST /v1/decisions` asks the backend for one token per question (`logprobs`, `top_logprobs: 20`), without thinking. All
-questions have the same beginning, and the first is asked alone, so that the others find it in the backend's cache. A
-question has labels `Yes` and `No`, or letters; an answer is what the model gives its label, divided by what it gives all of
-them. **That is not calibrated**: it is the model's word, not a frequency. `value` of a level is its place from 0, `score`
-the mean of the places. `refusal`: none of the 20 likeliest tokens is a label. At most 52 choices or levels; no images in
-questions. `prompt_cache_options` and `safety_identifier` change nothing. Without log probabilities of the backend: 502
+`POST /v1/decisions` asks the backend for one token per question, without thinking. The first question is
+asked alone, so that the others find their common beginning in the backend's cache. A question has labels `Yes` and `No`,
+letters, or pairs of letters; an answer is what the model gives its label, divided by what it gives all of them. **That is not
+calibrated.** `value` of a level is its place from 0, `score` the mean of the places. `refusal`: all labels together have less
+than a thousandth.
+
+vLLM (0.32) is asked for the tokens of up to 255 labels (`/tokenize`, `logprob_token_ids`): each probability is exact. Other
+servers tell their 20 likeliest tokens, and take at most 52 options: a label that is not among these has 0 if that is right
+within a thousandth, else the request is refused (400 `logprobs_truncated`). No images in questions.
+`prompt_cache_options` and `safety_identifier` change nothing. Without log probabilities of the backend: 502
 `logprobs_unavailable`.
 """
 

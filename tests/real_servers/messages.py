@@ -62,7 +62,8 @@ def decisions(with_: Conversation) -> None:
     total = shares["Yes"] + shares["No"]
     expected = shares["Yes"] / total if total else None
     found = answer.get("probability")
-    if (expected is None) != (found is None) or abs((expected or 0) - (found or 0)) > 1e-6:
+    # A server that is asked for these two tokens may tell them where they are not among its twenty likeliest.
+    if expected is not None and total >= 0.001 and (found is None or abs(expected - found) > 1e-3):
         raise Wrong(f"{answer}; the server's own: {shares}")
 
 

@@ -43,6 +43,12 @@ class _Tokenized(msgspec.Struct):
     prompt: str | None = None
 
 
+class _Ids(msgspec.Struct):
+    """The ids in an answer of vLLM's `/tokenize`."""
+
+    tokens: list[int]
+
+
 class PromptTokens:
     """Counts prompts without asking for an answer."""
 
@@ -58,6 +64,18 @@ class PromptTokens:
         if tokens is None and self._tokenizer is not None:
             tokens = await asyncio.to_thread(self._tokenizer.count_input, chat)
         return tokens
+
+    async def ids_of(self, model: str, text: str, headers: Mapping[str, str], within: float) -> list[int]:
+        """Return the ids of a text's tokens, as vLLM's `/tokenize` tells them; none where it does not. `within` is in seconds.
+        Raise `ApiError` if no backend can be reached."""
+        sent = [("Content-Type", "application/json"), *headers.items()]
+        question = {"model": model, "prompt": text, "add_special_tokens": False}
+        try:
+            async with asyncio.timeout(within):
+                status, data = await self._post("tokenize", question, Route(model), sent)
+            return decode_as(data, _Ids).tokens if status == 200 else []
+        except (TimeoutError, aiohttp.ClientError, msgspec.MsgspecError):
+            return []
 
     async def _ask_backend(self, chat: Mapping[str, Any], headers: list[tuple[str, str]], within: float) -> int | None:
         """Return the backend's own count; None if it cannot say. Raise `ApiError` if it refuses the request or fails."""

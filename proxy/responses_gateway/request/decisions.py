@@ -1,15 +1,18 @@
 """`/v1/decisions`: questions about one input, each answered with one token, of which the probabilities count.
 
-Each question has labels of one token (`Yes`, `No`, letters); what the model gives them is divided by what it gives all of them.
-These are the model's own probabilities: nobody has calibrated them."""
+Each question has labels of one token (`Yes`, `No`, letters); what the model gives one is divided by what it gives all of them.
+These are the model's own probabilities: nobody has calibrated them. They are exact: a server that tells the ids of the labels
+is asked for these, another one for its likeliest tokens; if those leave more than a thousandth open there is no answer."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import product
 from string import ascii_letters, ascii_uppercase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from responses_gateway.request.fields import (
     Object,
@@ -26,28 +29,75 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 
 # How many alternatives of a token chat servers tell (vLLM's default limit).
 ALTERNATIVES = 20
+# How many tokens of its own choice a request may ask vLLM for.
+_MOST_IDS = 128
 # Parameters of a body. The last three are hints that change nothing here.
 _KNOWN = frozenset({"model", "input", "questions", "prompt_cache_key", "prompt_cache_options", "safety_identifier"})
 _MOST_QUESTIONS = 400
-# Labels that are one token for any tokenizer. The API allows 255 choices.
+_MOST_OPTIONS = 255
+# Labels that are one token for any tokenizer, and those that are for most.
 _LETTERS = ascii_uppercase + ascii_letters[:26]
+_PAIRS = ["".join(pair) for pair in product(ascii_uppercase, repeat=2)]
 _YES_NO = ("Yes", "No")
+_LABELS = (*_YES_NO, *_LETTERS, *_PAIRS)
+# A text with each label in a line of its own, as the beginning of an answer and behind a space.
+LABEL_LINES = "".join(f"\n{label}\n {label}" for label in _LABELS) + "\n"
+# A model that gives all labels together less than this has declined.
+_LEAST = 0.001
+# How much of a probability may be open.
+_OPEN = 0.001
+
+# The ids of a label's tokens: with and without a space before it. Empty where nobody tells them.
+LabelIds: TypeAlias = Mapping[str, Sequence[int]]
 
 
-class Option(NamedTuple):
-    """One answer of a question: its label, and what stands for it in the response."""
-
-    label: str
-    value: str | bool
+class Inexact(Exception):
+    """The tokens that a server tells leave open how likely a label is."""
 
 
 class Question(NamedTuple):
-    """One question: what the model is asked, and its options in order."""
+    """One question: what the model is asked, what stands for each option in the response, and what the model reads of it.
+    `param` is its place in the request."""
 
     kind: str
     name: str | None
-    prompt: str
-    options: Sequence[Option]
+    param: str
+    asked: str
+    values: Sequence[str | bool]
+    words: Sequence[str]
+
+    def labels(self, ids: LabelIds) -> Sequence[str]:
+        """Return the labels of the options. Raise `ApiError` 400 for more options than there are labels of one token."""
+        amount = len(self.values)
+        if self.kind == "predicate":
+            return _YES_NO
+        if amount <= len(_LETTERS):
+            return _LETTERS[:amount]
+        pairs = [pair for pair in _PAIRS if pair in ids]
+        if len(pairs) < amount:
+            most = max(len(_LETTERS), len(pairs))
+            message = f"The backend takes at most {most} options here, got {amount}: it has no more labels of one token."
+            raise invalid_request(message, self.param, "unsupported_value")
+        return pairs[:amount]
+
+    def open_labels(self) -> ApiError:
+        """Return the error where the backend tells too little."""
+        message = (
+            f"The backend tells only its {ALTERNATIVES} likeliest tokens, which leaves open how likely some options are. "
+            "Ask for fewer options; vLLM can tell all of them from 0.32 on."
+        )
+        return invalid_request(message, self.param, "logprobs_truncated")
+
+    def prompt(self, labels: Sequence[str]) -> str:
+        """Return what the model is asked."""
+        if self.kind == "predicate":
+            return f"Is this statement about the input above true?\n\n{self.asked}\n\nAnswer with one word, Yes or No."
+        heading = "Choose the best answer about the input above."
+        if self.kind == "score":
+            heading = "Choose the level that fits the input above; the levels are in ascending order."
+        lines = "\n".join(f"{label}. {words}" for label, words in zip(labels, self.words, strict=True))
+        letters = "one letter" if len(labels[0]) == 1 else "the two letters"
+        return f"{heading}\n\n{self.asked}\n\n{lines}\n\nAnswer with {letters}."
 
 
 class Decisions(NamedTuple):
@@ -80,18 +130,74 @@ def read_decisions(body: Object) -> Decisions:
     return Decisions(model, given, asked, optional_text(body, "prompt_cache_key", "body"))
 
 
-def answer_of(question: Question, token: TokenLogprob | None) -> Object:
-    """Return the answer that the first token of the model gives. A model that thinks of no label has declined."""
-    weights = _weights(question, token) if token is not None else [0.0] * len(question.options)
+def read_label_ids(tokens: Sequence[int]) -> LabelIds:
+    """Return the ids of the labels, given the tokens of `LABEL_LINES`: those of lines of one token. Empty if there are no such
+    lines."""
+    if not tokens:
+        return {}
+    line_end = Counter(tokens).most_common(1)[0][0]
+    lines: list[list[int]] = [[]]
+    for token in tokens:
+        if token == line_end:
+            lines.append([])
+        else:
+            lines[-1].append(token)
+    lines = lines[1:-1]
+    if len(lines) != 2 * len(_LABELS):
+        return {}
+    pairs = zip(_LABELS, lines[::2], lines[1::2], strict=True)
+    return {label: [line[0] for line in (plain, spaced) if len(line) == 1] for label, plain, spaced in pairs if len(plain) == 1}
+
+
+def groups_of(labels: Sequence[str]) -> list[Sequence[str]]:
+    """Return the labels in groups, for each of which one request can ask."""
+    each = _MOST_IDS // 2
+    return [labels[start : start + each] for start in range(0, len(labels), each)]
+
+
+def ids_of(labels: Sequence[str], ids: LabelIds) -> list[int]:
+    """Return the ids to ask for."""
+    return list(dict.fromkeys(each for label in labels for each in ids[label]))
+
+
+def weights_of(labels: Sequence[str], token: TokenLogprob | None, *, by_ids: bool) -> list[float]:
+    """Return the probability of each label, given the first token of an answer: of all tokens that are this label but for white
+    space. `by_ids`: the server was asked for these. Raise `Inexact` if what it tells leaves more than a thousandth open,
+    `ApiError` 502 if it is nothing that can be a probability."""
+    if token is None:
+        return [0.0] * len(labels)
+    told = [(top.token, math.exp(min(top.logprob, 1.0))) for top in token.top_logprobs or ()]
+    if all(token.token != alternative for alternative, _ in told):
+        told.append((token.token, math.exp(min(token.logprob, 1.0))))
+    if sum(share for _, share in told) > 1 + _OPEN:
+        raise ApiError(502, "The log probabilities of the backend are none.", type="server_error", code="logprobs_unavailable")
+    found: dict[str, float] = {}
+    for alternative, share in told:
+        label = alternative.strip()
+        found[label] = found.get(label, 0.0) + share
+    weights = [found.get(label, 0.0) for label in labels]
+    unseen = sum(label not in found for label in labels)
     total = sum(weights)
-    if not total:
+    if by_ids and unseen:
+        raise Inexact
+    # A token that is not told is less likely than those that are, of which the one that was drawn may be any.
+    likeliest = [share for alternative, share in told if alternative != token.token]
+    if unseen and total and len(told) >= ALTERNATIVES and unseen * min(likeliest) > _OPEN * total:
+        raise Inexact
+    return weights
+
+
+def answer_of(question: Question, weights: Sequence[float]) -> Object:
+    """Return the answer that the probabilities of the labels give. A model that gives them next to nothing has declined."""
+    total = sum(weights)
+    if total < _LEAST:
         return {"type": "refusal", "name": question.name}
     shares = [weight / total for weight in weights]
     if question.kind == "predicate":
         return {"type": "predicate", "name": question.name, "probability": shares[0]}
     best = max(range(len(shares)), key=shares.__getitem__)
     answer: Object = {"type": question.kind, "name": question.name, "confidence": shares[best]}
-    values = [option.value for option in question.options]
+    values = question.values
     if question.kind == "choice":
         told = [{"value": value, "probability": share} for value, share in zip(values, shares, strict=True)]
         return {**answer, "choice": values[best], "probabilities": told}
@@ -101,69 +207,41 @@ def answer_of(question: Question, token: TokenLogprob | None) -> Object:
     return {**answer, "score": score, "probabilities": told}
 
 
-def _weights(question: Question, token: TokenLogprob) -> list[float]:
-    """Return the probability of each label: of all tokens that are this label but for white space."""
-    alternatives = [(top.token, top.logprob) for top in token.top_logprobs or ()]
-    if all(token.token != alternative for alternative, _ in alternatives):
-        alternatives.append((token.token, token.logprob))
-    found: dict[str, float] = {}
-    for alternative, logprob in alternatives:
-        label = alternative.strip()
-        found[label] = found.get(label, 0.0) + math.exp(min(logprob, 0.0))
-    return [found.get(option.label, 0.0) for option in question.options]
-
-
 def _question(question: Object, path: str) -> Question:
     kind = filled_text(question, "type", path)
     name = optional_text(question, "name", path)
     asked = _instructions(question, path)
     if kind == "predicate":
-        prompt = f"Is this statement about the input above true?\n\n{asked}\n\nAnswer with one word, Yes or No."
-        return Question(kind, name, prompt, [Option(label, label) for label in _YES_NO])
+        return Question(kind, name, path, asked, _YES_NO, _YES_NO)
     if kind == "choice":
-        options = _options(question, "choices", "value", path)
-        heading = "Choose the best answer about the input above."
-    elif kind == "score":
-        options = _options(question, "levels", "label", path)
-        heading = "Choose the level that fits the input above; the levels are in ascending order."
-    else:
-        known = "'predicate', 'choice', 'score'"
-        message = f"Invalid value: {quote(kind)}. Supported values are: {known}."
-        raise invalid_request(message, f"{path}.type", "invalid_value")
-    lines = "\n".join(f"{label}. {words}" for label, words in zip(_LETTERS, _words(question, kind), strict=False))
-    prompt = f"{heading}\n\n{asked}\n\n{lines}\n\nAnswer with one letter."
-    return Question(kind, name, prompt, options)
+        return Question(kind, name, path, asked, *_options(question, "choices", "value", path))
+    if kind == "score":
+        return Question(kind, name, path, asked, *_options(question, "levels", "label", path))
+    known = "'predicate', 'choice', 'score'"
+    message = f"Invalid value: {quote(kind)}. Supported values are: {known}."
+    raise invalid_request(message, f"{path}.type", "invalid_value")
 
 
-def _options(question: Object, key: str, member: str, path: str) -> list[Option]:
+def _options(question: Object, key: str, member: str, path: str) -> tuple[list[str | bool], list[str]]:
+    """Return the values of the options, and what the model reads of each."""
     if question.get(key) is None:
         raise missing(f"{path}.{key}")
     given = object_list(question[key], f"{path}.{key}")
-    _check_amount(given, 2, len(_LETTERS), f"{path}.{key}")
-    options: list[Option] = []
-    for index, (label, choice) in enumerate(zip(_LETTERS, given, strict=False)):
+    _check_amount(given, 2, _MOST_OPTIONS, f"{path}.{key}")
+    values: list[str | bool] = []
+    words: list[str] = []
+    for index, option in enumerate(given):
         param = f"{path}.{key}[{index}]"
-        value = choice.get(member)
+        value = option.get(member)
         if not isinstance(value, bool) or member == "label":
-            value = text(choice, member, param)
-        optional_text(choice, "description", param)
-        if any(type(option.value) is type(value) and option.value == value for option in options):
+            value = text(option, member, param)
+        description = optional_text(option, "description", param)
+        if any(type(other) is type(value) and other == value for other in values):
             raise invalid_request(f"Duplicate value: {quote(value)}.", f"{param}.{member}", "invalid_value")
-        options.append(Option(label, value))
-    return options
-
-
-def _words(question: Object, kind: str) -> list[str]:
-    """Return what the model reads of each option."""
-    if kind == "choice":
-        named = [(_word(option["value"]), option.get("description")) for option in question["choices"]]
-    else:
-        named = [(option["label"], option.get("description")) for option in question["levels"]]
-    return [f"{value}: {description}" if description else value for value, description in named]
-
-
-def _word(value: str | bool) -> str:
-    return value if isinstance(value, str) else str(value).lower()
+        values.append(value)
+        word = value if isinstance(value, str) else str(value).lower()
+        words.append(f"{word}: {description}" if description else word)
+    return values, words
 
 
 def _instructions(question: Object, path: str) -> str:

@@ -14,7 +14,7 @@ from aiohttp import web
 from openai.types import Decision
 
 from tests.request.test_decisions_reading import CHOICE, PREDICATE, SCORE
-from tests.server.running_gateway import Answer, Served, assert_error, gateway, run
+from tests.server.running_gateway import Answer, Served, assert_error, gateway, run, until
 from tests.server.running_gateway import ask as send
 
 # What a model says with which probability, by a word of the question; as vLLM tells it, the rest being spread over others.
@@ -150,5 +150,109 @@ def test_a_backend_without_probabilities_or_with_an_error_is_told() -> None:
             assert "top_logprobs" in assert_error(await decide(served, PREDICATE), 400)
         async with deciding(lambda _: {"choices": "none"}) as (served, _, _):
             assert_error(await decide(served, PREDICATE), 502)
+
+    run(test())
+
+
+# ---- servers that tell the tokens that they are asked for --------------------------------------------------------------
+
+
+class Vllm:
+    """vLLM: it tokenizes lines, and tells the probabilities of ids. Its words have the probabilities `shares`, all others
+    `rest` each; unless it `tells_ids` it tells the likeliest tokens, as older versions do."""
+
+    def __init__(self, shares: dict[str, float], rest: float, *, tells_ids: bool = True) -> None:
+        self.vocabulary = {"\n": 0, "Hm": 1}
+        self._shares = shares
+        self._rest = rest
+        self._tells_ids = tells_ids
+        self.asked: list[dict[str, Any]] = []
+        self.tokenized = 0
+
+    async def models(self, request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "vllm"}]})
+
+    async def tokenize(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        assert body["add_special_tokens"] is False
+        self.tokenized += 1
+        words = [word for line in body["prompt"].split("\n") for word in (line, "\n") if word][:-1]
+        return web.json_response({"tokens": [self.vocabulary.setdefault(word, len(self.vocabulary)) for word in words]})
+
+    async def chat(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.asked.append(body)
+        texts = sorted(self.vocabulary, key=lambda word: -self._shares.get(word, self._rest))[:20]
+        drawn = texts[0]
+        if self._tells_ids and "logprob_token_ids" in body:
+            assert len(body["logprob_token_ids"]) <= 128
+            words = {number: word for word, number in self.vocabulary.items()}
+            texts = list(dict.fromkeys([drawn, *(words[number] for number in body["logprob_token_ids"])]))
+        top = [{"token": word, "logprob": math.log(self._shares.get(word, self._rest))} for word in texts]
+        content = [{**next(one for one in top if one["token"] == drawn), "top_logprobs": top}]
+        usage = {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}
+        return web.json_response({"choices": [{"index": 0, "logprobs": {"content": content}}], "usage": usage})
+
+
+@asynccontextmanager
+async def vllm(shares: dict[str, float], rest: float = 1e-4, **options: Any) -> AsyncIterator[tuple[Served, Vllm]]:
+    server = Vllm(shares, rest, **options)
+    app = web.Application()
+    app.router.add_get("/v1/models", server.models)
+    app.router.add_post("/tokenize", server.tokenize)
+    app.router.add_post("/v1/chat/completions", server.chat)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with gateway(f"http://127.0.0.1:{runner.addresses[0][1]}", adapt=False, continue_answers=1) as served:
+            await until(lambda: served.parts.pool.members.all_vllm("m"), "the server is known")
+            yield served, server
+    finally:
+        await runner.cleanup()
+
+
+def choice(amount: int) -> dict[str, Any]:
+    return {"type": "choice", "instructions": "Which?", "choices": [{"value": f"v{number}"} for number in range(amount)]}
+
+
+def probabilities(answer: dict[str, Any]) -> list[float]:
+    return [each["probability"] for each in answer["probabilities"]]
+
+
+def test_vllm_is_asked_for_the_tokens_of_the_labels_and_each_is_exact() -> None:
+    async def test() -> None:
+        async with vllm({"Hm": 0.4, "B": 0.25, " B": 0.05, "AB": 0.2, "Yes": 0.02}) as (served, server):
+            answer = (await decide(served, choice(30), choice(255), PREDICATE)).json
+            letters, pairs, predicate = answer["answers"]
+            total = 0.3 + 58 * 1e-4  # each letter counts with and without a space
+            assert probabilities(letters)[1] == pytest.approx(0.3 / total)
+            assert probabilities(letters)[29] == pytest.approx(2e-4 / total)
+            total = 0.2 + 509 * 1e-4
+            assert pairs["choice"] == "v1"
+            assert probabilities(pairs)[1] == pytest.approx(0.2001 / total)
+            assert probabilities(pairs)[254] == pytest.approx(2e-4 / total)
+            assert sum(probabilities(pairs)) == pytest.approx(1.0)
+            assert predicate["probability"] == pytest.approx(0.0201 / (0.0201 + 2e-4))
+            amounts = [len(body["logprob_token_ids"]) for body in server.asked]
+            assert (amounts[0], sorted(amounts)) == (60, [4, 60, 126, 128, 128, 128])
+            assert answer["usage"]["input_tokens"] == 60
+            assert (await decide(served, PREDICATE)).status == 200
+            assert server.tokenized == 1
+
+    run(test())
+
+
+def test_what_a_server_cannot_tell_is_refused_by_name() -> None:
+    async def test() -> None:
+        async with vllm({"A": 0.5, "AB": 0.25}, rest=1e-3, tells_ids=False) as (served, server):
+            answer = await decide(served, choice(2), choice(255))
+            assert "fewer options" in assert_error(answer, 400, "logprobs_truncated")
+            assert answer.json["error"]["param"] == "questions[1]"
+            assert probabilities((await decide(served, choice(2))).json["answers"][0]) == pytest.approx([501 / 503, 2 / 503])
+            # Once the server has told other tokens nobody asks for ids again.
+            assert ["logprob_token_ids" in body for body in server.asked] == [True, True, False, False]
+        async with deciding() as (served, _, _):
+            assert "at most 52" in assert_error(await decide(served, choice(53)), 400, "unsupported_value")
 
     run(test())

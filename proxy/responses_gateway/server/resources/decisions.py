@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
 
+from responses_gateway.backend.prompt_tokens import PromptTokens
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.short_answers import ask
-from responses_gateway.request.decisions import ALTERNATIVES, Decisions, Question, answer_of, read_decisions
+from responses_gateway.request.decisions import (
+    ALTERNATIVES,
+    LABEL_LINES,
+    Decisions,
+    Inexact,
+    LabelIds,
+    Question,
+    answer_of,
+    groups_of,
+    ids_of,
+    read_decisions,
+    read_label_ids,
+    weights_of,
+)
 from responses_gateway.request.fields import Object
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
@@ -29,6 +43,9 @@ from responses_gateway.wire.requests import ResponsesRequest, parse_request, rea
 
 # Questions that are asked at the same time, once the first one has had the input read.
 _AT_ONCE = 8
+# For how long the ids of labels are remembered, in seconds, and of how many models.
+_REMEMBERED = 600.0
+_MOST_MODELS = 100
 
 
 class _Choice(msgspec.Struct):
@@ -55,6 +72,7 @@ class DecisionsResource:
 
     def __init__(self, responses: Responses) -> None:
         self._responses = responses
+        self._labels = Labels(responses)
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def create(self, request: web.Request) -> web.Response:
@@ -95,29 +113,89 @@ class DecisionsResource:
     async def _ask_all(self, prompt: _Prompt, questions: list[Question], spent: list[ChatUsage]) -> list[Object]:
         """Ask the first question alone, so that the backend has read the input when the others come. `spent` gets what each
         of them takes."""
-        first = await self._ask(prompt, questions[0], spent)
+        ids = await self._labels.ids(prompt)
+        labels = [question.labels(ids) for question in questions]
+        first = await self._answer(prompt, questions[0], labels[0], spent)
         places = asyncio.Semaphore(_AT_ONCE)
 
-        async def ask_one(question: Question) -> Object:
+        async def ask_one(question: Question, labels: Sequence[str]) -> Object:
             async with places:
-                return await self._ask(prompt, question, spent)
+                return await self._answer(prompt, question, labels, spent)
 
-        tasks = [asyncio.create_task(ask_one(question)) for question in questions[1:]]
+        tasks = [asyncio.create_task(ask_one(*each)) for each in zip(questions[1:], labels[1:], strict=True)]
         try:
             return [first, *await asyncio.gather(*tasks)]
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _ask(self, prompt: _Prompt, question: Question, spent: list[ChatUsage]) -> Object:
-        body = b"".join((prompt.head, json_text(question.prompt)[1:-1].encode("utf-8", "replace"), prompt.tail))
+    async def _answer(self, prompt: _Prompt, question: Question, labels: Sequence[str], spent: list[ChatUsage]) -> Object:
+        """Ask for the tokens of the labels, if their ids are known and the server tells those, else for its likeliest tokens.
+        Raise `ApiError` if these leave open what the answer is."""
+        asked = question.prompt(labels)
+        ids = await self._labels.ids(prompt)
+        if all(label in ids for label in labels):
+            try:
+                weights: list[float] = []
+                for group in groups_of(labels):
+                    weights += await self._ask(prompt, asked, group, ids_of(group, ids), spent)
+                return answer_of(question, weights)
+            except Inexact:
+                self._labels.forget(prompt)
+        try:
+            return answer_of(question, await self._ask(prompt, asked, labels, [], spent))
+        except Inexact:
+            raise question.open_labels() from None
+
+    async def _ask(
+        self, prompt: _Prompt, question: str, labels: Sequence[str], ids: Sequence[int], spent: list[ChatUsage]
+    ) -> list[float]:
+        """Return the probabilities of labels. Raise `ApiError`, `Inexact`."""
+        asked = json_text(question)[1:-1].encode("utf-8", "replace")
+        body = b"".join((prompt.head, asked, prompt.tail))
+        if ids:
+            body = b'{"logprob_token_ids":%b,%b' % (msgspec.json.encode(ids), body[1:])
         try:
             async with asyncio.timeout(prompt.timeout):
                 completion = await ask(self._responses.pool, body, prompt.headers, prompt.route, _Completion)
         except TimeoutError:
             raise server_error("The backend did not answer a question in time.", 504) from None
+        except ApiError as refusal:
+            if ids and refusal.status == 400 and "logprob_token_ids" in refusal.message:
+                raise Inexact from None
+            raise
         spent.append(completion.usage or ChatUsage())
-        return answer_of(question, _first_token(completion))
+        return weights_of(labels, _first_token(completion), by_ids=bool(ids))
+
+
+class Labels:
+    """The ids of labels, for each model of vLLM servers, as these tell them."""
+
+    def __init__(self, responses: Responses) -> None:
+        self._pool = responses.pool
+        self._tokens = PromptTokens(responses.pool, None)
+        self._known: dict[str, tuple[float, LabelIds]] = {}  # until when, on the loop's clock
+
+    async def ids(self, prompt: _Prompt) -> LabelIds:
+        """Return the ids for the model of a prompt; none if they are not known, or are of no use. Raise `ApiError` if no
+        backend can be reached."""
+        model = prompt.route.model
+        until, ids = self._known.get(model, (0.0, {}))
+        if asyncio.get_running_loop().time() >= until:
+            if not self._pool.members.all_vllm(model):
+                return {}
+            ids = read_label_ids(await self._tokens.ids_of(model, LABEL_LINES, prompt.headers, prompt.timeout))
+            self._remember(model, ids)
+        return ids
+
+    def forget(self, prompt: _Prompt) -> None:
+        """Use none for a while: the server does not tell what it is asked for."""
+        self._remember(prompt.route.model, {})
+
+    def _remember(self, model: str, ids: LabelIds) -> None:
+        if len(self._known) >= _MOST_MODELS:
+            self._known.clear()
+        self._known[model] = (asyncio.get_running_loop().time() + _REMEMBERED, ids)
 
 
 def _as_request(asked: Decisions, mark: str) -> ResponsesRequest:
