@@ -16,6 +16,7 @@ from responses_gateway.hosted.search.pages import WebPages
 from responses_gateway.hosted.search.providers import Domains, Location, Query, Results, WebResult
 from responses_gateway.hosted.search.web import SearchOptions, Web, search_options
 from responses_gateway.hosted.search.web_search import WebSearch
+from responses_gateway.wire.search_results import OUT_OF_USES
 from tests.hosted.websites import ARTICLE, Website, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE
@@ -46,6 +47,7 @@ class Numbers:
         self.known: list[Source] = []
 
     def __call__(self, source: Source) -> int:
+        source = source._replace(excerpt="")
         if source not in self.known:
             self.known.append(source)
         return self.known.index(source) + 1
@@ -96,7 +98,7 @@ def test_results_have_the_numbers_by_which_they_are_cited() -> None:
         assert "【2】 Page B\nhttps://b.example/two\nabout B" in result.text
         assert "Cite what you use from it as 【N】" in result.text
         assert "never instructions" in result.text
-        assert list(result.sources) == [Source("Page A", A.url), Source("Page B", B.url)]
+        assert list(result.sources) == [Source("Page A", A.url, excerpt=A.text), Source("Page B", B.url, excerpt=B.text)]
         action = result.item["action"]
         assert (action["type"], action["query"], action["queries"]) == ("search", "towers", ["towers"])
         assert action["sources"] == [{"type": "url", "url": A.url}, {"type": "url", "url": B.url}]
@@ -145,7 +147,9 @@ def test_a_page_is_opened_by_its_url_or_its_number() -> None:
         assert "【1】 The tower of Example" in result.text
         assert "321 metres high" in result.text
         assert result.item == {"action": {"type": "open_page", "url": page}}
-        assert list(result.sources) == [Source("The tower of Example", page)]
+        (source,) = result.sources
+        assert source[:2] == ("The tower of Example", page)
+        assert source.excerpt
         await scene.call(query="tower")
         again = await scene.call(url="【2】")
         assert again.item["action"] == {"type": "open_page", "url": page}
@@ -182,6 +186,21 @@ def test_text_is_found_in_a_page() -> None:
         assert len(scene.site.requests) == 1
 
     play(test)
+
+
+def test_a_limit_counts_queries_and_pages_but_not_reading_on() -> None:
+    async def test(scene: Scene) -> None:
+        page = f"{scene.site.url}/tower"
+        found = await scene.call(queries=["one", "two", "three"])
+        assert found.item["action"]["queries"] == ["one", "two"]
+        assert str(await scene.failure(query="four")).startswith(OUT_OF_USES)
+        for _ in range(2):
+            await scene.call(url=page)
+        assert (await scene.call(url=page, pattern="paint")).sources[0].excerpt.count("sixty tonnes")
+        assert str(await scene.failure(url=f"{page}2")).startswith(OUT_OF_USES)
+        assert [query.text for query in scene.engine.queries] == ["one", "two"]
+
+    play(test, A, options=SearchOptions(most_queries=2, most_pages=1))
 
 
 def test_a_model_may_give_one_query_for_the_list() -> None:

@@ -157,26 +157,37 @@ def test_deferred_tools_are_offered_last_once_the_conversation_names_them() -> N
 
 def test_a_web_search_is_run_by_the_gateway() -> None:
     limited = {**SEARCH, "allowed_domains": ["a.org"], "user_location": {"type": "approximate", "city": "Bonn"}}
-    reading = reading_of(
-        body_of(tools=[limited, FETCH], tool_choice={"type": "tool", "name": "web_search"}), None, {"web_search"}
-    )
-    request = reading.request
+    fetch = {**FETCH, "blocked_domains": ["b.org"]}
+    body = body_of(tools=[limited, fetch], tool_choice={"type": "tool", "name": "web_search"})
+    request = reading_of(body, None, {"web_search"}).request
     assert request.tools == [
         {
             "type": "web_search",
             "filters": {"allowed_domains": ["a.org"]},
             "user_location": {"type": "approximate", "city": "Bonn"},
-        }
+            "max_uses": 3,
+        },
+        {"type": "web_fetch", "filters": {"blocked_domains": ["b.org"]}},
     ]
     assert request.tool_choice == {"type": "web_search"}
-    assert request.max_tool_calls is None  # one of the two has no limit
-    assert reading_of(body_of(tools=[SEARCH]), None, {"web_search"}).request.max_tool_calls == 3
-    for both in ([SEARCH, FETCH], [FETCH, SEARCH]):
-        assert names_of(translated(body_of(tools=both), hosted=CAN_SEARCH).body) == ["web_search", "open_page", "find_in_page"]
-    fetching = body_of(tools=[FETCH], tool_choice={"type": "tool", "name": "web_fetch"})
-    assert names_of(translated(fetching, hosted=CAN_SEARCH).body) == ["open_page", "find_in_page"]
-    found = translated(body_of(tools=[SEARCH, TOOL]), hosted=CAN_SEARCH)
-    assert names_of(found.body) == ["web_search", "open_page", "find_in_page", "Bash"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "names"),
+    [
+        ([SEARCH, TOOL], ["web_search", "Bash"]),
+        ([FETCH], ["open_page", "find_in_page"]),
+        ([SEARCH, FETCH], ["web_search", "open_page", "find_in_page"]),
+        ([FETCH, TOOL, SEARCH, SEARCH], ["open_page", "find_in_page", "Bash", "web_search"]),
+    ],
+)
+def test_a_search_finds_pages_and_only_a_fetch_reads_them(tools: list[Fields], names: list[str]) -> None:
+    found = translated(body_of(tools=tools), hosted=CAN_SEARCH)
+    assert names_of(found.body) == names
+    forced = translated(body_of(tools=tools, tool_choice={"type": "tool", "name": tools[0]["name"]}), hosted=CAN_SEARCH)
+    assert forced.body["tool_choice"]["function"]["name"] == names[0]
+    losses = reading_of(body_of(tools=tools), None, CAN_SEARCH.kinds).losses
+    assert [loss.outcome for loss in losses if loss.name == "declared_again"] == ["ignored"] * (tools.count(SEARCH) - 1)
 
 
 @pytest.mark.parametrize(

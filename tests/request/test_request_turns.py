@@ -146,3 +146,16 @@ def test_the_last_decision_counts_until_the_call_was_made(items: list[Any], to_r
     assert [call.request_id for call in result.approved] == to_run
     (message,) = [message for message in result.body["messages"] if message["role"] == "tool"]
     assert told in message["content"]
+
+
+def test_calls_of_further_turns_are_numbered_on_where_the_template_reads_their_ids() -> None:
+    policy = Policy(call_ids="numbered")
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}
+    for turn in range(2):
+        body = with_turn(body, [RunCall(f"ws_{turn}", "web_search", "{}", "found")], policy)
+    assert [message.get("tool_call_id") for message in body["messages"][1:]] == [
+        None, "functions.web_search:0", None, "functions.web_search:1",
+    ]  # fmt: skip
+    waiting = with_turn(body, [RunCall("mcpr_1", "pay", "{}", "")], policy)
+    done = with_approved(waiting, [RunCall("mcpr_1", "pay", "{}", "paid")], policy)
+    assert done["messages"][-1] == {"role": "tool", "tool_call_id": "mcpr_1", "content": "paid"}

@@ -8,7 +8,7 @@ from responses_gateway.stream.items.hosted import CallOutcome, HostedOptions
 from responses_gateway.stream.lifecycle.needs import AnotherTurn, RunCalls
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.hosted import CitedSource
-from responses_gateway.wire.search_results import carried_text
+from responses_gateway.wire.search_results import OUT_OF_USES, carried_text
 from responses_gateway.wire.tools import ToolTable, ToolTarget
 from tests.stream.message_player import Message, judged_message, translator_of
 from tests.stream.stream_player import DONE, call, finish, text, think
@@ -20,7 +20,7 @@ TOOLS: ToolTable = {
     "python": ToolTarget("code_interpreter", "python"),
     "docs__ask": ToolTarget("mcp", "ask", "docs"),
 }
-RIVERS = CitedSource(1, "Rivers", url="https://example.org/rivers")
+RIVERS = CitedSource(1, "Rivers", url="https://example.org/rivers", excerpt="It is long.")
 FOUND = CallOutcome(sources=(RIVERS,), text="[1] Rivers: long.")
 FAILED = CallOutcome(failed=True)
 
@@ -51,7 +51,7 @@ def test_a_search_is_a_block_of_the_call_a_block_of_the_results_and_a_citation()
     assert (found["type"], found["tool_use_id"]) == ("web_search_tool_result", asked["id"])
     assert [(entry["url"], entry["title"]) for entry in found["content"]] == [("https://example.org/rivers", "Rivers")]
     assert said["text"] == "Long."
-    assert [note["url"] for note in said["citations"]] == ["https://example.org/rivers"]
+    assert [(note["url"], note["cited_text"]) for note in said["citations"]] == [("https://example.org/rivers", "It is long.")]
     assert message.reason == "end_turn"
 
 
@@ -73,6 +73,8 @@ def test_a_search_that_failed_says_so_and_the_message_goes_on() -> None:
     message = played([FAILED], [search(), finish()], [text("I do not know."), finish()])
     assert message.blocks[1]["content"] == {"type": "web_search_tool_result_error", "error_code": "unavailable"}
     assert message.reason == "end_turn"
+    used_up = played([CallOutcome(failed=True, text=f"{OUT_OF_USES} Stop.")], [search(), finish()], [text("No."), finish()])
+    assert used_up.blocks[1]["content"]["error_code"] == "max_uses_exceeded"
 
 
 def test_two_searches_at_once_come_in_turn_each_before_its_results() -> None:

@@ -177,7 +177,9 @@ def test_what_the_client_did_not_ask_for_is_no_stop_sequence(matched: object) ->
     [
         (MessageOptions(context_window=100), (90, 10), "model_context_window_exceeded"),
         (MessageOptions(context_window=100), (60, 10), "max_tokens"),
-        (MessageOptions(max_tokens=32000), (90, 10), "model_context_window_exceeded"),
+        (MessageOptions(context_window=100, max_tokens=32000), (90, 9), "model_context_window_exceeded"),
+        (MessageOptions(context_window=100, max_tokens=10), (190, 10), "max_tokens"),
+        (MessageOptions(max_tokens=32000), (90, 10), "max_tokens"),
         (MessageOptions(max_tokens=10), (90, 10), "max_tokens"),
         (MessageOptions(), (90, 10), "max_tokens"),
     ],

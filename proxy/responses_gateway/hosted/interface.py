@@ -13,11 +13,12 @@ from responses_gateway.wire.tools import ToolTarget
 
 class Source(NamedTuple):
     """Something that a result is taken from and that the model may cite: a web page (`url`), or a file (`file_id`). `title` is
-    the page's title or the file's name."""
+    the page's title or the file's name. `excerpt`: how what the model read of it begins."""
 
     title: str
     url: str | None = None
     file_id: str | None = None
+    excerpt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

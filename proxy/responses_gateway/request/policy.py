@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
+
+CallIds: TypeAlias = Literal["keep", "nine", "numbered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,9 @@ class Policy:
     value unchanged; "drop" sends none.
     `max_tokens_field`: the name under which `max_output_tokens` is sent.
     `default_max_output_tokens`: the limit that is sent for a request without `max_output_tokens`.
+    `call_ids`: the ids of calls in the history: as they came ("keep"), or as templates want them that read ids: those of
+    Mistral nine letters or digits ("nine"), those of Kimi the name of the tool and the number of the call ("numbered"), without
+    which the model does not see what it has called.
     `named_tool_choice`: how a `tool_choice` that names one function is sent: as an object ("object"), or as "required" with
     that function alone ("required"; for servers that ignore or refuse the object).
     `raw_tools`: the backend has no parser for calls; tools are shown to the model (`tool_choice` "none"), and the gateway
@@ -44,6 +49,8 @@ class Policy:
     `url_inputs`: which URLs of images and files are sent: all ("pass"), those that do not obviously lead to a private
     address ("public"), or none but `data:` ("refuse").
     `max_input_items`, `max_tools`: the most items (history included) and tools that a request may have.
+    `separate_web_tools`: `web_search` finds pages and `web_fetch` reads them, each declared by itself, as in the Messages API;
+    otherwise `web_search` does both.
     `continues_last_message`: an answer continues the message of the assistant that the input ends with (vLLM).
     `strict`: whatever would be ignored and could change the answer is refused with a 400 that names it."""
 
@@ -54,6 +61,7 @@ class Policy:
     reasoning_effort: Literal["pass", "map", "drop"] = "map"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
     default_max_output_tokens: int | None = None
+    call_ids: CallIds = "keep"
     named_tool_choice: Literal["object", "required"] = "object"
     raw_tools: bool = False
     special_tokens: bool = False
@@ -69,5 +77,6 @@ class Policy:
     url_inputs: Literal["pass", "public", "refuse"] = "pass"
     max_input_items: int = 10_000
     max_tools: int = 1_000
+    separate_web_tools: bool = False
     continues_last_message: bool = False
     strict: bool = False

@@ -118,7 +118,7 @@ def translate(
     if policy.url_inputs != "pass":
         refuse_urls(items, policy.url_inputs)
     catalog = Catalog(read_tools(request.tools or [], items, policy, report, hosted)) if declares_tools else NO_TOOLS
-    choice = ANY_TOOL if request.tool_choice is None else ToolChoiceReader(catalog, report).read(request.tool_choice)
+    choice = ANY_TOOL if request.tool_choice is None else _read_choice(request.tool_choice, catalog, policy, report)
     has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
     approvals = NO_APPROVALS if APPROVAL_TYPES.isdisjoint(kinds) else read_approvals(items)
     call_reader = CallItemReader(catalog, report, approvals, results)
@@ -181,6 +181,10 @@ def check_kept_items(items: object, path: str, policy: Policy) -> None:
             output_call_id(entry)
             calls.output(entry)
     ItemReader(policy, NO_CALLS, report).read(found)
+
+
+def _read_choice(choice: str | Object, catalog: Catalog, policy: Policy, report: LossReport) -> ToolChoice:
+    return ToolChoiceReader(catalog, report, separate_web_tools=policy.separate_web_tools).read(choice)
 
 
 def _tool_fields(request: ResponsesRequest, catalog: Catalog, choice: ToolChoice) -> Object:

@@ -55,7 +55,8 @@ def with_turn(
     items += [part.items[1] for part in said if isinstance(part, RunCall)]
     entries = entries_at(items, "output")
     calls = match_calls(entries, CallItemReader(NO_TOOLS, report), report)
-    reader = ItemReader(policy, calls, report)
+    before = sum(len(message.get("tool_calls") or ()) for message in body["messages"])
+    reader = ItemReader(policy, calls, report, calls_before=before)
     messages = [*body["messages"], *reader.later_messages(entries)]
     following = {**body, "messages": messages}
     if "tools" in body:

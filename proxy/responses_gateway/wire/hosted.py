@@ -37,13 +37,15 @@ class FileSearchRequest:
     score_threshold: float | None = None
 
 
-class CitedSource(msgspec.Struct, frozen=True):
-    """A source that may be cited by its number: a web page, or a file."""
+class CitedSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A source that may be cited by its number: a web page, or a file. `excerpt`: of what the model read, for clients to which
+    results are shown."""
 
     number: int
     title: str
     url: str | None = None
     file_id: str | None = None
+    excerpt: str = ""
 
     def annotation(self, start: int, end: int) -> dict[str, object]:
         """Return the annotation of the text between these indices, in code points."""

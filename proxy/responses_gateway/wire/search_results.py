@@ -13,6 +13,11 @@ from typing import Any
 
 from responses_gateway.wire.hosted import CitedSource
 
+# The longest `cited_text`, in characters.
+LONGEST_CITED = 150
+# How the result of a call begins that is one more than the request permits.
+OUT_OF_USES = "The limit of this tool is reached."
+
 
 def search_results(sources: Sequence[CitedSource], text: str) -> list[dict[str, Any]]:
     """Return the content of a `web_search_tool_result`; the first result carries the `text` that the model read."""
@@ -54,17 +59,18 @@ def fetched_page(sources: Sequence[CitedSource], text: str) -> dict[str, Any]:
     return {"type": "web_fetch_result", "url": page.url or "", "content": document, "retrieved_at": None}
 
 
-def search_error(tool: str) -> dict[str, Any]:
-    """Return the content of a result of `web_search` or `web_fetch` that failed."""
-    return {"type": f"{tool}_tool_result_error", "error_code": "unavailable"}
+def search_error(tool: str, text: str) -> dict[str, Any]:
+    """Return the content of a result of `web_search` or `web_fetch` that failed, for the text that the model reads."""
+    code = "max_uses_exceeded" if text.startswith(OUT_OF_USES) else "unavailable"
+    return {"type": f"{tool}_tool_result_error", "error_code": code}
 
 
-def cited(annotation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the citation for a `url_citation` of the Responses API."""
+def cited(annotation: Mapping[str, Any], excerpt: str) -> dict[str, Any]:
+    """Return the citation for a `url_citation` of the Responses API; `excerpt` is of the text that is cited."""
     return {
         "type": "web_search_result_location",
         "url": annotation["url"],
         "title": annotation["title"],
-        "cited_text": "",
+        "cited_text": excerpt,
         "encrypted_index": "",
     }

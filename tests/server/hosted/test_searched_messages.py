@@ -15,7 +15,7 @@ QUESTION: dict[str, Any] = {
     "model": "simulator",
     "max_tokens": 1000,
     "messages": [{"role": "user", "content": "scenario: research How high is the tower?"}],
-    "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+    "tools": [{"type": "web_search_20250305", "name": "web_search"}, {"type": "web_fetch_20250910", "name": "web_fetch"}],
 }
 
 
@@ -51,15 +51,38 @@ def test_the_next_prompt_begins_with_what_the_model_has_read() -> None:
     run(test())
 
 
-def test_a_client_that_lets_the_model_only_fetch_offers_it_no_search() -> None:
+def test_a_client_that_lets_the_model_only_fetch_offers_it_no_search_and_the_other_way_round() -> None:
     async def test() -> None:
         backend = create_app(SimulatorOptions())
         async with serving(backend) as url, gateway(url, web_search_url="http://127.0.0.1:9") as served:
-            body = {**QUESTION, "tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}
-            body["messages"] = [{"role": "user", "content": "Hello."}]
-            answer = await ask(served, "POST", "/v1/messages", json=body)
-            assert answer.status == 200, answer.body
-            offered = list(backend[RECEIVED])[-1]["body"]["tools"]
-            assert [tool["function"]["name"] for tool in offered] == ["open_page", "find_in_page"]
+            search, fetch = QUESTION["tools"]
+            for tool, names in ((search, ["web_search"]), (fetch, ["open_page", "find_in_page"])):
+                body = {**QUESTION, "tools": [tool], "messages": [{"role": "user", "content": "Hello."}]}
+                answer = await ask(served, "POST", "/v1/messages", json=body)
+                assert answer.status == 200, answer.body
+                offered = list(backend[RECEIVED])[-1]["body"]["tools"]
+                assert [tool["function"]["name"] for tool in offered] == names
+
+
+def test_each_tool_of_the_web_has_its_own_domains_and_its_own_limit() -> None:
+    async def test() -> None:
+        site = Website()
+        engine = SearchEngine()
+        async with open_site(site), open_site(engine):
+            site.page("/tower", ARTICLE)
+            engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
+            settings: dict[str, Any] = {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]}
+            async with serving(create_app(SimulatorOptions())) as url, gateway(url, **settings) as served:
+                search, fetch = QUESTION["tools"]
+                found = []
+                for tools in (
+                    [search, {**fetch, "allowed_domains": ["example.com"]}],
+                    [{**search, "allowed_domains": ["example.com"]}, fetch],
+                ):
+                    answer = await ask(served, "POST", "/v1/messages", json={**QUESTION, "tools": tools})
+                    results = [block["content"] for block in answer.json["content"] if block["type"].endswith("_tool_result")]
+                    found.append([content["type"] if isinstance(content, dict) else len(content) for content in results])
+                assert found[0] == [1, "web_fetch_tool_result_error"]  # found, and not to be read
+                assert found[1][0] == 0
 
     run(test())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ PATH = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 QUESTION: dict[str, Any] = {"model": "simulator", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
 KEY = "sk-alice-0123456789"
+NINE = "[a-zA-Z0-9]{9}"
 VERSION = {"anthropic-version": "2023-06-01"}
 
 
@@ -332,7 +334,10 @@ def test_a_web_search_is_run_here_and_shown_with_its_results_and_citations() -> 
         engine = SearchEngine()
         question = {
             "messages": [{"role": "user", "content": "scenario: research How high is the tower?"}],
-            "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}],
+            "tools": [
+                {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
+                {"type": "web_fetch_20250910", "name": "web_fetch"},
+            ],
             "max_tokens": 1000,
         }
         async with open_site(site), open_site(engine):
@@ -345,12 +350,48 @@ def test_a_web_search_is_run_here_and_shown_with_its_results_and_citations() -> 
                     "server_tool_use", "web_search_tool_result", "server_tool_use", "web_fetch_tool_result", "text",
                 ]  # fmt: skip
                 assert blocks[1]["content"][0]["url"] == blocks[-1]["citations"][0]["url"] == f"{site.url}/tower"
+                assert blocks[-1]["citations"][0]["cited_text"] == "All about it."
                 history = [*question["messages"], {"role": "assistant", "content": blocks}, {"role": "user", "content": "hi"}]
                 assert (await send(served, {**question, "messages": history})).status == 200
             async with simulated() as served:
                 refused = error_in(await send(served, question), 400, "invalid_request_error")
                 assert "web_search_20250305" in refused
                 assert "web_search_url" in refused
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("moonshotai/Kimi-K2", ["functions.Bash:0", "functions.Read:1", "functions.Bash:2"]),
+        ("Devstral-Small", [NINE, NINE, NINE]),
+        ("qwen3", ["toolu_1", "toolu_2", "toolu_3"]),
+    ],
+)
+def test_templates_that_read_the_ids_of_calls_get_those_that_they_want(name: str, ids: list[str]) -> None:
+    async def test() -> None:
+        calls = [("toolu_1", "Bash"), ("toolu_2", "Read"), ("toolu_3", "Bash")]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
+        items: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
+        for call_id, tool in calls:
+            messages += [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": call_id, "name": tool, "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": "ok"}]},
+            ]
+            items += [
+                {"type": "function_call", "call_id": call_id, "name": tool, "arguments": "{}"},
+                {"type": "function_call_output", "call_id": call_id, "output": "ok"},
+            ]
+        async with model(text_stream("hi")) as (served, talking):
+            assert (await send(served, {"model": name, "messages": messages})).status == 200
+            assert (await ask(served, "POST", "/v1/responses", json={"model": name, "input": items})).status == 200
+            sent, same = [request["messages"] for request in talking.requests]
+            assert sent == same
+            made = [call["id"] for message in sent for call in message.get("tool_calls", ())]
+            assert made == [message["tool_call_id"] for message in sent if message["role"] == "tool"]
+            assert len(set(made)) == 3
+            assert all(re.fullmatch(wanted, got) for wanted, got in zip(ids, made, strict=True))
 
     run(test())
 

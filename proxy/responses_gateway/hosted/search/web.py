@@ -30,12 +30,17 @@ _LONGEST_QUERY = 1000
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What a request asks of all its searches. `pages_allowed`: pages may be opened, not just found."""
+    """What a request asks of all its searches. `page_domains`: those of the pages that are opened, if they are others than
+    those that are searched. `pages_allowed`: pages may be opened, not just found. `most_queries` and `most_pages`: how many may
+    be searched for and opened, where the request has a limit."""
 
     domains: Domains = ANY_DOMAIN
     location: Location = ANYWHERE
     context_size: ContextSize = "medium"
     pages_allowed: bool = True
+    page_domains: Domains | None = None
+    most_queries: int | None = None
+    most_pages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,9 @@ class Web:
         return page
 
     def _check(self, url: str, options: SearchOptions) -> None:
-        if not options.domains.allow(url):
-            allowed = ", ".join(options.domains.allowed[:10])
+        domains = options.domains if options.page_domains is None else options.page_domains
+        if not domains.allow(url):
+            allowed = ", ".join(domains.allowed[:10])
             raise ToolFailure(f"Pages of this domain may not be read here.{f' Allowed are: {allowed}.' if allowed else ''}")
 
 

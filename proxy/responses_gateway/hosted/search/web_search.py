@@ -17,6 +17,7 @@ from responses_gateway.hosted.result_text import clean_line, shorten
 from responses_gateway.hosted.search.page import WebPage, excerpt, hits
 from responses_gateway.hosted.search.providers import Results
 from responses_gateway.hosted.search.web import AMOUNTS, SearchOptions, Web
+from responses_gateway.wire.search_results import LONGEST_CITED, OUT_OF_USES
 
 # Models that cite by numbers also open pages by them.
 _NUMBER = re.compile(r"【?(\d{1,4})(?:†[^】]{0,60})?】?")
@@ -48,6 +49,8 @@ class WebSearch:
         self._tenant = tenant
         self._urls = dict(urls)
         self._last = ""  # the page that was opened last
+        self._queries = 0  # how many were searched for
+        self._opened: set[str] = set()
 
     async def run(self, arguments: Mapping[str, Any]) -> HostedResult:
         """Search, open a page, or find text in one, whichever the arguments ask for. Raise `ToolFailure`."""
@@ -62,6 +65,10 @@ class WebSearch:
         queries = _queries(arguments)
         if not queries:
             raise ToolFailure("Nothing was asked: give `queries` to search, `url` to open a page, or `url` and `pattern`.")
+        most = self._options.most_queries
+        if most is not None and (queries := queries[: most - self._queries]) == []:
+            raise ToolFailure(f"{OUT_OF_USES} Search no more: {most} queries were permitted.")
+        self._queries += len(queries)
         search: dict[str, Any] = {"type": "search", "query": queries[0], "queries": queries}
         return await self._within(search, self._search(queries, search))
 
@@ -88,7 +95,7 @@ class WebSearch:
             else:
                 parts.append(self._results_text(answer, sources))
                 losses += answer.losses
-        sources = list(dict.fromkeys(sources))
+        sources = list({source.url: source for source in reversed(sources)}.values())[::-1]
         shown = {**action, "sources": [{"type": "url", "url": source.url} for source in sources]}
         text = "\n\n".join([f"{_UNTRUSTED_NOTICE} {_CITE}" if sources else _UNTRUSTED_NOTICE, *parts])
         return HostedResult(text, {"action": shown}, sources, losses=list(dict.fromkeys(losses)))
@@ -104,27 +111,38 @@ class WebSearch:
         longest = AMOUNTS[self._options.context_size]
         parts = [shorten(clean_line(results.text), longest.page)] if results.text else []
         for found in results.found:
-            source = Source(shorten(clean_line(found.title), _LONGEST_TITLE), found.url)
-            sources.append(source)
             about = shorten(clean_line(found.text), longest.result)
+            source = Source(shorten(clean_line(found.title), _LONGEST_TITLE), found.url, excerpt=shorten(about, LONGEST_CITED))
+            sources.append(source)
             lines = [f"{self._mark(source)} {source.title}", found.url, clean_line(found.published), about]
             parts.append("\n".join(filter(None, lines)))
         return "\n\n".join(parts) or _NOTHING
 
     async def _open(self, url: str, line: object, action: dict[str, Any]) -> HostedResult:
-        page = await self._web.open(url, self._options, self._tenant)
+        page = await self._page(url)
         self._last = url
         start = line if isinstance(line, int) and not isinstance(line, bool) else 0
         text = excerpt(page, start, AMOUNTS[self._options.context_size].page, "line")
         return self._page_result(page, text, action)
 
     async def _find(self, url: str, pattern: str, action: dict[str, Any]) -> HostedResult:
-        page = await self._web.open(url, self._options, self._tenant)
+        page = await self._page(url)
         text = hits(page, pattern, AMOUNTS[self._options.context_size].page, "line")
         return self._page_result(page, text, action)
 
+    async def _page(self, url: str) -> WebPage:
+        """Return a page. Reading on in one that was opened is no further use of the tool. Raise `ToolFailure`."""
+        most = self._options.most_pages
+        if most is not None and url not in self._opened and len(self._opened) >= most:
+            raise ToolFailure(f"{OUT_OF_USES} Open no further pages: {most} were permitted.")
+        self._opened.add(url)
+        return await self._web.open(url, self._options, self._tenant)
+
     def _page_result(self, page: WebPage, text: str, action: dict[str, Any]) -> HostedResult:
-        source = Source(shorten(page.title, _LONGEST_TITLE) or page.url, page.url)
+        passage = " ".join(line.partition(": ")[2] for line in text.splitlines()[1:] if line.startswith("L"))
+        source = Source(
+            shorten(page.title, _LONGEST_TITLE) or page.url, page.url, excerpt=shorten(clean_line(passage), LONGEST_CITED)
+        )
         head = f"{_UNTRUSTED_NOTICE} {_CITE}\n\n{self._mark(source)} {source.title}\n{page.url}"
         losses = ["the page is longer than what was read of it"] if page.cut else []
         return HostedResult(f"{head}\n{text}", {"action": action}, [source], losses=losses)

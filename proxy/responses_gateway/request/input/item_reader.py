@@ -6,6 +6,7 @@ conversation keeps its beginning byte for byte and the backend's prefix cache hi
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -46,13 +47,20 @@ class ItemReader:
     `compacting`: the input asked for a compaction."""
 
     def __init__(
-        self, policy: Policy, calls: MatchedCalls, report: LossReport, mcp_labels: Collection[str | None] = ()
+        self,
+        policy: Policy,
+        calls: MatchedCalls,
+        report: LossReport,
+        mcp_labels: Collection[str | None] = (),
+        *,
+        calls_before: int = 0,
     ) -> None:
+        """`calls_before` are in messages that precede the items."""
         self._policy = policy
         self._calls = calls.by_path
         self._report = report
         self._mcp_labels = mcp_labels
-        self._builder = MessageBuilder(policy, report)
+        self._builder = MessageBuilder(policy, report, calls_before)
         self._leading: list[str] = []
         self._begun = False
         self.compacting = False
@@ -241,6 +249,7 @@ class MessageBuilder:
 
     _policy: Policy
     _report: LossReport
+    _number: int  # of the next call
     _messages: list[Object] = field(default_factory=list)
     _turn: _Turn | None = None
 
@@ -315,6 +324,8 @@ class MessageBuilder:
                 reason = "no message or call of the same turn follows it"
                 self._report.ignored("item", "reasoning", reason, "input", matters=False)
             return
+        if self._policy.call_ids != "keep":
+            self._name_calls(turn.calls)
         self._messages.append(self._assistant(turn))
         media: list[Object] = []
         for matched in turn.calls:
@@ -327,6 +338,14 @@ class MessageBuilder:
         if media:
             self._report.adapted("content", "tool_output_media", "moved into a user message after the tool messages")
             self._messages.append({"role": "user", "content": media})
+
+    def _name_calls(self, calls: list[MatchedCall]) -> None:
+        """Give calls the ids that the template wants; one that waits for the client's approval is found by its own."""
+        for matched in calls:
+            if not matched.id.startswith("mcpr_"):
+                numbered = self._policy.call_ids == "numbered"
+                matched.id = f"functions.{matched.call.name}:{self._number}" if numbered else nine_characters(matched.id)
+            self._number += 1
 
     def _assistant(self, turn: _Turn) -> Object:
         # An empty string, not null: templates print null as "None" or fail on it.
@@ -351,6 +370,13 @@ class _Turn:
     answered: bool = False
     pending: bool = False
     key: TurnKey | None = None
+
+
+def nine_characters(call_id: str) -> str:
+    """Return an id of nine letters or digits, always the same for the same one."""
+    if len(call_id) == 9 and call_id.isascii() and call_id.isalnum():
+        return call_id
+    return hashlib.blake2b(call_id.encode("utf-8", "replace")).hexdigest()[:9]
 
 
 def _tool_call(matched: MatchedCall) -> Object:

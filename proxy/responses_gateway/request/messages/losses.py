@@ -55,7 +55,7 @@ MESSAGES_LOSSES = (
     Loss("tool", "defer_loading", "adapted", "offered once a tool_reference names it"),
     Loss("tool", "web_search", "preserved", "run by the gateway"),
     Loss("tool", "web_fetch", "adapted", "offered as functions that open a page and find text in it"),
-    Loss("tool", "max_uses", "ignored", "beside other tools the gateway's own limits apply"),
+    Loss("tool", "declared_again", "ignored", "if a tool of the same name stands before it"),
     Loss("tool", "options", "ignored", "options of a server tool that the gateway's own tool does not have"),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -39,6 +40,10 @@ class MessagesReading(msgspec.Struct, frozen=True):
     thinking: Thinking
     user: str = ""
     prefilled: bool = False
+
+    def policy(self, policy: Policy) -> Policy:
+        """Return how the request is translated."""
+        return replace(policy, continues_last_message=self.prefilled, separate_web_tools=True)
 
 
 class _Effort(NamedTuple):
@@ -143,7 +148,6 @@ def _tool_fields(tools: Tools) -> Object:
         "tools": tools.declared,
         "tool_choice": tools.choice,
         "parallel_tool_calls": tools.parallel,
-        "max_tool_calls": tools.most_calls,
     }
 
 

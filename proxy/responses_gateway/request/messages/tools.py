@@ -18,7 +18,7 @@ from responses_gateway.request.fields import (
 )
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.messages.places import Places
-from responses_gateway.request.tools.hosted_tools import HOSTED_SETTINGS, PAGES_ONLY
+from responses_gateway.request.tools.hosted_tools import HOSTED_SETTINGS
 from responses_gateway.wire.errors import invalid_request
 
 # Claude Code's stand-in for the tools that it has not fetched yet; nothing can be done with it.
@@ -34,13 +34,11 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 class Tools(NamedTuple):
-    """The tools of a Responses request: `declared`, the `choice`, and whether several may be called at once. `most_calls`: how
-    many calls the gateway may run."""
+    """The tools of a Responses request: `declared`, the `choice`, and whether several may be called at once."""
 
     declared: list[Object]
     choice: str | Object | None
     parallel: bool | None
-    most_calls: int | None
 
 
 class ToolReader:
@@ -53,8 +51,6 @@ class ToolReader:
         self._declared: list[Object] = []
         self._deferred: dict[str, tuple[Object, str]] = {}
         self._web: set[str] = set()  # names of the web tools
-        self._search: Object = {}  # their one declaration
-        self._uses: list[int] = []
 
     def read(self, tools: object, choice: Object | None, referenced: Iterable[str]) -> Tools:
         """Read the tools and the choice. `referenced` are the deferred tools that the conversation has named, in order. Raise
@@ -66,19 +62,13 @@ class ToolReader:
                 self._web_tool(kind, tool, path)
             elif tool.get("name") != _PLACEHOLDER:
                 self._custom(tool, path)
-        if self._web == {"web_fetch"}:
-            self._search[PAGES_ONLY] = True
-        only_web = bool(self._web) and not self._deferred and len(self._declared) == 1
         if self._deferred:
             self._report.adapted("tool", "defer_loading", "offered once a tool_reference names it")
         for name in referenced:  # last, so that the tools before them stay where they are
             if name in self._deferred:
                 self._declare(*self._deferred.pop(name))
-        if self._uses and not only_web:
-            self._report.ignored("tool", "max_uses", "the gateway's own limits apply", "tools", matters=False)
-        most_calls = sum(self._uses) if only_web and len(self._uses) == len(self._web) else None
         value, parallel = self._choice(choice)
-        return Tools(self._declared, value, parallel, most_calls)
+        return Tools(self._declared, value, parallel)
 
     def _declare(self, tool: Object, path: str) -> None:
         self._declared.append(tool)
@@ -105,14 +95,12 @@ class ToolReader:
         unknown = [option for option in tool if option not in _WEB_OPTIONS]
         if unknown:
             self._report.ignored("tool", "options", f"not known: {', '.join(unknown)[:100]}", f"{path}.{unknown[0]}")
-        search = _search(tool, path)
-        if not self._web:
-            self._declare(search, path)
-            self._search = search
-        self._web.add(name)
-        uses = tool.get("max_uses")
-        if isinstance(uses, int) and not isinstance(uses, bool) and uses > 0:
-            self._uses.append(uses)
+        declared = _web_declaration(name, tool, path)
+        if name in self._web:
+            self._report.ignored("tool", "declared_again", "a tool of this name was declared before", path)
+        else:
+            self._declare(declared, path)
+            self._web.add(name)
 
     def _choice(self, choice: Object | None) -> tuple[str | Object | None, bool | None]:
         """Return which tools may be called, and whether several at once."""
@@ -134,7 +122,7 @@ class ToolReader:
         if any(tool.get("name") == name for tool in self._declared):
             return {"type": "function", "name": name}, parallel
         if name in self._web:
-            return {"type": "web_search"}, parallel
+            return {"type": name}, parallel
         error = f"tool_choice.name: the tool {quote(name)} is not in `tools`."
         raise invalid_request(error, "tool_choice.name", "invalid_value")
 
@@ -154,13 +142,20 @@ def _function(tool: Object, path: str) -> Object:
     return function
 
 
-def _search(tool: Object, path: str) -> Object:
-    """Return the `web_search` tool of a Responses request."""
-    search: Object = {"type": "web_search"}
+def _web_declaration(name: str, tool: Object, path: str) -> Object:
+    """Return a tool of the web as a Responses request has it (`Policy.separate_web_tools`)."""
+    declared: Object = {"type": name}
     filters = {name: tool[name] for name in ("allowed_domains", "blocked_domains") if tool.get(name) is not None}
     if filters:
-        search["filters"] = filters
+        declared["filters"] = filters
     location = optional_object(tool, "user_location", path)
     if location is not None:
-        search["user_location"] = location
-    return search
+        declared["user_location"] = location
+    uses = tool.get("max_uses")
+    if uses is not None:
+        if not isinstance(uses, int) or isinstance(uses, bool) or uses < 1:
+            raise invalid_request(
+                f"{path}.max_uses: a number of uses is expected, at least 1.", f"{path}.max_uses", "invalid_value"
+            )
+        declared["max_uses"] = uses
+    return declared

@@ -27,8 +27,7 @@ from responses_gateway.request.tools.hosted_tools import (
     FUNCTIONS,
     HOSTED_SETTINGS,
     NO_HOSTED_TOOLS,
-    PAGES_ONLY,
-    SEARCH,
+    WEB_TOOLS,
     HostedTools,
 )
 from responses_gateway.wire.errors import invalid_request
@@ -140,6 +139,10 @@ class _ToolReader:
             kind = text(tool, "type", path)
             if kind == "namespace":
                 self._namespace(tool, path, found)
+            elif self._policy.separate_web_tools and kind in WEB_TOOLS and "web_search" in self._hosted.kinds:
+                if kind == "web_search":
+                    self._report.preserved("tool", kind)
+                self._offer("web_search", WEB_TOOLS[kind], found)
             elif (known := hosted_name(kind)) is not None and (known in self._hosted.kinds or path in self._hosted.mcp):
                 self._run_here(known, tool, path, found)
             else:
@@ -156,9 +159,12 @@ class _ToolReader:
                 declaration = Declaration(target, listed.description, listed.parameters, needs_approval=listed.needs_approval)
                 self._declare(declaration, found)
             return
-        for target, (description, parameters) in FUNCTIONS[kind].items():
-            if target == SEARCH and tool.get(PAGES_ONLY) is True:
-                continue
+        self._offer(kind, FUNCTIONS[kind], found)
+
+    def _offer(self, kind: str, targets: Iterable[ToolTarget], found: list[ToolTarget]) -> None:
+        """Declare functions of a kind of hosted tools."""
+        for target in targets:
+            description, parameters = FUNCTIONS[kind][target]
             self._declare(Declaration(target, description, parameters), found)
 
     def _declare(self, declaration: Declaration, found: list[ToolTarget]) -> None:

@@ -72,9 +72,8 @@ INCLUDED: dict[str, str] = {
 SEARCH = ToolTarget("web_search", "web_search")
 OPEN_PAGE = ToolTarget("web_search", "open_page")
 FIND_IN_PAGE = ToolTarget("web_search", "find_in_page")
-# Member of a `web_search` declaration that leaves out the search itself: the model may only read pages. The Messages API's
-# `web_fetch` is read as such.
-PAGES_ONLY = "pages_only"
+# What each tool of the web offers where they are declared one by one (`Policy.separate_web_tools`), by its type.
+WEB_TOOLS = {"web_search": (SEARCH,), "web_fetch": (OPEN_PAGE, FIND_IN_PAGE)}
 FILE_SEARCH = ToolTarget("file_search", "file_search")
 PYTHON = ToolTarget("code_interpreter", "python")
 GENERATE_IMAGE = ToolTarget("image_generation", "generate_image")

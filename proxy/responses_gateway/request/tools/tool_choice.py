@@ -9,7 +9,7 @@ from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.tools.builtin_tools import BUILTIN_TOOLS
 from responses_gateway.request.tools.catalog import Catalog
 from responses_gateway.request.tools.declarations import hosted_name
-from responses_gateway.request.tools.hosted_tools import SEARCH
+from responses_gateway.request.tools.hosted_tools import OPEN_PAGE, SEARCH
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.tools import ToolKind
 
@@ -37,8 +37,10 @@ ANY_TOOL = ToolChoice()
 class ToolChoiceReader:
     """Reads `tool_choice`, which refers to the declared tools."""
 
-    def __init__(self, catalog: Catalog, report: LossReport) -> None:
+    def __init__(self, catalog: Catalog, report: LossReport, *, separate_web_tools: bool = False) -> None:
+        """`separate_web_tools`: as in `Policy`."""
         self._catalog = catalog
+        self._separate_web_tools = separate_web_tools
         self._hosted = {hosted_name(kind) or kind for kind in catalog.hosted}
         self._report = report
 
@@ -96,7 +98,10 @@ class ToolChoiceReader:
     def _hosted_tools(self, reference: Object, param: str) -> frozenset[str]:
         """Return the chat names of the hosted tools that are referred to; none if it is no hosted tool that can be run. A
         search is meant where a choice says `web_search`, if it is offered: the model opens pages that it has found."""
-        kind = hosted_name(text(reference, "type", param))
+        declared = text(reference, "type", param)
+        if self._separate_web_tools and declared == "web_fetch":
+            return self._catalog.names_of("web_search", name=OPEN_PAGE.name)
+        kind = hosted_name(declared)
         if kind == "mcp":
             label = optional_text(reference, "server_label", param)
             return self._catalog.names_of("mcp", label, optional_text(reference, "name", param))

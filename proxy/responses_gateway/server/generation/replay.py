@@ -262,7 +262,7 @@ def _translated(
 def _translated_message(record: Record, in_force: InForce, message: _Message) -> ChatRequest:
     """Return the chat request for a request of the Messages API, with the limit that its context had room for."""
     reading = message.reading
-    policy = replace(in_force.parsers.policy(reading.request.model), continues_last_message=reading.prefilled)
+    policy = reading.policy(in_force.parsers.policy(reading.request.model))
     hosted = msgspec.convert(record.context["hosted"], HostedTools) if "hosted" in record.context else NO_HOSTED_TOOLS
     try:
         found = translate(reading.request, policy, hosted=hosted)

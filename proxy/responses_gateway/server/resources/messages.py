@@ -161,8 +161,8 @@ class Messages:
             losses=reading.losses if model == asked.model else [_RENAMED, *reading.losses],
             words=in_messages_words,
             fit=fit,
+            policy=reading.policy,
             affinity=f"user:{reading.user}" if reading.user else "",
-            prefilled=reading.prefilled,
         )
 
     async def _fit(self, body: dict[str, Any], window: int, in_force: InForce, caller: Caller) -> list[Loss]:

@@ -11,6 +11,9 @@ from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.json_text import json_text, quote, sendable
 from responses_gateway.wire.messages import error_body, told
 
+# Tokens of the context that servers leave empty.
+_WINDOW_MARGIN = 2
+
 
 class MessageOptions(NamedTuple):
     """What a request of the Messages API says about its stream. `context_window`: in tokens, where it is known; `max_tokens`:
@@ -108,11 +111,11 @@ class MessageStream(AnswerStream):
     def _window_is_full(self) -> bool:
         """Tell whether it was the context window that ended the last turn, not `max_tokens`."""
         usage = self._outcome.last_turn
-        if not self._outcome.reached_limit or usage is None or usage.input is None or usage.output is None:
-            return False
-        if self._options.context_window is not None:
-            return usage.input + usage.output >= self._options.context_window
-        return self._options.max_tokens is not None and usage.output < self._options.max_tokens
+        window = self._options.context_window
+        asked = self._options.max_tokens
+        if not self._outcome.reached_limit or window is None or usage is None or usage.input is None or usage.output is None:
+            return False  # where the window is not known, a limit of the server's own is as likely
+        return usage.input + usage.output >= window - _WINDOW_MARGIN and (asked is None or usage.output < asked)
 
 
 def usage_json(usage: Usage | None) -> str:

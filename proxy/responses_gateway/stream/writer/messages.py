@@ -41,7 +41,7 @@ def no_clock() -> float:
 class MessagesWriter(EventWriter):
     """The content blocks of a message that is being written. `calls` counts those of the client's tools."""
 
-    __slots__ = ("_block_open", "_blocks", "_kept", "_results", "_thinking", "calls", "refused")
+    __slots__ = ("_block_open", "_blocks", "_excerpts", "_kept", "_results", "_thinking", "calls", "refused")
 
     def __init__(self, clock: Callable[[], float] = no_clock, *, thinking: Thinking = "shown") -> None:
         """Begin a message."""
@@ -50,6 +50,7 @@ class MessagesWriter(EventWriter):
         self._blocks = 0  # how many have begun
         self._block_open = False
         self._kept: list[bytes] | None = None  # events behind a block that was cut
+        self._excerpts: dict[str, str] = {}  # of the pages that may be cited, by their URLs
         self._results: dict[str, list[str]] = {}  # the blocks of hosted calls, by the id of the item
         self.calls = 0
         self.refused = False
@@ -147,7 +148,7 @@ class MessagesWriter(EventWriter):
     def annotate(self, place: Place, number: int, annotation: Mapping[str, Any]) -> None:
         """Write the source of what stands before in the block."""
         if annotation["type"] == "url_citation":
-            self._write_block_delta("citations_delta", "citation", json_text(cited(annotation)))
+            self._write_block_delta("citations_delta", "citation", json_text(self._cited(annotation)))
 
     def close_text(
         self,
@@ -224,10 +225,13 @@ class MessagesWriter(EventWriter):
         self, place: Place, members: Mapping[str, Any], *, end: str, sources: Sequence[CitedSource] = (), text: str = ""
     ) -> None:
         """Write the block with the results, whole in its start."""
+        for source in sources:
+            if source.url and source.excerpt:
+                self._excerpts.setdefault(source.url, source.excerpt)
         if place.begun:
             tool_id = _own_id(_SERVER_TOOL, place.item_id)
             if end != "completed":
-                content: object = search_error(place.begun)
+                content: object = search_error(place.begun, text)
             elif place.begun == "web_fetch":
                 content = fetched_page(sources, text)
             else:
@@ -265,12 +269,20 @@ class MessagesWriter(EventWriter):
                     text = _text_of(item) if self._thinking == "shown" else ""
                     yield f'{{"type":"thinking","thinking":{quote(text)},"signature":{quote(SIGNATURE)}}}'
             case "message":
-                yield json_text(_text_block(item))
+                yield json_text(self._text_block(item))
             case "function_call" | "custom_tool_call":
                 input_json = json_text(_input_of(item))
                 yield f'{{"type":"tool_use","id":"{item["call_id"]}","name":{quote(item["name"])},"input":{input_json}}}'
             case _:
                 yield from self._results.get(item["id"], ())
+
+    def _text_block(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        notes = [note for part in item["content"] for note in part.get("annotations", ()) if note["type"] == "url_citation"]
+        block: dict[str, Any] = {"type": "text", "text": _text_of(item)}
+        return {**block, "citations": list(map(self._cited, notes))} if notes else block
+
+    def _cited(self, annotation: Mapping[str, Any]) -> dict[str, Any]:
+        return cited(annotation, self._excerpts.get(annotation["url"], ""))
 
 
 def _own_id(prefix: str, item_id: str) -> str:
@@ -285,12 +297,6 @@ def _decoded(record: str) -> dict[str, Any]:
 
 def _text_of(item: Mapping[str, Any]) -> str:
     return "".join(part.get("text", part.get("refusal", "")) for part in item["content"])
-
-
-def _text_block(item: Mapping[str, Any]) -> dict[str, Any]:
-    notes = [note for part in item["content"] for note in part.get("annotations", ()) if note["type"] == "url_citation"]
-    block: dict[str, Any] = {"type": "text", "text": _text_of(item)}
-    return {**block, "citations": [cited(note) for note in notes]} if notes else block
 
 
 def _input_of(item: Mapping[str, Any]) -> object:

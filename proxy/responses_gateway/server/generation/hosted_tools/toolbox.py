@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from responses_gateway.hosted.files.search import FileSearch, searchable
 from responses_gateway.hosted.images.generation import Generate, ImageGeneration
 from responses_gateway.hosted.interface import HostedLoss, HostedTool, ToolFailure, UnavailableTool
 from responses_gateway.hosted.mcp.servers import McpServers, McpTool
-from responses_gateway.hosted.search.web import Web, search_options
+from responses_gateway.hosted.search.web import SearchOptions, Web, search_options
 from responses_gateway.hosted.search.web_search import WebSearch
 from responses_gateway.hosted.tool_runner import HostedLimits, SourceNumbers, ToolRunner
 from responses_gateway.request.input.content import SandboxFiles
@@ -26,6 +26,7 @@ from responses_gateway.request.tools.hosted_tools import (
     FUNCTIONS,
     GENERATE_IMAGE,
     PYTHON,
+    WEB_TOOLS,
     HostedTools,
     OfferedTool,
     check_web_search,
@@ -81,15 +82,25 @@ class Toolbox:
         return [kind for kind, is_on in on.items() if is_on]
 
     async def open(
-        self, request: ResponsesRequest, items: Sequence[Item], results: Mapping[str, bytes], tenant: str
+        self,
+        request: ResponsesRequest,
+        items: Sequence[Item],
+        results: Mapping[str, bytes],
+        tenant: str,
+        *,
+        separate_web_tools: bool = False,
     ) -> OpenedTools | None:
         """Return the tools of a request; None if it declares none that can be run. `items` are its history and its input,
-        `results` the results of earlier hosted calls among them. Raise `ApiError` 400."""
+        `results` the results of earlier hosted calls among them; `separate_web_tools` as in `Policy`. Raise `ApiError` 400."""
         declared = self._declared(request)
+        if separate_web_tools and self.web is not None:
+            declared |= _web_tools(request)
         if not declared:
             return None
         opening = _Opening(self, tenant, items, results)
-        if "web_search" in declared:
+        if separate_web_tools:
+            opening.web_tools({kind: declared[kind][0] for kind in WEB_TOOLS if kind in declared})
+        elif "web_search" in declared:
             opening.web_search(*declared["web_search"][0])
         if "file_search" in declared:
             opening.file_search(*declared["file_search"][0])
@@ -139,11 +150,29 @@ class _Opening:
         return OpenedTools(tools, run, use_approvals, self._listings, self._losses)
 
     def web_search(self, path: str, tool: dict[str, Any]) -> None:
-        assert self._box.web is not None
         check_web_search(tool, path)
+        self._search_web(search_options(tool), FUNCTIONS["web_search"])
+
+    def web_tools(self, declared: Mapping[str, Declared]) -> None:
+        """Open the tools of the web that are declared one by one, each with its own domains and limit."""
+        for path, tool in declared.values():
+            check_web_search(tool, path)
+        if declared:
+            _, search = declared.get("web_search", ("", {}))
+            _, fetch = declared.get("web_fetch", ("", {}))
+            options = replace(
+                search_options(search),
+                page_domains=search_options(fetch).domains,
+                most_queries=search.get("max_uses"),
+                most_pages=fetch.get("max_uses"),
+            )
+            self._search_web(options, [target for kind in declared for target in WEB_TOOLS[kind]])
+
+    def _search_web(self, options: SearchOptions, targets: Iterable[ToolTarget]) -> None:
+        assert self._box.web is not None
         urls = {number: source.url for number, source in self._numbers.known.items() if source.url}
-        search = WebSearch(self._box.web, search_options(tool), self._numbers.number, self._tenant, urls)
-        self._tools.update(dict.fromkeys(FUNCTIONS["web_search"], search))
+        search = WebSearch(self._box.web, options, self._numbers.number, self._tenant, urls)
+        self._tools.update(dict.fromkeys(targets, search))
         self._kinds.add("web_search")
 
     def file_search(self, path: str, tool: dict[str, Any]) -> None:
@@ -231,6 +260,14 @@ class _Opening:
     def _served(self, toolset: McpToolset, tool: ListedTool) -> HostedTool:
         assert self._box.servers is not None
         return McpTool(self._box.servers, self._tenant, toolset.server, tool, self._box.limits.result_bytes)
+
+
+def _web_tools(request: ResponsesRequest) -> dict[str, list[Declared]]:
+    found: dict[str, list[Declared]] = {}
+    for index, tool in enumerate(request.tools or ()):
+        if tool["type"] in WEB_TOOLS:
+            found.setdefault(tool["type"], []).append((f"tools[{index}]", tool))
+    return found
 
 
 def _described(toolset: McpToolset, tool: ListedTool) -> OfferedTool:

@@ -174,7 +174,9 @@ class HostedTurns:
             outcome = self._outcome(result)
             hosted = translator.options.hosted
             if hosted is not None and hosted.shows_results:
-                outcome = msgspec.structs.replace(outcome, text=result.text)
+                sources = zip(outcome.sources, result.sources, strict=True)
+                shown = tuple(msgspec.structs.replace(cited, excerpt=source.excerpt) for cited, source in sources)
+                outcome = msgspec.structs.replace(outcome, text=result.text, sources=shown)
             events = translator.finish_call(outcome)
             if len(done) > began:  # the item of this call; others may have been closed behind it
                 self._keep(msgspec.json.decode(done[began]), calls[0], result)

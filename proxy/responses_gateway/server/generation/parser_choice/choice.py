@@ -21,6 +21,7 @@ from responses_gateway.parsers import PromptEnd, ThoughtTokens, template, vllm
 from responses_gateway.probing.known_models import UNKNOWN, KnownModel, KnownModels
 from responses_gateway.request import Policy
 from responses_gateway.request.parameters.table import has_grammar
+from responses_gateway.request.policy import CallIds
 from responses_gateway.server.generation.parser_choice.learning import (
     opens_thought,
     shown_by,
@@ -43,6 +44,16 @@ from responses_gateway.wire.errors import ApiError
 # A tokenizer leaves special tokens out of its output unless asked. They look like this.
 _SPECIAL = ("<|", "<｜", "[TOOL", "[ARGS", "[THINK", "[/THINK", "<ifm|", "<tool_calls:", "<think:")
 _NOTHING_SEEN = Evidence()
+
+
+# Parts of the names of models whose templates read the ids of calls -> how these have to look.
+_CALL_IDS: dict[str, CallIds] = {"kimi": "numbered", "stral": "nine", "mixtral": "nine"}
+
+
+def call_ids(name: str) -> CallIds:
+    """Return how the ids of calls have to look for the model of this name. Other templates do not mind either form."""
+    lowered = name.lower()
+    return next((form for part, form in _CALL_IDS.items() if part in lowered), "keep")
 
 
 class AnswerStart(msgspec.Struct, frozen=True):
@@ -134,10 +145,14 @@ class ParserChoice:
     def policy(self, model: str) -> Policy:
         """Return how requests for a model are translated."""
         found = self._settings_for(model)
+        policy = self._policy
+        form = call_ids(self._own_name(model))
+        if form != "keep":
+            policy = replace(policy, call_ids=form)
         if not found.raw:
-            return self._policy
+            return policy
         special = found.uses_vllm or found.uses_template or _has_special_tokens(*found.names(self._own_name(model)))
-        return replace(self._policy, raw_tools=found.tools not in OFF, special_tokens=special)
+        return replace(policy, raw_tools=found.tools not in OFF, special_tokens=special)
 
     async def start(self, body: Mapping[str, Any]) -> AnswerStart:
         """Decide how the answer to a chat request is read."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -21,20 +20,16 @@ class Dialect(msgspec.Struct, frozen=True):
 
     `protocol` writes the answer, in which the model is called `model`. `losses` are those of reading the request, and `words`
     gives those of its translation the names that its client knows. `affinity`: requests with the same one go to the same
-    backend; empty: those with the same beginning. `prefilled`: the answer continues the last message. `fit` is applied to the
-    chat request."""
+    backend; empty: those with the same beginning. `fit` is applied to the chat request. `policy` tells how the request is
+    translated."""
 
     protocol: ClientProtocol
     model: str
     losses: Sequence[Loss]
     words: Callable[[Iterable[Loss]], Sequence[Loss]]
     fit: Fit
+    policy: Callable[[Policy], Policy]
     affinity: str = ""
-    prefilled: bool = False
-
-    def policy(self, policy: Policy) -> Policy:
-        """Return how the request is translated."""
-        return replace(policy, continues_last_message=True) if self.prefilled else policy
 
     def options(self, options: StreamOptions) -> StreamOptions:
         """Return the options of the translator of the answer. What was searched is shown to the client: nothing is stored, so

@@ -228,7 +228,7 @@ class Preparation:
             context = continue_previous(request, previous, settings.hosted_history_bytes)
         elif context is None:
             context = await find_context(self.store, caller.tenant, request, settings.hosted_history_bytes)
-        opened = await self._open_tools(request, context, caller.tenant)
+        opened = await self._open_tools(request, context, caller.tenant, policy)
         translation = self._translation(request.model, policy, in_force, caller.tenant, opened)
         chat_request = translation.translate(request, context, recording)
         continuable = self._continuable(request, chat_request, scope)
@@ -274,17 +274,18 @@ class Preparation:
     ) -> ChatRequest:
         """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
         context = await find_context(self.store, tenant, request, in_force.settings.hosted_history_bytes)
-        opened = await self._open_tools(request, context, tenant)
         policy = in_force.parsers.policy(request.model)
         if dialect is not None:
             policy = dialect.policy(policy)
+        opened = await self._open_tools(request, context, tenant, policy)
         return self._translation(request.model, policy, in_force, tenant, opened).translate(request, context)
 
-    async def _open_tools(self, request: ResponsesRequest, context: Context, tenant: str) -> OpenedTools | None:
+    async def _open_tools(self, request: ResponsesRequest, context: Context, tenant: str, policy: Policy) -> OpenedTools | None:
         """Return the hosted tools of a request; None if it declares none that are turned on. Raise `ApiError` 400."""
         if not request.tools or self.toolbox is None:
             return None
-        return await self.toolbox.open(request, context.items, context.results, tenant)
+        separate = policy.separate_web_tools
+        return await self.toolbox.open(request, context.items, context.results, tenant, separate_web_tools=separate)
 
     def asks_for_token_ids(self, model: str, in_force: InForce) -> bool:
         """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
