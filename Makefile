@@ -131,7 +131,7 @@ lock: $(VENV)/.stamp ## resolve the dependencies again and write the lock files
 	$(BIN)/pip install --disable-pip-version-check --quiet uv==0.13.8
 	$(COMPILE) --output-file requirements.lock pyproject.toml
 	$(COMPILE) --output-file requirements-image.lock --constraints requirements.lock --extra postgres --extra redis \
-		--extra grammars --extra otel --extra jwt --extra mcp --extra web pyproject.toml
+		--extra grammars --extra otel --extra jwt --extra mcp --extra web --extra pdf pyproject.toml
 	$(COMPILE) --output-file requirements-dev.lock --constraints requirements.lock --group dev pyproject.toml
 
 clean: ## remove generated files

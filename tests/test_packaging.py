@@ -34,7 +34,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RUNTIME: list[str] = PROJECT["project"]["dependencies"]
 DEVELOPMENT: list[str] = PROJECT["dependency-groups"]["dev"]
 # The extras of the image: see `make lock`.
-EXTRAS = ("postgres", "redis", "grammars", "otel", "mcp", "web")
+EXTRAS = ("postgres", "redis", "grammars", "otel", "mcp", "web", "pdf")
 IMAGE: list[str] = [line for extra in EXTRAS for line in PROJECT["project"]["optional-dependencies"][extra]]
 LOCKS = {
     "requirements.lock": RUNTIME,

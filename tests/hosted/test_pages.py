@@ -18,6 +18,7 @@ from responses_gateway.hosted.search.page_process import read
 from responses_gateway.hosted.search.pages import WebPages, html_packages
 from responses_gateway.server.setup.hosted_tools import open_web
 from responses_gateway.settings import Settings
+from tests.hosted.pdf_files import document
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE, until
@@ -194,6 +195,16 @@ def test_what_is_not_text_is_named(content_type: str, named: str) -> None:
     async def test(site: Website, pages: WebPages, clock: Clock) -> None:
         site.page("/", b"%PDF-1.7", content_type)
         assert named in await refusal(pages, f"{site.url}/")
+
+    with_pages(test)
+
+
+def test_a_pdf_is_read_as_text() -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
+        site.page("/", document("Towers are high.", "So are trees."), "application/pdf")
+        page = await pages.open(f"{site.url}/", "")
+        assert [line for line in page.lines if line] == ["[page 1]", "Towers are high.", "[page 2]", "So are trees."]
+        assert not page.cut
 
     with_pages(test)
 

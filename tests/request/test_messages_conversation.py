@@ -12,6 +12,7 @@ from tests.request.messages_bodies import (
     PNG,
     Fields,
     assistant,
+    body_of,
     call,
     losses_of,
     messages_of,
@@ -135,16 +136,18 @@ def test_documents_and_search_results_are_text() -> None:
     assert messages_of(user(document, inner, found))[0]["content"] == "T\n\nC\n\nD\nE\nF\nS\nhttp://s\n\nG"
 
 
-def test_a_pdf_is_named_to_the_model_so_that_the_conversation_goes_on() -> None:
-    pdf = {
-        "type": "document",
-        "title": "Bill",
-        "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
-    }
-    found = messages_of(user("x"), assistant(call("a")), user(result("a", [text("read"), pdf])))
+def test_a_pdf_is_a_file_whose_text_is_read_later_and_one_at_a_url_is_named() -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
+    pdf = {"type": "document", "title": "Bill", "context": "of May", "source": source}
+    items = reading_of(body_of(user("x"), assistant(call("a")), user(result("a", [text("read"), pdf])))).request.input
+    assert isinstance(items, list)
+    data = "data:application/pdf;base64,JVBERi0="
+    assert items[-1]["output"][1] == {"type": "input_file", "filename": "Bill\nof May", "file_data": data}
+    away = {"type": "document", "title": "Bill", "source": {"type": "url", "url": "http://a.org/b.pdf"}}
+    found = messages_of(user("x"), assistant(call("a")), user(result("a", [text("read"), away])))
     assert found[-1]["role"] == "tool"
-    assert "read\n[The document 'Bill' cannot be shown here" in found[-1]["content"]
-    assert "content document ignored" in losses_of(user(pdf))
+    assert "read\n[The document 'Bill' (http://a.org/b.pdf) cannot be shown here" in found[-1]["content"]
+    assert "content document ignored" in losses_of(user(away))
 
 
 def test_images_by_url_and_base64() -> None:

@@ -17,6 +17,7 @@ from responses_gateway.backend.members import ALL, Share
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
 from responses_gateway.hosted.mcp.servers import McpServers
+from responses_gateway.hosted.pdf import PdfReader
 from responses_gateway.hosted.search.mcp_provider import CallerFor
 from responses_gateway.hosted.search.web import Web
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
@@ -63,6 +64,8 @@ from responses_gateway.version import __version__, commit
 
 _TICKS_PER_LIMIT = 4
 _LONGEST_TICK = 1.0
+# For reading the PDFs of one request, in seconds.
+_PDF_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
         stack.push_async_callback(_cancel, timer)
         responses = Responses(
-            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store)),
+            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store), _pdf_reader(settings)),
             live,
             metrics,
             tracing,
@@ -280,6 +283,10 @@ def _sample(history: RecentRequests | None, in_flight: InFlight) -> None:
     """Note how much runs, for the plots."""
     if history is not None:
         history.sample(len(in_flight.activities), sum(activity.chunks for activity in in_flight.activities))
+
+
+def _pdf_reader(settings: Settings) -> PdfReader | None:
+    return PdfReader(_PDF_SECONDS) if settings.pdf_inputs == "text" else None
 
 
 async def _open_toolbox(

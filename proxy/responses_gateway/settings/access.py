@@ -80,6 +80,11 @@ class AccessSettings(Section):
         "`public` refuses private, local and metadata addresses (names are not resolved), `refuse` accepts "
         "only `data:` URLs.",
     )
+    pdf_inputs: Literal["text", "pass"] = Field(
+        default="text",
+        description="How to send PDFs: `text` reads them (with the extra `pdf`), `pass` sends them as files, which few "
+        "servers read. One that cannot be read is sent as a file; at `/v1/messages` the model is told.",
+    )
     max_input_items: int = Field(
         default=10_000,
         gt=0,

@@ -17,6 +17,7 @@ from responses_gateway.child_process import run_program
 from responses_gateway.extras import how_to_install
 from responses_gateway.hosted.fetch import Fetched, Fetcher
 from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.pdf import read_pdf
 from responses_gateway.hosted.result_text import clean_line
 from responses_gateway.hosted.search.page import WebPage, lines_of
 from responses_gateway.hosted.search.turns import Turns
@@ -79,8 +80,23 @@ class WebPages:
         if _TEXT.fullmatch(kind):
             async with self._text_processes.take(tenant):
                 return await self._read_in_process(fetched, html=False)
+        if kind == "application/pdf" and not fetched.cut:
+            return await self._read_pdf(fetched, tenant)
         named = "a PDF document" if kind == "application/pdf" else f"of the type {kind[:80]}"
         raise ToolFailure(f"This page is {named}, which cannot be read here. Look for the same as a web page.")
+
+    async def _read_pdf(self, fetched: Fetched, tenant: str) -> WebPage:
+        async with self._html_processes.take(tenant):
+            try:
+                async with asyncio.timeout(self._timeout):
+                    found = await read_pdf(fetched.body)
+            except (TimeoutError, OSError):
+                raise ToolFailure(_UNREADABLE) from None
+        if not found.text:
+            raise ToolFailure(
+                "This page is a PDF document without text that can be read here. Look for the same as a web page."
+            )
+        return WebPage(fetched.url, "", lines_of(found.text), cut=found.read < found.pages)
 
     async def _read_in_process(self, fetched: Fetched, *, html: bool) -> WebPage:
         try:

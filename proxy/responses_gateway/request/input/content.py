@@ -204,11 +204,16 @@ def with_paths(items: Sequence[Entry], files: SandboxFiles, report: LossReport) 
     return found
 
 
+def file_for_code(path: str) -> Object:
+    """Return the part that tells the model where its code finds a file."""
+    return {"type": "input_text", "text": f"[A file for the code: {path}]"}
+
+
 def _described(part: Any, files: SandboxFiles, report: LossReport) -> list[Object]:
     sent = sent_file(part)
     path = None if sent is None else files.get(sent)
     if path is None:
         return [part]
     report.adapted("content", "input_file", "the code interpreter has it as a file")
-    note = {"type": "input_text", "text": f"[A file for the code: {path}]"}
+    note = file_for_code(path)
     return [part, note] if path.lower().endswith(".pdf") else [note]

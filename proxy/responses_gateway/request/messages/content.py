@@ -21,9 +21,7 @@ from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.search_results import carried_text
 
-_NO_PDF = (
-    "[{} cannot be shown here: the server of this model reads no PDF. Its text can be read with a program, if one is at hand.]"
-)
+_NO_PDF = "[{} cannot be shown here: it is not fetched. Its text can be read with a program, if one is at hand.]"
 
 
 class Block(NamedTuple):
@@ -87,7 +85,7 @@ class ContentReader:
             case "image":
                 return _image(fields, path)
             case "document":
-                return _text(self._document(fields, path))
+                return self._document(fields, path)
             case "search_result":
                 self._report.adapted("content", "search_result", "sent as text")
                 found = _joined(fields.get("content"), f"{path}.content")
@@ -102,7 +100,7 @@ class ContentReader:
         self._report.ignored("content", "unknown", f"a block of the type {kind[:64]}", f"{path}.type")
         return None
 
-    def _document(self, document: Object, path: str) -> str:
+    def _document(self, document: Object, path: str) -> Object:
         title = optional_text(document, "title", path)
         about = optional_text(document, "context", path)
         source = required_object(document, "source", path)
@@ -115,14 +113,19 @@ class ContentReader:
                 content = "\n".join(
                     block.fields["text"] for block in blocks(source.get("content"), f"{place}.content") if block.kind == "text"
                 )
-            case "base64" | "url":
-                self._report.ignored("content", "document", "the backend reads no PDF, of which the model is told", path)
+            case "base64":  # read as text behind this room
+                media_type = filled_text(source, "media_type", place)
+                named = "\n".join(filter(None, (title, about)))
+                data = f"data:{media_type};base64,{filled_text(source, 'data', place)}"
+                return {"type": "input_file", "filename": named, "file_data": data}
+            case "url":
+                self._report.ignored("content", "document", "a PDF at a URL is not fetched, of which the model is told", path)
                 named = f"The document {title!r}" if title else "This document"
-                return _NO_PDF.format(named if kind == "base64" else f"{named} ({text(source, 'url', place)})")
+                return _text(_NO_PDF.format(f"{named} ({text(source, 'url', place)})"))
             case _:
                 raise _unknown_source(kind, place)
         self._report.adapted("content", "document", "its text")
-        return "\n\n".join(filter(None, (title, about, content)))
+        return _text("\n\n".join(filter(None, (title, about, content))))
 
 
 def _joined(content: object, path: str) -> str:

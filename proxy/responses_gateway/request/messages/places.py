@@ -23,6 +23,7 @@ _MEMBERS = {
     "arguments": "input",
     "image_url": "source.url",
     "file_url": "source.url",
+    "file_data": "source.data",
     "parameters": "input_schema",
     "filters.allowed_domains": "allowed_domains",
     "filters.blocked_domains": "blocked_domains",

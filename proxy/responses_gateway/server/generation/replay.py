@@ -264,8 +264,11 @@ def _translated_message(record: Record, in_force: InForce, message: _Message) ->
     reading = message.reading
     policy = reading.policy(in_force.parsers.policy(reading.request.model))
     hosted = msgspec.convert(record.context["hosted"], HostedTools) if "hosted" in record.context else NO_HOSTED_TOOLS
+    request = reading.request
+    if "input" in record.context:  # with the texts of its documents
+        request = request.model_copy(update={"input": record.context["input"]})
     try:
-        found = translate(reading.request, policy, hosted=hosted)
+        found = translate(request, policy, hosted=hosted)
     except ApiError as error:
         raise reading.places.error(error) from None
     limit = policy.max_tokens_field

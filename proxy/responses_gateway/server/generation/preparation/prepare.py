@@ -15,6 +15,7 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
+from responses_gateway.hosted.pdf import PdfReader
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox
@@ -31,6 +32,7 @@ from responses_gateway.server.generation.preparation.context import (
     new_record,
 )
 from responses_gateway.server.generation.preparation.dialect import Dialect
+from responses_gateway.server.generation.preparation.documents import ReadDocuments, read_documents, with_texts
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, removed_reasoning
 from responses_gateway.server.generation.preparation.journal import Charged, Journal, ResponseStart, ResumedResponse, digest
 from responses_gateway.server.generation.preparation.live_settings import InForce
@@ -155,6 +157,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
     served_as: str
     hosted: HostedTools
     token_ids: bool
+    documents: ReadDocuments
 
     def translate(self, request: ResponsesRequest, context: Context, recording: Recording = NO_RECORDING) -> ChatRequest:
         """Return the chat request for a request and what it builds on, with our own encrypted content decrypted. Raise
@@ -165,8 +168,12 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         history = list(context.history)
         if history:
             history = encryption.decrypt_items(encryption.since_compaction(history), self.tenant, request.model, "history")
+            if self.documents.texts:
+                history = with_texts(history, self.documents.texts, self.hosted.files)
         if isinstance(given, list):
             items = encryption.decrypt_items(given, self.tenant, request.model, "input")
+            if self.documents.texts:
+                items = with_texts(items, self.documents.texts, self.hosted.files)
             request = request.model_copy(update={"input": items})
             if request.context_management:  # clients need not leave out what was compacted
                 replaced = encryption.replaced(given)
@@ -184,6 +191,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         )
         results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
+        chat_request.losses.extend(self.documents.losses)
         if any(loss.name == "reasoning" and loss.outcome == "ignored" for loss in chat_request.losses):
             items = [*context.history, *(given if isinstance(given, list) else ())]
             if removed := removed_reasoning(items, encryption, self.tenant, request.model):
@@ -203,6 +211,7 @@ class Preparation:
     tokenizer: ModelTokenizer | None
     toolbox: Toolbox | None = None
     prompt_hashes: PromptHashes | None = None
+    pdf_reader: PdfReader | None = None
 
     async def prepare(
         self,
@@ -229,7 +238,7 @@ class Preparation:
         elif context is None:
             context = await find_context(self.store, caller.tenant, request, settings.hosted_history_bytes)
         opened = await self._open_tools(request, context, caller.tenant, policy)
-        translation = self._translation(request.model, policy, in_force, caller.tenant, opened)
+        translation = await self._translation(request.model, policy, in_force, caller.tenant, opened, context, dialect)
         chat_request = translation.translate(request, context, recording)
         continuable = self._continuable(request, chat_request, scope)
         if continuable.now:
@@ -278,7 +287,8 @@ class Preparation:
         if dialect is not None:
             policy = dialect.policy(policy)
         opened = await self._open_tools(request, context, tenant, policy)
-        return self._translation(request.model, policy, in_force, tenant, opened).translate(request, context)
+        translation = await self._translation(request.model, policy, in_force, tenant, opened, context, dialect)
+        return translation.translate(request, context)
 
     async def _open_tools(self, request: ResponsesRequest, context: Context, tenant: str, policy: Policy) -> OpenedTools | None:
         """Return the hosted tools of a request; None if it declares none that are turned on. Raise `ApiError` 400."""
@@ -294,12 +304,23 @@ class Preparation:
             return in_force.parsers.raw(model) and self.pool.members.all_vllm(model)
         return wanted == "on"
 
-    def _translation(
-        self, model: str, policy: Policy, in_force: InForce, tenant: str, opened: OpenedTools | None
+    async def _translation(
+        self,
+        model: str,
+        policy: Policy,
+        in_force: InForce,
+        tenant: str,
+        opened: OpenedTools | None,
+        context: Context,
+        dialect: Dialect | None,
     ) -> Translation:
         hosted = NO_HOSTED_TOOLS if opened is None else opened.tools
         served_as = self.pool.members.own_name(model)
-        return Translation(policy, self.encryption, tenant, served_as, hosted, self.asks_for_token_ids(model, in_force))
+        token_ids = self.asks_for_token_ids(model, in_force)
+        given = context.request.input
+        items = [*context.history, *given] if isinstance(given, list) else context.history
+        documents = await read_documents(self.pdf_reader, items, tenant, told=dialect is not None, strict=policy.strict)
+        return Translation(policy, self.encryption, tenant, served_as, hosted, token_ids, documents)
 
     def _continuable(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> Continuable:
         """Find out whether the answer may be continued; then the ids of its tokens are needed."""

@@ -1,0 +1,132 @@
+"""Reads PDFs as text, each in a process of its own, and keeps the texts: clients send the documents of a conversation with each
+of its requests."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import importlib.util
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from responses_gateway.child_process import run_program
+from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.search.turns import Turns
+
+PDF_PROCESS = Path(__file__).with_name("pdf_process.py")
+# Characters and pages of a document that are read, and documents of a request.
+LONGEST_TEXT = 200_000
+MOST_PAGES = 1_000
+MOST_DOCUMENTS = 100
+# Processes that read at the same time, of all tenants and of one.
+_PROCESSES = 2
+_SHARE = 1
+# Texts that are kept, and how many characters they may have together.
+KEPT_TEXTS = 256
+_KEPT_CHARACTERS = 20_000_000
+_PREFIX = "data:application/pdf"
+_BEGINNING = "JVBERi0"  # `%PDF-` in base64
+
+
+class PdfText(NamedTuple):
+    """The text of a document, how many pages it has, and how many of them were read. `reason`: why there is no text."""
+
+    text: str = ""
+    pages: int = 0
+    read: int = 0
+    reason: str = ""
+
+
+_LATE = PdfText(reason="late")
+
+
+def is_pdf(data: str) -> bool:
+    """Tell whether the content of a file, in base64 or as a data URL, is that of a PDF."""
+    return data[: len(_PREFIX)].lower() == _PREFIX or data.startswith(_BEGINNING)
+
+
+@cache
+def packages() -> str | None:
+    """Return the folder of the package that reads PDFs; None if the extra `pdf` is not installed."""
+    found = importlib.util.find_spec("pypdf")
+    return None if found is None or found.origin is None else str(Path(found.origin).parents[1])
+
+
+async def read_pdf(content: bytes) -> PdfText:
+    """Read a document. Raise `OSError` if no process can be started."""
+    folder = packages()
+    if folder is None:
+        return PdfText(reason="missing")
+    question = json.dumps({"packages": folder, "longest": LONGEST_TEXT, "pages": MOST_PAGES}).encode()
+    try:
+        answer: dict[str, Any] = await run_program(PDF_PROCESS, question + b"\n" + content)
+    except ValueError:  # it was killed for want of memory or time, or failed
+        return PdfText(reason="unreadable")
+    return PdfText(**answer)
+
+
+class PdfReader:
+    """Reads the PDFs of requests. Nothing is shared between tenants."""
+
+    def __init__(self, timeout: float) -> None:
+        """`timeout`: seconds for all documents of one request."""
+        self._timeout = timeout
+        self._processes = Turns(_PROCESSES, _SHARE, timeout)
+        self._kept: OrderedDict[tuple[str, bytes], PdfText] = OrderedDict()
+        self._size = 0
+
+    async def read(self, documents: Sequence[str], tenant: str) -> list[PdfText]:
+        """Return the texts of documents (base64, or data URLs), in order."""
+        keys = await asyncio.to_thread(lambda: [(tenant, _digest(data)) for data in documents])
+        found = {key: self._kept[key] for key in keys if key in self._kept}
+        try:
+            async with asyncio.timeout(self._timeout):
+                for key, data in zip(keys, documents, strict=True):
+                    if key not in found and len(found) < MOST_DOCUMENTS:
+                        found[key] = await self._read(data, tenant)
+        except TimeoutError:
+            pass
+        for key, text in found.items():
+            if text is not _LATE:
+                self._keep(key, text)
+        return [found.get(key, _LATE) for key in keys]
+
+    async def _read(self, data: str, tenant: str) -> PdfText:
+        try:
+            content = await asyncio.to_thread(_decoded, data)
+        except ValueError:
+            return PdfText(reason="unreadable")
+        try:
+            async with self._processes.take(tenant):
+                return await read_pdf(content)
+        except (OSError, ToolFailure):
+            return _LATE
+
+    def _keep(self, key: tuple[str, bytes], text: PdfText) -> None:
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return
+        self._kept[key] = text
+        self._size += len(text.text)
+        while len(self._kept) > KEPT_TEXTS or self._size > _KEPT_CHARACTERS:
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= len(oldest.text)
+
+
+def _digest(data: str) -> bytes:
+    return blake2b(data.encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def _decoded(data: str) -> bytes:
+    """Return the bytes of a document. Raise `ValueError` for what is no base64."""
+    head, comma, rest = data.partition(",")
+    try:
+        return base64.b64decode(rest if comma and head.lower().endswith(";base64") else data, validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,96 @@
+"""PDFs as text, whatever is in them: read in a process that ends, whoever made the file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from responses_gateway.hosted import pdf
+from responses_gateway.hosted.pdf import PdfReader, PdfText, is_pdf
+from tests.hosted.pdf_files import CATALOG, as_base64, bomb, circular, deep, document, encrypted, pdf_of, pdf_with, stream
+from tests.waiting import PATIENCE
+
+
+def read(*files: bytes, reader: PdfReader | None = None) -> list[PdfText]:
+    return asyncio.run((reader or PdfReader(PATIENCE)).read(list(map(as_base64, files)), "ada"))
+
+
+def test_each_page_is_text_behind_its_number() -> None:
+    assert read(document("Rivers are long.", "Towers are high.")) == [
+        PdfText("[page 1]\nRivers are long.\n\n[page 2]\nTowers are high.", 2, 2)
+    ]
+    assert read(encrypted("")) == [PdfText("[page 1]\nsecret", 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (encrypted("open sesame"), "encrypted"),
+        (document(""), "no_text"),
+        (circular(), "unreadable"),
+        (pdf_of(CATALOG, b"<< /Type /Pages /Kids [] /Count 1000000000 >>"), "no_text"),
+        (b"%PDF-1.4\nnothing", "unreadable"),
+        (b"", "unreadable"),
+        (pdf_with(stream(b"garbage", b"/Filter /FlateDecode")), "no_text"),
+    ],
+    ids=["a password", "no text", "circular pages", "pages that are not there", "no objects", "nothing", "damaged"],
+)
+def test_what_cannot_be_read_says_why(file: bytes, reason: str) -> None:
+    assert read(file) == [PdfText(reason=reason)]
+
+
+@pytest.mark.parametrize("file", [bomb(400), deep()], ids=["a bomb", "nested"])
+def test_a_file_that_unpacks_to_too_much_is_no_text_and_takes_little_time(file: bytes) -> None:
+    assert len(file) < 1_000_000
+    (found,) = read(file)
+    assert not found.text
+    assert found.reason in ("no_text", "unreadable")
+
+
+def test_a_page_that_is_damaged_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = stream(b"BT (a) Tj ET", b"/Filter /Unknown")
+    text = stream(b"BT /F1 12 Tf 10 50 Td (Towers) Tj ET")
+    assert read(pdf_with(broken, text)) == [PdfText("[page 2]\nTowers", 2, 2)]
+    monkeypatch.setattr(pdf, "MOST_PAGES", 2)
+    monkeypatch.setattr(pdf, "LONGEST_TEXT", 8)
+    assert read(document("a", "b", "c")) == [PdfText("[page 1]\na\n\n[page 2]\nb", 3, 2)]
+    assert read(document("a" * 20, "b")) == [PdfText("[page 1]\naaaaaaaa", 2, 1)]
+
+
+def test_a_text_is_kept_for_its_tenant_and_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reader = PdfReader(PATIENCE)
+    first = read(document("a"), document("a"), document("b"), reader=reader)
+    assert first[0] == first[1] != first[2]
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit(1)")
+    monkeypatch.setattr(pdf, "PDF_PROCESS", broken)
+    assert read(document("a"), document("b"), reader=reader) == [first[0], first[2]]
+    other = asyncio.run(reader.read([as_base64(document("a"))], "eve"))
+    assert other == [PdfText(reason="unreadable")]
+
+
+def test_reading_that_takes_too_long_is_ended_and_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reader = PdfReader(0.2)
+    endless = tmp_path / "endless.py"
+    endless.write_text("import time\nwhile True: time.sleep(1)")
+    good = pdf.PDF_PROCESS
+    monkeypatch.setattr(pdf, "PDF_PROCESS", endless)
+    assert read(document("a"), document("b"), reader=reader) == [PdfText(reason="late")] * 2
+    monkeypatch.setattr(pdf, "PDF_PROCESS", good)
+    monkeypatch.setattr(pdf, "MOST_DOCUMENTS", 1)
+    patient = PdfReader(PATIENCE)
+    assert [found.reason for found in read(document("a"), document("b"), reader=patient)] == ["", "late"]
+
+
+def test_without_the_extra_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf, "packages", lambda: None)
+    assert read(document("a")) == [PdfText(reason="missing")]
+
+
+def test_a_pdf_is_known_by_its_type_or_its_beginning() -> None:
+    assert is_pdf(as_base64(document("a")))
+    assert is_pdf("DATA:application/PDF;base64,eA==")
+    assert not is_pdf("data:text/plain;base64,eA==")
+    assert asyncio.run(PdfReader(PATIENCE).read(["data:application/pdf;base64,!"], "")) == [PdfText(reason="unreadable")]

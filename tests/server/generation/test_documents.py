@@ -1,0 +1,109 @@
+"""PDFs of requests reach the model as text, at both doors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from responses_gateway.server.generation.replay import replay
+from responses_gateway.simulator import SimulatorOptions, create_app, serving
+from tests.hosted.pdf_files import as_base64, document, encrypted
+from tests.server.hosted.model import model
+from tests.server.running_gateway import Answer, Served, ask, gateway, run
+from tests.server.scripted_backend import text_stream
+
+BILL = as_base64(document("Ten tonnes of paint.", "Sixty tonnes."))
+LOCKED = as_base64(encrypted("open sesame"))
+TEXT = "[Text of the document, 2 pages]\n\n[page 1]\nTen tonnes of paint.\n\n[page 2]\nSixty tonnes."
+
+
+def messages(*files: str) -> dict[str, Any]:
+    """Return a body in which Claude Code has read files."""
+    call = {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {}}
+    shown = [
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": data}} for data in files
+    ]
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "PDF file read"}, *shown]}
+    said = [
+        {"role": "user", "content": "Read it."},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    return {"model": "simulator", "max_tokens": 50, "messages": said}
+
+
+def responses(*files: str, **fields: Any) -> dict[str, Any]:
+    parts = [
+        {"type": "input_file", "filename": "bill.pdf", "file_data": f"data:application/pdf;base64,{data}"} for data in files
+    ]
+    return {"model": "simulator", "input": [{"role": "user", "content": parts}], **fields}
+
+
+async def send(served: Served, body: dict[str, Any], path: str = "/v1/messages") -> Answer:
+    return await ask(served, "POST", path, json=body)
+
+
+def test_claude_codes_model_reads_a_pdf_in_the_result_of_its_call(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(create_app(SimulatorOptions())) as url, gateway(url, record=str(tmp_path)) as served:
+            answer = await send(served, messages(BILL))
+            assert "content:document" in answer.headers["x-responses-gateway-losses"].partition("adapted")[2]
+            counted = await send(served, messages(BILL), "/v1/messages/count_tokens")
+            read = [tokens for name, tokens in answer.json["usage"].items() if "input_tokens" in name]
+            assert counted.json["input_tokens"] == sum(read) > 60
+        async with model(text_stream("hi")) as (served, talking):
+            assert (await send(served, messages(BILL))).status == 200
+            assert talking.requests[0]["messages"][-1]["content"] == f"PDF file read\n{TEXT}"
+
+    run(test())
+    assert [replay(path).differences for path in tmp_path.glob("exchange-*.jsonl")] == [[]]
+
+
+def test_a_pdf_that_cannot_be_read_is_told_where_a_refusal_would_end_the_conversation() -> None:
+    async def test() -> None:
+        async with model(text_stream("hi")) as (served, talking):
+            answer = await send(served, messages(LOCKED, as_base64(b"x")))
+            assert "content:document" in answer.headers["x-responses-gateway-losses"].partition("adapted")[0]
+            told = talking.requests[0]["messages"][-1]["content"]
+            assert "cannot be shown here: it is encrypted" in told
+            assert "cannot be shown here: it is damaged" in told
+        async with model(text_stream("hi"), strict=True) as (served, talking):
+            refused = await send(served, messages(LOCKED))
+            assert refused.status == 400
+            assert "messages[2].content[0].content[1]" in refused.json["error"]["message"]
+            assert talking.requests == []
+
+    run(test())
+
+
+def test_files_of_the_other_door_are_read_as_well_and_stay_files_where_they_cannot_be() -> None:
+    async def test() -> None:
+        async with model(text_stream("hi"), store="memory") as (served, talking):
+            first = await send(served, responses(BILL, LOCKED), "/v1/responses")
+            assert first.status == 200, first.body
+            said = talking.requests[0]["messages"][0]["content"]
+            assert said[0]["text"] == TEXT.replace("document", "document 'bill.pdf'")
+            assert said[1]["file"]["file_data"].endswith(LOCKED)
+            later = {"model": "simulator", "previous_response_id": first.json["id"], "input": "And?"}
+            assert (await send(served, later, "/v1/responses")).status == 200
+            assert talking.requests[1]["messages"][0] == talking.requests[0]["messages"][0]
+            kept = await ask(served, "GET", f"/v1/responses/{first.json['id']}/input_items")
+            assert kept.json["data"][0]["content"][0]["type"] == "input_file"
+
+    run(test())
+
+
+@pytest.mark.parametrize("door", ["/v1/messages", "/v1/responses"])
+def test_a_backend_that_reads_pdfs_gets_them(door: str) -> None:
+    async def test() -> None:
+        async with model(text_stream("hi"), pdf_inputs="pass") as (served, talking):
+            body = messages(BILL) if door == "/v1/messages" else responses(BILL)
+            assert (await send(served, body, door)).status == 200
+            content = talking.requests[0]["messages"][-1]["content"]
+            assert [part["file"]["file_data"] for part in content if part["type"] == "file"] == [
+                f"data:application/pdf;base64,{BILL}"
+            ]
+
+    run(test())
