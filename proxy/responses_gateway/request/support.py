@@ -103,8 +103,8 @@ _CONTENT = (
         "content",
         "input_file",
         "adapted",
-        "a PDF is sent as its text with the extra `pdf`; file_url is sent, but few servers fetch it; a file for the code "
-        "interpreter is replaced by its path",
+        "a PDF as its text (extra `pdf`); file_url is sent, but few servers fetch it; a file for the code interpreter is "
+        "replaced by its path",
     ),
     Loss("content", "input_file", "ignored", "in a system or developer message"),
     Loss("content", "file_detail", "ignored", "chat servers support it for images only"),

@@ -82,8 +82,7 @@ class AccessSettings(Section):
     )
     pdf_inputs: Literal["text", "pass"] = Field(
         default="text",
-        description="How to send PDFs: `text` reads them (with the extra `pdf`), `pass` sends them as files, which few "
-        "servers read. One that cannot be read is sent as a file; at `/v1/messages` the model is told.",
+        description="PDFs are sent as their `text` (extra `pdf`), or as files (`pass`), which few servers read.",
     )
     max_input_items: int = Field(
         default=10_000,
