@@ -42,7 +42,7 @@ _ANSWERS = """
 | `usage`, `tool_usage` | as the backend counts, else null; the calls of web search, in a response that has ended |
 | `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another \
 key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch` (it is tied to no user, and \
-to nothing before it), nor `turn_boundary` (where it ends its turn, whether encrypted or not, it is on the loss report) |
+to nothing before it), nor `turn_boundary` (at the end of its turn it is on the loss report) |
 | `prompt_cache_diagnostics` | at the end, if the request names a `comparison_response_id`: the first difference that changed \
 what the backend got (instructions count as input); `unavailable` too where the prompts are alike and the backend has reused \
 nothing |
@@ -74,14 +74,14 @@ A steered response ends behind the item that is open; reasoning is finished, cal
 hosted tools are run. A response with nothing open ends at once, and one that ends by itself is `completed`. The next response \
 begins unasked, before any message that waits, with the settings of the steered one and all steers as its input. If the client \
 has calls to answer, `response.steer.pending` names them, and the steers go before the input of the `response.create` that \
-continues the response. The steers wait on the connection. The end of the steered response is sent when that is stored, the \
-beginning of the next one when it is stored with its input: should the gateway die or the client leave, that one is `failed`, \
-and can be continued. With `store: false` all of it ends with the connection.
+continues the response. The steers wait on the connection. With `store`, the steered response is stored before its end is \
+sent, the next one with its input before its beginning: if the gateway dies or the client leaves, it is `failed`, and can be \
+continued.
 
 | code of `response.steer.failed` | for |
 |---|---|
 | `response_not_found` | a response of another connection, or none |
-| `invalid_input` | anything but a text, messages of users or outputs of functions; other fields |
+| `invalid_input` | anything but a text, messages of users or outputs of functions; other fields; over 1000 items and parts |
 | `steering_not_supported` | a response of a conversation, with `context_management`, or without an answer |
 | `too_many_pending_steers` | more than 32 on a connection, or 4 MiB |
 | `response_already_completed`, `response_not_active` | a response that has ended, with that status or another |

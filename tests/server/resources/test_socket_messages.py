@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -98,5 +99,29 @@ def test_a_prompt_that_a_backend_refuses_can_be_continued() -> None:
             assert (await socket.ask(previous_response_id=cold["id"]))["status"] == "completed"
             prewarm = {"prompt_cache_options": {"prewarm": True}, "input": "fault: status=400"}
             assert (await post(served, **prewarm)).status == 400
+
+    run(test())
+
+
+def test_thousands_of_messages_in_one_read_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No turn of the loop lasts longer than it takes to answer one of them, where none may last longer than nothing."""
+    monkeypatch.setattr("responses_gateway.server.resources.websocket.SLICE", 0.0)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def test() -> None:
+        async with simulated() as served, connect(served) as socket:
+            counting = asyncio.create_task(count())
+            for _ in range(2000):
+                await socket.raw.send_str("{}")
+            errors = [await socket.next() for _ in range(2000)]
+            counting.cancel()
+            assert {error["type"] for error in errors} == {"error"}
+            assert turns > 2000
 
     run(test())

@@ -16,8 +16,8 @@ from tests.commands.test_replay import run as replay
 from tests.judges import judge_stream
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.resources.test_socket_messages import next_of, say
-from tests.server.resources.test_websocket_resource import ENDLESS, STORES, Event, Socket, connect
-from tests.server.running_gateway import TERMINALS, Served, ask, gateway, run, simulated
+from tests.server.resources.test_websocket_resource import ENDLESS, STORES, Event, Socket, connect, socket_buffers
+from tests.server.running_gateway import TERMINALS, Served, ask, gateway, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, call, chunk, text_stream
 
 THINKING = "scenario: reasoning tokens: 400 tps: 2000"
@@ -327,5 +327,52 @@ def test_what_cannot_be_steered() -> None:
             await end_of(socket)
             await say(socket, **foreign, input="Stop.")
             assert (await socket.next())["error"]["code"] == "response_not_active"
+
+    run(test())
+
+
+def test_no_more_is_read_than_may_wait_for_the_end_of_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a response is being stored, its steers are refused behind its end: what they held waits in memory."""
+    size = 1024 * 1024
+    count = socket_buffers() // size + 8
+    sent = 0
+    told: list[str] = []
+
+    async def flood(socket: Socket, response_id: str) -> None:
+        nonlocal sent
+        for _ in range(count):
+            await say(socket, type="response.steer", previous_response_id=response_id, input="x" * size, more=1)
+            sent += 1
+
+    async def test() -> None:
+        async with simulated(store="memory") as served, connect(served) as socket:
+            store = served.parts.store
+            assert store is not None
+            save = store.save
+            saving = asyncio.Event()
+            go_on = asyncio.Event()
+
+            async def slowly(record: ResponseRecord) -> bool:
+                saving.set()
+                await go_on.wait()
+                return await save(record)
+
+            monkeypatch.setattr(store, "save", slowly)
+            await socket.send(store=True)
+            response_id = (await socket.next())["response"]["id"]
+            await saving.wait()
+            flooding = asyncio.create_task(flood(socket, response_id))
+            await until(lambda: sent >= 2, "some are sent")
+            for _ in range(100):  # time enough to read all of them
+                assert (await ask(served, "GET", "/health")).status == 200
+            assert sent < count
+            go_on.set()
+            await end_of(socket)
+            for _ in range(count):
+                failed = await socket.next()
+                told.append(failed["error"]["code"])
+                assert len(failed["steer"]["input"]) == size
+            assert told == ["invalid_input"] * count
+            await flooding
 
     run(test())

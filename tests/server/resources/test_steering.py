@@ -180,6 +180,13 @@ def test_what_the_type_of_the_sdk_takes_is_taken(given: Any) -> None:
     assert running().say(given).startswith("accepted")
 
 
+@pytest.mark.parametrize("content", ["x", [PART] * 10], ids=["messages", "parts"])
+def test_more_than_can_be_looked_at_in_no_time_is_neither_taken_nor_returned(content: Any) -> None:
+    message = {"role": "user", "content": content}
+    assert running().say([message] * 1001) == "invalid_input: "
+    assert running().say([message] * 1000).startswith("accepted" if content == "x" else "invalid_input: ")
+
+
 @pytest.mark.parametrize("given", REFUSED, ids=str)
 def test_anything_else_is_returned(given: Any) -> None:
     script = running()

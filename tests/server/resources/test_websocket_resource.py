@@ -379,7 +379,7 @@ def test_large_messages_wait_their_turn_at_the_client() -> None:
 def test_no_more_than_one_large_message_waits_here(loop: str) -> None:
     """The others stay at the client, which cannot send on when the buffers of the system are full."""
     size = 8 * 1024 * 1024
-    buffered = _socket_buffers() // size + 1
+    buffered = socket_buffers() // size + 1
     count = 4 + buffered  # one is answered, one waits, one is on its way into the gateway, one stays at the client
     sent = 0
     turns: list[asyncio.Event] = []
@@ -429,7 +429,7 @@ def test_a_client_whose_messages_wait_is_not_taken_for_gone(monkeypatch: pytest.
     run(test())
 
 
-def _socket_buffers() -> int:
+def socket_buffers() -> int:
     """Return how many bytes the system may hold between two ends of a connection."""
     limits = (Path("/proc/sys/net/ipv4/tcp_rmem"), Path("/proc/sys/net/ipv4/tcp_wmem"))
     return sum(int(limit.read_text().split()[-1]) if limit.exists() else 8 * 1024 * 1024 for limit in limits)

@@ -30,6 +30,7 @@ class SocketSteering:
         self._steering = Steering()
         self._held: dict[str, Body] = {}  # counts the input of each steer that waits, by its id
         self._early: list[Notice] = []  # of the response whose terminal event is still to come
+        self.unsent_bytes = 0  # of the messages that these answer
         self._asked: ResponsesRequest | None = None  # the settings of the response that is to be continued unasked
         self._next_number = 0  # behind the terminal event of the last response
         self._stream_id: str | None = None  # the client's name of that response
@@ -45,6 +46,7 @@ class SocketSteering:
         if running is not None and notice_of(notice) == running.translator.response_id:
             if running.translator.ended:
                 self._early.append(notice)
+                self.unsent_bytes += size
                 return
             self._send(notice, running.translator.take_number(), running.prepared.context.request.stream_id)
             if isinstance(notice, Accepted):
@@ -104,6 +106,7 @@ class SocketSteering:
         self._stream_id = creation.prepared.context.request.stream_id
         early = self._early
         self._early = []
+        self.unsent_bytes = 0
         waiting = self._steering.waits_for(translator.response_id)
         required = required_input(msgspec.json.decode(item) for item in translator.response.output) if waiting else ()
         self._tell([*early, *self._steering.end(translator.response_id, translator.status, required)])

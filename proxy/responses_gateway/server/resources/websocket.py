@@ -45,6 +45,8 @@ _WAITING_BYTES = 256 * 1024
 # Seconds after which a little is read even so, and for how long: a client that answered a ping is still there.
 LONGEST_PAUSE = 10.0
 _READ_ANYWAY = 0.01
+# Seconds for which messages that are there already are answered before others get their turn.
+SLICE = 0.005
 # Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE = 256 * 1024
 _OPERATION = "WS /v1/responses"
@@ -122,7 +124,9 @@ class _Session:
         self._outbox = WebSocketSender(socket, request.transport, self._pause, self._resume)
         self._messages: asyncio.Queue[_Message] = asyncio.Queue()
         self._waiting_bytes = 0  # of messages that wait for their turn
-        self._turn = asyncio.Event()  # one of them was taken
+        self._turn = asyncio.Event()  # one of them was taken, or answered
+        self._clock = asyncio.get_running_loop().time
+        self._gives_way_at = 0.0
         self._unanswered = 0  # messages
         self._cancelled = False  # the response that has not begun yet
         self._stream_id: str | None = None  # the client's name of the message that is being answered
@@ -158,12 +162,12 @@ class _Session:
                 return
             data: bytes = message.data
             del message
-            if may_be_other(data) and await self._answered_at_once(data):
-                continue
-            self._accept(data)
+            if not (may_be_other(data) and await self._answered_at_once(data)):
+                self._accept(data)
             del data
-            while self._waiting_bytes > _WAITING_BYTES or self._messages.qsize() > _WAITING:
+            while self._has_enough:
                 await self._hold_back()
+            await self._give_way()
 
     async def _answered_at_once(self, data: bytes) -> bool:
         """Answer a message that does not ask for a response. Return False for one that does, or cannot be read."""
@@ -190,6 +194,20 @@ class _Session:
         self._unanswered += 1
         self._waiting_bytes += len(message.data)
         self._messages.put_nowait(message)
+
+    @property
+    def _has_enough(self) -> bool:
+        """Whether so much waits that no more is to be read."""
+        if self._waiting_bytes > _WAITING_BYTES or self._messages.qsize() > _WAITING:
+            return True
+        return self._steering.unsent_bytes > _WAITING_BYTES
+
+    async def _give_way(self) -> None:
+        """Let others have their turn: of a read with many messages each comes without a pause."""
+        now = self._clock()
+        if now >= self._gives_way_at:
+            await asyncio.sleep(0)
+            self._gives_way_at = self._clock() + SLICE
 
     async def _hold_back(self) -> None:
         """Read nothing more until a message is taken, or so long that it is time to look for pongs."""
@@ -222,7 +240,9 @@ class _Session:
                 await self._answer(message)
             finally:
                 message.body.close()
+            self._turn.set()
             await self._continue_steered()
+            self._turn.set()
 
     async def _answer(self, message: _Message) -> None:
         previous = self._previous

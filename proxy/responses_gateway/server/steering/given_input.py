@@ -16,6 +16,8 @@ _FIELDS = {
     "function_call_output": frozenset({"type", "call_id", "output", "id", "status", "name", "namespace", "caller"}),
 }
 _PARTS = frozenset({"input_text", "input_image", "input_file"})
+# Items and parts of a steer together: each is looked at while all else waits.
+_MOST = 1000
 
 
 def read_input(message: Mapping[str, Any]) -> list[Item]:
@@ -28,7 +30,19 @@ def read_input(message: Mapping[str, Any]) -> list[Item]:
         return [message_of(given)]
     if not isinstance(given, list) or not given:
         raise _invalid("input", "a text or a list of user messages is expected, which is not empty")
+    if has_too_many(given):
+        raise _invalid("input", f"at most {_MOST} items and parts are accepted")
     return [_item(item, f"input[{place}]") for place, item in enumerate(given)]
+
+
+def has_too_many(given: object) -> bool:
+    """Tell whether an input has more items and parts than a steer may have."""
+    if not isinstance(given, list):
+        return False
+    if len(given) > _MOST:
+        return True
+    contents = (item.get("content", item.get("output")) for item in given if isinstance(item, dict))
+    return len(given) + sum(len(content) for content in contents if isinstance(content, list)) > _MOST
 
 
 def message_of(text: str) -> Item:

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from responses_gateway.server.steering.given_input import Item, read_input
+from responses_gateway.server.steering.given_input import Item, has_too_many, read_input
 from responses_gateway.wire.errors import ApiError
 
 # Steers of one connection that may wait, and their bytes together.
@@ -148,7 +148,7 @@ class Steering:
         size is neither looked at nor returned: that would take too long."""
         response_id = message["previous_response_id"]
         given = message.get("input")
-        if not isinstance(given, str | list) or size > self._most_bytes:
+        if not isinstance(given, str | list) or size > self._most_bytes or has_too_many(given):
             given = ""
         refused = self._refusal(response_id)
         items: Sequence[Item] = ()
