@@ -7,6 +7,7 @@ import binascii
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
+from yarl import URL
 
 # In bytes.
 _SHORTEST_KEY = 16
@@ -28,6 +29,7 @@ class WebhookEndpoint(BaseModel):
         try:
             url = urlsplit(value.strip())
             _ = url.port
+            _ = URL(value.strip()).host  # as it is resolved
         except ValueError:
             raise ValueError("not a valid URL") from None
         if url.scheme not in ("http", "https") or not url.hostname or "@" in url.netloc:

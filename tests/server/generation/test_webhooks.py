@@ -20,7 +20,7 @@ from responses_gateway.server.webhooks import sender
 from responses_gateway.settings.webhooks import WebhookEndpoint
 from responses_gateway.simulator import create_app, serving
 from responses_gateway.state import Sqlite
-from responses_gateway.state.webhooks import WebhookTable
+from responses_gateway.state.webhooks import Notice, WebhookTable
 from tests.server.gateway_process import program
 from tests.server.resources.test_websocket_resource import ENDLESS
 from tests.server.running_gateway import Answer, Reachable, ask, assert_error, gateway, post, run, until
@@ -131,6 +131,40 @@ def test_a_private_address_is_asked_only_if_the_settings_say_so() -> None:
             assert other.received == []
 
     run(test())
+
+
+def test_a_private_host_may_have_any_name() -> None:
+    async def test() -> None:
+        async with listening() as endpoint, serving(create_app()) as url:
+            written = told(endpoint, url=endpoint.url.replace("127.0.0.1", "[::ffff:127.0.0.1]"))
+            async with gateway(url, store="memory", webhooks=written) as served:
+                await background(served)
+                await until(lambda: endpoint.received, "it was told")
+
+    run(test())
+
+
+def test_a_table_that_cannot_be_read_does_not_end_what_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = WebhookTable.take
+    failed: list[str] = []
+
+    async def fails_once(table: WebhookTable, endpoint: str, most: int, lease: float) -> list[Notice]:
+        if not failed:
+            failed.append(endpoint)
+            raise ValueError("a row that is none")
+        return await take(table, endpoint, most, lease)
+
+    monkeypatch.setattr(WebhookTable, "take", fails_once)
+
+    async def test() -> None:
+        async with listening() as endpoint, serving(create_app()) as url:
+            async with gateway(url, store="memory", webhooks=told(endpoint)) as served:
+                await background(served)
+                await until(lambda: endpoint.received, "it was told")
+            assert len(endpoint.received) == 1
+
+    with pytest.raises(AssertionError, match="a row that is none"):  # the defect is in the log
+        run(test())
 
 
 def test_another_process_tells_what_the_first_one_could_not(tmp_path: Path) -> None:
@@ -322,10 +356,11 @@ def test_one_taker_at_a_time() -> None:
     [
         {"url": "ftp://x/", "secret": SECRET},
         {"url": "https://user:password@x/", "secret": SECRET},
+        {"url": "https://xn--/", "secret": SECRET},
         {"url": "https://x/", "secret": "whsec_%%%"},
         {"url": "https://x/", "secret": "short"},
     ],
 )
 def test_an_endpoint_that_cannot_be_used_is_refused(endpoint: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=r"expected|secret"):
+    with pytest.raises(ValueError, match=r"expected|secret|valid URL"):
         WebhookEndpoint.model_validate(endpoint)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 import aiohttp
-from yarl import URL
 
 from responses_gateway.hosted.public_connections import PublicResolver
 from responses_gateway.server.webhooks.metrics import WebhookMetrics
@@ -56,9 +55,10 @@ class Webhooks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _serve(self, name: str, endpoint: WebhookEndpoint) -> None:
-        private = AllowedHosts.read([URL(endpoint.url).host or ""] if endpoint.private else [])
+        # No redirection is followed: a private host is that of the settings.
+        resolver = None if endpoint.private else PublicResolver(AllowedHosts.read([]))
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(resolver=PublicResolver(private), limit=_AT_ONCE),
+            connector=aiohttp.TCPConnector(resolver=resolver, limit=_AT_ONCE),
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT),
             cookie_jar=aiohttp.DummyCookieJar(),
         ) as session:
@@ -71,6 +71,9 @@ class Webhooks:
         try:
             notices = await self._table.take(name, _AT_ONCE, LEASE)
         except StoreUnavailable:  # `Background` logs outages
+            return 0
+        except Exception as defect:  # else nothing would be sent any more, and nobody would know
+            logs.logger().error("defect", exc_info=defect, extra=logs.fields(endpoint=name))
             return 0
         sending = (self._deliver(session, name, endpoint, notice) for notice in notices)
         for failure in await asyncio.gather(*sending, return_exceptions=True):
