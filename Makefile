@@ -13,12 +13,14 @@ BACKEND ?=
 ARGS ?=
 # Tests at the same time: most of them wait, so there are two for each processor.
 JOBS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
-# Else each process of a run would compile this checkout, and the assertions of the tests, anew.
+# Else each process of a run would compile this checkout, and the assertions of the tests, anew. What all import at once is
+# compiled before.
 unexport PYTHONDONTWRITEBYTECODE
+COMPILE_ALL = -m compileall -q -j 0 proxy/responses_gateway
 PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-outside test-newest test-all lint types docs recording bench load soak oracle servers bridges dist image lock clean
+.PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak oracle servers bridges dist image lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,8 +46,13 @@ run: $(VENV)/.runtime-stamp ## run the gateway in front of BACKEND=URL or, by de
 demo: $(VENV)/.runtime-stamp ## show one response in the terminal, no GPU needed
 	@$(BIN)/responses-gateway demo $(ARGS)
 
-test: lint types ## what to run before a commit: style, types, pure tests with their coverage, tests of the gateway
+# Types are checked beside the first tests: one core would do nothing meanwhile.
+test: lint ## what to run before a commit: style, types, pure tests with their coverage, tests of the gateway
+	@$(MAKE) --no-print-directory --jobs=2 types tests
+
+tests: $(VENV)/.stamp
 	@echo "==> tests: pure and gateway"
+	@$(BIN)/python $(COMPILE_ALL)
 	$(BIN)/python $(PYTEST) -m "pure or gateway" --cov --cov-fail-under=98 $(ARGS)
 
 test-outside: $(VENV)/.stamp ## the other tests: with clients, databases, browsers and proxies, under faults; of the tools of this repository
@@ -56,6 +63,7 @@ test-newest: $(VENV)/.stamp ## tests of the gateway on the newest Python found, 
 	@scripts/install-newest-python
 	@if [ -x $(NEWEST)/bin/python ]; then \
 		echo "==> tests: gateway, on $$($(NEWEST)/bin/python --version)"; \
+		$(NEWEST)/bin/python $(COMPILE_ALL); \
 		$(NEWEST)/bin/python $(PYTEST) -m gateway $(ARGS); \
 	fi
 

@@ -24,6 +24,13 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in PUBLIC
 
 
+def _name(node: ast.expr) -> str:
+    """Return a name, or the last one of `a.b.c`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def defined(tree: ast.Module) -> Iterator[str]:
     """Yield the names that a file defines itself: functions, classes, variables and attributes of `self`."""
     for node in ast.walk(tree):
@@ -31,18 +38,18 @@ def defined(tree: ast.Module) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _name(node.value) == "self":
             yield node.attr
 
 
 def used(tree: ast.Module) -> Iterator[str]:
     """Yield the names that a file reads or patches in other objects, or imports: attributes, and texts that name one."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in {"self", "cls"}:
+        if isinstance(node, ast.Attribute) and _name(node.value) not in {"self", "cls"}:
             yield node.attr
         elif isinstance(node, ast.ImportFrom):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in {"getattr", "setattr", "delattr"}:
+        elif isinstance(node, ast.Call) and _name(node.func) in {"getattr", "setattr", "delattr"}:
             texts = [argument.value for argument in node.args[:2] if isinstance(argument, ast.Constant)]
             yield from (text.rpartition(".")[2] for text in texts if isinstance(text, str))
 

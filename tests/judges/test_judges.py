@@ -133,3 +133,15 @@ def test_the_sdk_knows_events_of_hosted_and_custom_tools_and_no_others() -> None
     assert sdk_errors({"type": "response.web_search_call.searching", **place}) == []
     assert sdk_errors({"type": "acme:event"}) == ["no model for acme:event"]
     assert sdk_errors({}) == ["no model for None"]
+
+
+@needs_document
+def test_that_a_like_event_was_right_hides_nothing() -> None:
+    """The document is asked once about events that differ in free texts alone."""
+    call = {"type": "function_call", "id": "fc_1", "name": "f", "arguments": "{}", "status": "completed", "call_id": "c"}
+    event = {"type": "response.output_item.done", "sequence_number": 1, "output_index": 0, "item": call}
+    assert openapi_errors(event) == []
+    assert openapi_errors({**event, "item": {**call, "arguments": "{1}", "id": "fc_2"}}) == []
+    for wrong in ({"status": "done"}, {"arguments": 1}, {"id": None}):
+        assert openapi_errors({**event, "item": {**call, **wrong}}) != [], wrong
+    assert openapi_errors({**event, "sequence_number": "1"}) != []
