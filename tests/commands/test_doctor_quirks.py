@@ -164,13 +164,14 @@ def test_markup_that_leaks_through_the_parsers_is_rescued() -> None:
     assert "gets through" in found.said("warning")
 
 
-def test_reasoning_that_the_template_opens() -> None:
+@pytest.mark.parametrize(("opening", "opened"), [("", "yes"), ("<think>", "no")])
+def test_whether_the_template_opens_reasoning(opening: str, opened: str) -> None:
     def change(body: dict[str, Any]) -> web.Response | None:
-        return stream("Let me see.</think>391")
+        return stream(f"{opening}Let me see.</think>391")
 
     found = report(change=change)
     assert found.settings["reasoning_parser"] == "qwen3"
-    assert found.settings["opened_thinking"] == "yes"
+    assert found.settings["opened_thinking"] == opened
 
 
 def test_a_prompt_that_is_cut_silently() -> None:

@@ -75,7 +75,11 @@ CASES: dict[str, Case] = {
     "llamacpp": Case(
         _NEEDS_SETTINGS, never=("--jinja", "--reasoning-format"), recommends=(("reasoning_field", "reasoning_content"),)
     ),
-    "llamacpp-raw": Case(_NEEDS_SETTINGS, says=("--reasoning-format auto",), recommends=(("reasoning_parser", "qwen3"),)),
+    "llamacpp-raw": Case(
+        _NEEDS_SETTINGS,
+        says=("--reasoning-format auto",),
+        recommends=(("reasoning_parser", "qwen3"), ("opened_thinking", "no")),
+    ),
     "llamacpp-no-jinja": Case(("broken",), says=("--jinja",)),
     "llamacpp-python": Case(
         _NEEDS_SETTINGS,

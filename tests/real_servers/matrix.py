@@ -13,6 +13,8 @@ Check = Callable[[Conversation], None]
 Mark = Literal["✓", "✗", "–"]
 _ARGUMENTS_FIRST = "arguments first"
 _CODEX = "Codex"
+# No note of the table: it is the same for most servers.
+ELSEWHERE = "run with two settings of vLLM"
 
 CHECKS: dict[str, Check] = {
     "text": answers.text,
@@ -77,7 +79,7 @@ def _left_out(name: str, with_: Conversation) -> str | None:
     if name == _ARGUMENTS_FIRST and with_.setting.markup != "hermes":
         return "this markup has no such calls"
     if name == _CODEX and not with_.setting.codex:
-        return "run with two settings of vLLM"
+        return ELSEWHERE
     if name == _CODEX and not codex.is_installed():
         return "the Codex CLI is not installed (`scripts/install-codex`)"
     return None

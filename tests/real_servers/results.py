@@ -19,11 +19,12 @@ class Found:
     """All that was found out about one setting.
 
     `cells`: by mode, then by name of the check; `verdict`: what the doctor said; `disagreements`: what it should have said
-    otherwise."""
+    otherwise; `day`: when, if that was not the day of the run."""
 
     verdict: str
     disagreements: list[str]
     cells: dict[str, dict[str, Cell]] = field(default_factory=dict)
+    day: str | None = None
 
     @property
     def failures(self) -> int:
@@ -66,7 +67,7 @@ def load(file: Path, code: str, today: str) -> Results:
 
 def _found(kept: dict[str, Any]) -> Found:
     cells = {mode: {name: Cell(**cell) for name, cell in row.items()} for mode, row in kept["cells"].items()}
-    return Found(kept["verdict"], kept["disagreements"], cells)
+    return Found(kept["verdict"], kept["disagreements"], cells, kept.get("day"))
 
 
 def fingerprint(files: Iterable[Path]) -> str:

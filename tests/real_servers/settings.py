@@ -20,7 +20,7 @@ _NOT_ON_MLX = {
     "forced tool": "the server ignores `tool_choice`",
     **_NO_COUNTING,
 }
-_WITH_TOOLS = ("call", "parallel", "reasoning sent back", "forced tool", "arguments first", "input tokens")
+_WITH_TOOLS = ("call", "parallel", "reasoning sent back", "forced tool", "arguments first", "input tokens", "Messages API")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tests.real_servers.matrix import CHECKS, Cell
+from tests.real_servers.matrix import CHECKS, ELSEWHERE, Cell
 from tests.real_servers.results import MODES, Found, Results
 from tests.real_servers.settings import SETTINGS, Setting
 
@@ -36,7 +36,9 @@ def section(results: Results) -> str:
     notes = _Footnotes()
     tried = [(setting, results.found[setting.name]) for setting in SETTINGS if setting.name in results.found]
     lines = [BEGIN, "", f"Tried on {results.date}: {_versions(results.versions)}", "", _line(HEAD), "|---" * len(HEAD) + "|"]
-    lines += [_line([*_names(setting), _exceptions(found, notes), _diagnosis(found, notes)]) for setting, found in tried]
+    lines += [
+        _line([*_names(setting, found.day), _exceptions(found, notes), _diagnosis(found, notes)]) for setting, found in tried
+    ]
     return "\n".join([*lines, "", *notes.lines(), "", END])
 
 
@@ -60,7 +62,7 @@ def _exceptions(found: Found, notes: _Footnotes) -> str:
 
 
 def _not_passed(cells: Mapping[str, Cell], notes: _Footnotes) -> str:
-    failed = [(name, cells[name]) for name in CHECKS if cells[name].mark != "✓"]
+    failed = [(name, cells[name]) for name in CHECKS if cells[name].mark != "✓" and cells[name].note != ELSEWHERE]
     return ", ".join(f"{cell.mark} {name}{notes.refer(cell.note)}" for name, cell in failed)
 
 
@@ -70,11 +72,12 @@ def _diagnosis(found: Found, notes: _Footnotes) -> str:
     return "" if found.verdict == USUAL else found.verdict
 
 
-def _names(setting: Setting) -> list[str]:
+def _names(setting: Setting, day: str | None) -> list[str]:
     flags = f"`{' '.join(setting.flags)}`" if setting.flags else ""
     traits = [f"{setting.markup} calls"] if setting.markup != "hermes" else []
     traits += [f"{name}: {value}" for name, value in setting.tokenizer.items()]
     traits += [] if setting.questions else ["greets when probed"]
+    traits += [f"on {day}"] if day else []
     return [setting.program + (f" ({', '.join(traits)})" if traits else ""), flags]
 
 

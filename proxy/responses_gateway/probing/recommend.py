@@ -93,8 +93,8 @@ def recommended_settings(profile: Profile) -> dict[str, Any]:
         wanted["tool_call_parser"] = needed.tools
     if markup_leaks(profile):
         wanted["rescue"] = True
-    if needed.opened and not profile.token_ids:  # else the ids of each prompt tell
-        wanted["opened_thinking"] = "yes"
+    if needed.reasoning is not None and not profile.token_ids:  # else the ids of each prompt tell
+        wanted["opened_thinking"] = "yes" if needed.opened else "no" if known_model(profile).marked else None
     fields = Settings.model_fields
     differing = {name: value for name, value in wanted.items() if value not in (None, fields[name].default)}
     if differing.get("max_tokens_field") == "none":
