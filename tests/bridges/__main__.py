@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from scripts.generated_section import updated
-from tests.bridges import messages_table, recordings
+from tests.bridges import messages_of_vllm, messages_table, recordings
 from tests.bridges.backend import Backend, serving
 from tests.bridges.bridges import BRIDGES, ROOT, Bridge, started
 from tests.bridges.document import section
@@ -36,6 +36,9 @@ def main(arguments: list[str]) -> int:
     if not args.recorded and not args.names:
         measured, absent = messages_table.measured()
         _write(messages_table.table(measured, datetime.now(UTC).date().isoformat(), absent))
+        asked = messages_of_vllm.measured()
+        if asked is not None:
+            _write(messages_of_vllm.table(asked, datetime.now(UTC).date().isoformat()))
     if args.messages:
         return 0
     if chat_streams():

@@ -69,7 +69,8 @@ def _outcomes(found: Mapping[str, Found], scenarios: Sequence[Scenario]) -> list
 
 
 def _title(scenario: Scenario) -> str:
-    return f"{scenario.title}{' (recorded)' if scenario.recorded else ''}"
+    mark = r" \*" if scenario.recorded else ""
+    return f"{scenario.title}{mark}"
 
 
 def _cell(one: Found, scenario: Scenario) -> str:

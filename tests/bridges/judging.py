@@ -79,7 +79,7 @@ def _content(events: Sequence[dict[str, Any]], truth: Truth) -> list[str]:
         return ["no terminal event" if not ends else f"{len(ends)} terminal events"]
     status = _TERMINALS[ends[0]["type"]]
     if status not in truth.endings:
-        return [f"reported as `{status}`"]
+        return [f"`{status}`"]
     if truth.items is None:
         return []
     output = (ends[0].get("response") or {}).get("output") or []

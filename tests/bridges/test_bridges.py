@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scripts.generated_section import updated
-from tests.bridges import messages_table, recordings
+from tests.bridges import messages_of_vllm, messages_table, recordings
 from tests.bridges.backend import Backend, serving
 from tests.bridges.bridges import BRIDGES, OURS, ROOT, started
 from tests.bridges.document import BEGIN, END, section
@@ -67,13 +67,16 @@ def test_this_gateway_passes_what_endpoints_for_the_messages_api_are_compared_by
     assert len(found) == len(FAST)
 
 
-def test_the_page_names_the_checks_as_they_are() -> None:
+@pytest.mark.parametrize("module", [messages_table, messages_of_vllm])
+def test_the_page_names_the_checks_as_they_are(module: Any) -> None:
+    checks = ALL if module is messages_table else messages_of_vllm.CHECKS
     page = DOCUMENT.read_text(encoding="utf-8")
-    part = page.partition(messages_table.BEGIN)[2].partition(messages_table.END)[0]
-    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", part, re.MULTILINE)
-    assert {name for name, _ in rows} <= {check.__name__ for check in ALL}
-    assert {ours for _, ours in rows} == {"✓"}
-    assert f"| kept | {len(ALL)} of {len(ALL)} |" in part
+    part = page.partition(module.BEGIN)[2].partition(module.END)[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", part, re.MULTILINE)
+    assert {name for name, _ in rows} <= {check.__name__ for check in checks}
+    ours = {cells.split(" | ")[0 if module is messages_table else -1] for _, cells in rows}
+    assert ours == {"✓"}
+    assert re.search(rf"^\| kept \|.* {len(checks)} of {len(checks)} \|", part, re.MULTILINE)
 
 
 def test_each_scenario_is_another_one() -> None:
@@ -90,7 +93,7 @@ def test_each_scenario_is_another_one() -> None:
         (Truth([("text", "Hello there.")]), []),
         (Truth([("text", "Hello.")]), ["wrong text"]),
         (Truth([("reasoning", "Hm."), ("text", "Hello there.")]), ["items: text"]),
-        (Truth([("text", "Hello there.")], ("incomplete",)), ["reported as `completed`"]),
+        (Truth([("text", "Hello there.")], ("incomplete",)), ["`completed`"]),
         (Truth([("text", "Hello there. And more")], cut=True), []),
         (Truth([("text", "Another beginning")], cut=True), ["wrong text"]),
         (Truth(None), []),
