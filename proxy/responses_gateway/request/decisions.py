@@ -27,8 +27,9 @@ from responses_gateway.request.fields import (
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.errors import ApiError, invalid_request
 
-# How many alternatives of a token chat servers tell (vLLM's default limit).
+# How many alternatives of a token chat servers tell (vLLM's default limit), and those that refuse so many (mlx_lm.server).
 ALTERNATIVES = 20
+FEWER_ALTERNATIVES = 10
 # How many tokens of its own choice a request may ask vLLM for.
 _MOST_IDS = 128
 # Parameters of a body. The last three are hints that change nothing here.
@@ -83,7 +84,7 @@ class Question(NamedTuple):
     def open_labels(self) -> ApiError:
         """Return the error where the backend tells too little."""
         message = (
-            f"The backend tells only its {ALTERNATIVES} likeliest tokens, which leaves open how likely some options are. "
+            "The backend tells only its likeliest tokens, which leaves open how likely some options are. "
             "Ask for fewer options; vLLM can tell all of them from 0.32 on."
         )
         return invalid_request(message, self.param, "logprobs_truncated")
@@ -182,7 +183,7 @@ def weights_of(labels: Sequence[str], token: TokenLogprob | None, *, by_ids: boo
         raise Inexact
     # A token that is not told is less likely than those that are, of which the one that was drawn may be any.
     likeliest = [share for alternative, share in told if alternative != token.token]
-    if unseen and total and len(told) >= ALTERNATIVES and unseen * min(likeliest) > _OPEN * total:
+    if unseen and total and len(told) >= FEWER_ALTERNATIVES and unseen * min(likeliest) > _OPEN * total:
         raise Inexact
     return weights
 

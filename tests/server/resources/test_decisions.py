@@ -145,9 +145,9 @@ def test_a_backend_without_probabilities_or_with_an_error_is_told() -> None:
     async def test() -> None:
         async with deciding(silent) as (served, _, _):
             assert_error(await decide(served, PREDICATE), 502, "logprobs_unavailable")
-        refusal = {"error": {"message": "top_logprobs is too large", "type": "BadRequestError", "param": None, "code": 400}}
+        refusal = {"error": {"message": "logprobs are off", "type": "BadRequestError", "param": None, "code": 400}}
         async with deciding(lambda _: refusal, status=400) as (served, _, _):
-            assert "top_logprobs" in assert_error(await decide(served, PREDICATE), 400)
+            assert "logprobs" in assert_error(await decide(served, PREDICATE), 400)
         async with deciding(lambda _: {"choices": "none"}) as (served, _, _):
             assert_error(await decide(served, PREDICATE), 502)
 
@@ -218,6 +218,26 @@ def choice(amount: int) -> dict[str, Any]:
 
 def probabilities(answer: dict[str, Any]) -> list[float]:
     return [each["probability"] for each in answer["probabilities"]]
+
+
+def test_a_server_that_tells_fewer_tokens_is_asked_for_as_many() -> None:
+    """mlx_lm.server tells 11."""
+    refusals: list[int] = []
+
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        if body["top_logprobs"] <= 11:
+            return completion(body)
+        refusals.append(body["top_logprobs"])
+        raise web.HTTPBadRequest(text='{"error": "top_logprobs must be at most 11"}', content_type="application/json")
+
+    async def test() -> None:
+        async with deciding(answer) as (served, _, _):
+            for _ in range(2):
+                (predicate,) = (await decide(served, PREDICATE)).json["answers"]
+                assert predicate["probability"] == pytest.approx(0.625 / 0.875)
+            assert len(refusals) == 1  # which is remembered
+
+    run(test())
 
 
 def test_vllm_is_asked_for_the_tokens_of_the_labels_and_each_is_exact() -> None:

@@ -15,6 +15,7 @@ from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.short_answers import ask
 from responses_gateway.request.decisions import (
     ALTERNATIVES,
+    FEWER_ALTERNATIVES,
     LABEL_LINES,
     Decisions,
     Inexact,
@@ -73,6 +74,7 @@ class DecisionsResource:
     def __init__(self, responses: Responses) -> None:
         self._responses = responses
         self._labels = Labels(responses)
+        self._fewer: set[str] = set()  # models whose servers refuse to tell so many alternatives
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def create(self, request: web.Request) -> web.Response:
@@ -104,7 +106,7 @@ class DecisionsResource:
         chat = (await responses.preparation.translate(given, tenant_of(request), in_force)).body
         for name in ("stream", "stream_options", "max_tokens", "max_completion_tokens"):
             chat.pop(name, None)
-        chat |= {in_force.settings.max_tokens_field: 1, "logprobs": True, "top_logprobs": ALTERNATIVES, "stream": False}
+        chat |= {in_force.settings.max_tokens_field: 1, "logprobs": True, "stream": False}
         head, _, tail = msgspec.json.encode(chat).partition(mark.encode())
         headers = backend_headers(in_force.settings, request.headers, request[REQUEST_ID])
         route = Route(asked.model, f"key:{asked.cache_key}" if asked.cache_key else f"decisions:{mark}")
@@ -152,9 +154,11 @@ class DecisionsResource:
     ) -> list[float]:
         """Return the probabilities of labels. Raise `ApiError`, `Inexact`."""
         asked = json_text(question)[1:-1].encode("utf-8", "replace")
-        body = b"".join((prompt.head, asked, prompt.tail))
+        fewer = prompt.route.model in self._fewer
+        fields: Object = {"top_logprobs": FEWER_ALTERNATIVES if fewer else ALTERNATIVES}
         if ids:
-            body = b'{"logprob_token_ids":%b,%b' % (msgspec.json.encode(ids), body[1:])
+            fields["logprob_token_ids"] = ids
+        body = b"".join((msgspec.json.encode(fields)[:-1], b",", prompt.head[1:], asked, prompt.tail))
         try:
             async with asyncio.timeout(prompt.timeout):
                 completion = await ask(self._responses.pool, body, prompt.headers, prompt.route, _Completion)
@@ -163,6 +167,9 @@ class DecisionsResource:
         except ApiError as refusal:
             if ids and refusal.status == 400 and "logprob_token_ids" in refusal.message:
                 raise Inexact from None
+            if not fewer and refusal.status == 400 and "top_logprobs" in refusal.message:
+                self._fewer.add(prompt.route.model)
+                return await self._ask(prompt, question, labels, ids, spent)
             raise
         spent.append(completion.usage or ChatUsage())
         return weights_of(labels, _first_token(completion), by_ids=bool(ids))
