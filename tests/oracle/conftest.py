@@ -14,6 +14,7 @@ collect_ignore_glob = [] if INSTALLED else ["test_*.py"]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "oracle: compares our parsers with those of an installed vLLM")
+    config.addinivalue_line("markers", "flaky: nothing is repeated where the plugin for that is not installed")
     if INSTALLED:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from string import ascii_uppercase
 from typing import Any
 
 from responses_gateway.conformance.checker import frames
@@ -20,8 +21,6 @@ _WEATHER = {
     },
 }
 _PARIS = {"city": "Paris", "unit": "celsius"}
-_INPUT = "The parcel has not come, and nobody answers."
-_STATEMENT = "The writer is angry."
 
 
 def messages(with_: Conversation) -> None:
@@ -46,34 +45,46 @@ def messages(with_: Conversation) -> None:
 
 
 def decisions(with_: Conversation) -> None:
-    """Check that the probability of a statement is what the server's own log probabilities say; without any, that is said."""
-    prompt = f"Is this statement about the input above true?\n\n{_STATEMENT}\n\nAnswer with one word, Yes or No."
-    asked = [{"role": "user", "content": _INPUT}, {"role": "user", "content": prompt}]
-    completion = with_.ask_server("", messages=asked, max_tokens=1, logprobs=True, top_logprobs=20)
-    question = {"type": "predicate", "instructions": _STATEMENT}
-    reply = with_.post("/v1/decisions", {"model": with_.server.model, "input": _INPUT, "questions": [question]})
+    """Check that the probabilities of options are what the server's own log probabilities say; without any, that is said. The
+    script begins with one of the letters."""
+    question = {"type": "choice", "instructions": "Which one?", "choices": [{"value": letter} for letter in ascii_uppercase]}
+    options = "\n".join(f"{letter}. {letter}" for letter in ascii_uppercase)
+    prompt = f"Choose the best answer about the input above.\n\nWhich one?\n\n{options}\n\nAnswer with one letter."
+    given = scenario("parallel")
+    shares = _shares(with_, [{"role": "user", "content": given}, {"role": "user", "content": prompt}])
+    reply = with_.post("/v1/decisions", {"model": with_.server.model, "input": given, "questions": [question]})
     if reply.status_code != 200:
         refusal = refusal_of(reply)
-        if refusal.error.get("code") == "logprobs_unavailable" and not completion["choices"][0].get("logprobs"):
+        if refusal.error.get("code") == "logprobs_unavailable" and shares is None:
             return
         raise Wrong(str(refusal))
     (answer,) = reply.json()["answers"]
-    shares = _shares(completion)
-    total = shares["Yes"] + shares["No"]
-    expected = shares["Yes"] / total if total else None
-    found = answer.get("probability")
-    # A server that is asked for these two tokens may tell them where they are not among its twenty likeliest.
-    if expected is not None and total >= 0.001 and (found is None or abs(expected - found) > 1e-3):
-        raise Wrong(f"{answer}; the server's own: {shares}")
+    total = sum((shares or {}).values())
+    found = {each["value"]: each["probability"] for each in answer.get("probabilities", ())}
+    if not shares or any(abs(found.get(letter, -1) - share / total) > 1e-6 for letter, share in shares.items()):
+        raise Wrong(f"{answer}; the server's own: {shares}"[:600])
 
 
-def _shares(completion: dict[str, Any]) -> dict[str, float]:
-    (token,) = completion["choices"][0]["logprobs"]["content"]
-    shares = {"Yes": 0.0, "No": 0.0}
+def _shares(with_: Conversation, messages: list[dict[str, Any]]) -> dict[str, float] | None:
+    """Return what the server itself gives each letter: vLLM all of them, others those among their likeliest tokens."""
+    fields: dict[str, Any] = {"messages": messages, "max_tokens": 1, "logprobs": True}
+    fields["chat_template_kwargs"] = {"enable_thinking": False}
+    if with_.setting.program == "vLLM":
+        lines = [f"{space}{letter}" for letter in ascii_uppercase for space in ("", " ")]
+        counted = [with_.client.post(f"{with_.server.url}/tokenize", json={"prompt": line}).json()["tokens"] for line in lines]
+        fields["logprob_token_ids"] = [tokens[0] for tokens in counted if len(tokens) == 1]
+    try:
+        completion = with_.ask_server("", top_logprobs=20, **fields)
+    except Wrong:
+        completion = with_.ask_server("", top_logprobs=10, **fields)
+    logprobs = completion["choices"][0].get("logprobs")
+    if not logprobs:
+        return None
+    (token,) = logprobs["content"]
+    shares = dict.fromkeys(ascii_uppercase, 0.0)
     for top in token["top_logprobs"]:
-        label = top["token"].strip()
-        if label in shares:
-            shares[label] += math.exp(top["logprob"])
+        if top["token"].strip() in shares:
+            shares[top["token"].strip()] += math.exp(top["logprob"])
     return shares
 
 
