@@ -34,7 +34,7 @@ _TIMERS = {
     "server/generation/background/runner.py",
     "server/generation/request_log/recent_requests.py",
     "server/generation/in_flight.py",
-    "server/generation/background/store_upkeep.py",
+    "server/setup/store.py",
     "server/lifespan.py",
 }
 # What else runs by the clock does not run during each of so many requests.

@@ -24,7 +24,7 @@ from responses_gateway.state import (
     StoreUnavailable,
     recent,
 )
-from responses_gateway.state.approvals import digest
+from responses_gateway.state.hosted_calls import approval_digest
 from responses_gateway.state.schema import MIGRATIONS
 from tests.state.conftest import Clock, Opening
 
@@ -74,13 +74,13 @@ def test_a_response_comes_back_byte_for_byte(opening: Opening) -> None:
 
 
 def test_an_approval_is_used_by_one_response() -> None:
-    assert digest("a", "mcpr_1") != digest("b", "mcpr_1")
-    assert digest("a", "half of a pair: \ud800")
+    assert approval_digest("a", "mcpr_1") != approval_digest("b", "mcpr_1")
+    assert approval_digest("a", "half of a pair: \ud800")
 
 
 def test_of_all_that_use_an_approval_at_once_one_does(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
-        one, other, third = (digest("a", f"mcpr_{number}") for number in range(3))
+        one, other, third = (approval_digest("a", f"mcpr_{number}") for number in range(3))
         found = await asyncio.gather(*(store.use_approvals([one, other], f"resp_{number}") for number in range(8)))
         (winner,) = (number for number, used in enumerate(found) if not used)
         assert [used for used in found if used] == [dict.fromkeys([one, other], f"resp_{winner}")] * 7

@@ -25,7 +25,6 @@ from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.background.completion_windows.runner import CompletionWindows, WindowMetrics
 from responses_gateway.server.generation.background.runner import Announce, Background
-from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox, UsedApprovals
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.moderation.guard import Guard, ModerationMetrics
@@ -50,7 +49,7 @@ from responses_gateway.server.setup.backends import PoolMetrics, pool_options, s
 from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.server.setup.hosted_tools import hosted_limits, image_server, open_sandbox, open_web
 from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
-from responses_gateway.server.setup.store import fleet_counters, open_store, quota_counters
+from responses_gateway.server.setup.store import StoreUpkeep, fleet_counters, open_store, quota_counters
 from responses_gateway.server.webhooks.metrics import WebhookMetrics
 from responses_gateway.server.webhooks.sender import Webhooks
 from responses_gateway.settings import Settings

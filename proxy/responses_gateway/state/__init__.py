@@ -1,6 +1,7 @@
 """Store responses, their items, conversations, and the events of running responses."""
 
 from responses_gateway.state.fleet_counters import CountersUnavailable, FleetCounters, LimitRequest, Refusal, Verdict
+from responses_gateway.state.hosted_calls import recent
 from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, StoreUnavailable
 from responses_gateway.state.quotas import Charge, Counter, Period, QuotaCounters, QuotasUnavailable, QuotaTable, counter
 from responses_gateway.state.records import (
@@ -20,7 +21,6 @@ from responses_gateway.state.records import (
     Running,
     Stored,
 )
-from responses_gateway.state.results import recent
 from responses_gateway.state.sqlite import Sqlite
 from responses_gateway.state.store import Store
 from responses_gateway.state.waiting import WaitingTable

@@ -61,7 +61,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX responses_log ON responses (log_until) WHERE log_until IS NOT NULL",
     ),
     (
-        # The result of the hosted call that the item is, as the model got it (see `results.py`).
+        # The result of the hosted call that the item is, as the model got it (see `hosted_calls.py`).
         "ALTER TABLE items ADD COLUMN result {blob}",
     ),
     (
@@ -70,7 +70,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "PRIMARY KEY (response, first))",
     ),
     (
-        # The approvals that were used, and by which response (see `approvals.py`).
+        # The approvals that were used, and by which response (see `hosted_calls.py`).
         "CREATE TABLE approvals (digest {blob} PRIMARY KEY, response TEXT NOT NULL, expires_at {real} NOT NULL)",
         "CREATE INDEX approvals_expiry ON approvals (expires_at)",
     ),

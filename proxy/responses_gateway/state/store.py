@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from responses_gateway.state import approvals, conversations, histories, journals, responses, results
+from responses_gateway.state import conversations, histories, hosted_calls, journals, responses
 from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
 from responses_gateway.state.records import (
     Ages,
@@ -186,13 +186,13 @@ class Store:
     async def results(self, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
         """Find the results of hosted calls by the ids of their items, which are in the order of the history. Of more than
         `most_bytes` together the oldest are left out."""
-        return await self._run(lambda sql: results.find(sql, tenant, ids, most_bytes))
+        return await self._run(lambda sql: hosted_calls.find_results(sql, tenant, ids, most_bytes))
 
     async def use_approvals(self, digests: Sequence[bytes], response_id: str) -> dict[bytes, str]:
         """Use up approvals for a response: all of them, or none if some were used by others. Return those, with the ids of the
         responses that used them."""
         expires_at = self._clock() + self._retention
-        return await self._run(lambda sql: approvals.use(sql, digests, response_id, expires_at))
+        return await self._run(lambda sql: hosted_calls.use_approvals(sql, digests, response_id, expires_at))
 
     # ---- running responses ------------------------------------------------------------------------------------------
 
@@ -381,7 +381,7 @@ class Store:
         conversations were deleted."""
         now = self._clock()
         await self._in_steps(lambda: self._run(lambda sql: responses.delete_logs(sql, now, _BATCH)))
-        await self._in_steps(lambda: self._run(lambda sql: approvals.delete_expired(sql, now, _BATCH)))
+        await self._in_steps(lambda: self._run(lambda sql: hosted_calls.delete_expired_approvals(sql, now, _BATCH)))
         return await self._in_steps(lambda: self._run(lambda sql: _delete_expired(sql, now, _BATCH)))
 
     async def make_room(self) -> int:

@@ -6,7 +6,7 @@ import asyncio
 
 from prometheus_client import generate_latest
 
-from responses_gateway.server.generation.background.store_upkeep import StoreUpkeep
+from responses_gateway.server.setup.store import StoreUpkeep
 from responses_gateway.state import Sqlite, Store
 from responses_gateway.telemetry.metrics import Metrics
 from tests.server.running_gateway import until

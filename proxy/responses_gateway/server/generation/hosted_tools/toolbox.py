@@ -35,7 +35,7 @@ from responses_gateway.request.tools.hosted_tools import (
 from responses_gateway.request.tools.mcp import McpAccess, read_mcp_tools
 from responses_gateway.server.generation.hosted_tools.turns import Item, OpenedTools
 from responses_gateway.state import Store, StoreUnavailable
-from responses_gateway.state.approvals import digest
+from responses_gateway.state.hosted_calls import approval_digest
 from responses_gateway.stream.items.hosted import ToolListing
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
@@ -308,7 +308,7 @@ class UsedApprovals:
     async def use(self, tenant: str, request_ids: Sequence[str], response_id: str) -> dict[str, str]:
         """Use up approvals for a response, by the ids of their requests: all of them, or none if some were used by others.
         Return those, with the ids of the responses that used them. Raise `ApiError`."""
-        digests = {digest(tenant, request_id): request_id for request_id in request_ids}
+        digests = {approval_digest(tenant, request_id): request_id for request_id in request_ids}
         if self._store is None:
             used = self._use_here(list(digests), response_id)
         else:
