@@ -38,6 +38,14 @@ def test_the_busiest_moment_counts_for_a_while() -> None:
     assert schedule.places(ModelLoad(used=5, idle=8, free=8), due(4), 2 * MEMORY + 3) == Startable(idle=3)
 
 
+def test_a_clock_that_is_set_back_changes_nothing() -> None:
+    schedule = ModelSchedule()
+    day = 86_400.0
+    assert schedule.places(ModelLoad(used=7, idle=8, free=1), due(9, 9 * day), 2 * day).any == 1
+    assert schedule.places(ModelLoad(used=6, idle=8, free=2), due(9, 9 * day), day).any == 1  # the busiest moment
+    assert schedule.places(ModelLoad(used=0, idle=8, free=9), due(9, 9 * day), day + MEMORY + 1) == Startable(idle=8)
+
+
 @pytest.mark.parametrize(
     ("load", "number", "left", "begin"),
     [

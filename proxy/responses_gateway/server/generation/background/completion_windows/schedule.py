@@ -68,6 +68,8 @@ class ModelSchedule:
         """Return how many of those that wait may begin. `due` are all of the model, the first deadlines first."""
         ours = self.running.total()
         others = max(0, load.used - ours)
+        if self._others and now < self._others[-1][0]:  # the clock was set back
+            self._others = deque([(now, self._others[0][1])])
         while self._others and self._others[-1][1] <= others:
             self._others.pop()
         self._others.append((now, others))
@@ -84,7 +86,7 @@ class ModelSchedule:
         """Return how many places were idle lately, given those of now."""
         if self._capacity is None:
             self._capacity = float(idle)
-        self._capacity += min(1.0, (now - self._seen) / _MEASURED) * (idle - self._capacity)
+        self._capacity += min(1.0, max(0.0, now - self._seen) / _MEASURED) * (idle - self._capacity)
         self._seen = now
         return self._capacity
 
