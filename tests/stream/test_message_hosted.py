@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from responses_gateway.stream.items.hosted import CallOutcome, HostedOptions
 from responses_gateway.stream.lifecycle.needs import AnotherTurn, RunCalls
+from responses_gateway.stream.writer.message import MessageOptions
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.search_results import OUT_OF_USES, carried_text
 from responses_gateway.wire.tools import ToolTable, ToolTarget
 from tests.stream.message_player import Message, judged_message, translator_of
-from tests.stream.stream_player import DONE, call, finish, text, think
+from tests.stream.stream_player import DONE, call, finish, refuse, text, think
 
 TOOLS: ToolTable = {
     "weather": ToolTarget("function", "weather"),
@@ -104,3 +108,63 @@ def test_what_breaks_while_a_search_runs_ends_with_an_error() -> None:
     message = judged_message(sent + playing.fail(server_error("stopping", 503)), playing)
     assert message.blocks[1]["content"]["error_code"] == "unavailable"
     assert message.ending["error"]["type"] == "overloaded_error"
+
+
+PIECES = {
+    "think": think("Hm. "),
+    "text": text("Long 【1】. "),
+    "blank": text("\n"),
+    "refuse": refuse("No."),
+    "call": call(0, "a", "weather", '{"city":"Bonn"}'),
+    "half a call": call(1, "b", "weather", '{"city":'),
+    "search": call(2, "c", "web_search", '{"query":"rivers"}'),
+    "open": call(3, "d", "open_page", '{"url":"https://example.org/rivers"}'),
+    "ask": call(4, "e", "docs__ask", '{"q":1}'),
+}
+OUTCOMES = [FOUND, FAILED, CallOutcome()]
+THINKING = [MessageOptions(), MessageOptions(thinking="hidden"), MessageOptions(thinking="empty")]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.lists(st.sampled_from(sorted(PIECES)), max_size=6), min_size=1, max_size=2),
+    st.sampled_from(["tool_calls", "stop", "length", "content_filter", "error", ""]),
+    st.sampled_from(OUTCOMES),
+    st.sampled_from(THINKING),
+    st.integers(0, 30),
+    st.sampled_from(["nothing", "break", "stop"]),
+)
+def test_with_tools_of_both_sides_every_fault_at_every_step_keeps_the_rules(
+    turns: list[list[str]], reason: str, outcome: CallOutcome, options: MessageOptions, at: int, fault: str
+) -> None:
+    """Play the turns, each with the same reason at its end. A ping stands between any two steps, and the fault behind one."""
+    playing = translator_of(options, tools=TOOLS, hosted=HostedOptions(shows_results=True))
+    sent = [playing.start()]
+    left = iter([b"".join([*map(PIECES.__getitem__, turn), *([finish(reason), DONE] if reason else [])]) for turn in turns])
+    body = next(left)
+    steps = 0
+    while not playing.ended:
+        sent.append(playing.keep_alive())
+        if steps == at and fault != "nothing":
+            sent.append(playing.fail(server_error("gone")) if fault == "break" else playing.stop_after_item("steered"))
+            if fault == "break":
+                break
+        steps += 1
+        if body:
+            sent.append(playing.feed(body[:97]))
+            body = body[97:]
+        elif isinstance(playing.needs, RunCalls):
+            sent.append(playing.finish_call(outcome))
+        elif isinstance(playing.needs, AnotherTurn):
+            body = next(left, text("Done.") + finish("stop") + DONE)
+            playing.next_turn(None)
+        else:
+            sent.append(playing.finish())
+    message = judged_message(b"".join(sent), playing)
+    kinds = [block["type"] for block in message.blocks]
+    shown = {block["name"] for block in message.blocks if block["type"] == "tool_use"}
+    assert shown <= {"weather"}
+    if message.reason is None:
+        assert (message.ending["type"], "message_stop" in message.kinds) == ("error", False)
+    else:
+        assert kinds.count("server_tool_use") == sum(kind.endswith("_tool_result") for kind in kinds)

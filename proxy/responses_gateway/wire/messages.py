@@ -136,7 +136,9 @@ def key_refused(status: int) -> ApiError:
     """Return the error (502) for a backend that answers 401 or 403. As a 401 it would question the client's key for the
     gateway, and Claude Code would ask for another one."""
     words = f"The backend refused the key that it was given (HTTP {status}): the gateway's, or one that the gateway passes on."
-    return server_error(words)
+    error = server_error(words)
+    error.final = True
+    return error
 
 
 def error_body(error: ApiError, request_id: str | None = None) -> dict[str, Any]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from responses_gateway import request
+from responses_gateway.server.generation.preparation import prepare
 from responses_gateway.server.generation.replay import replay
 from responses_gateway.server.window.timeline import answer
 from responses_gateway.settings.keys import hash_of
@@ -199,7 +202,9 @@ def test_without_a_key_nobody_comes_in(headers: dict[str, str]) -> None:
     async def test() -> None:
         async with simulated(api_keys={"alice": hash_of(KEY)}) as served:
             for path in (PATH, COUNT):
-                error_in(await send(served, path=path, **headers), 401, "authentication_error")
+                refused = await send(served, path=path, **headers)
+                error_in(refused, 401, "authentication_error")
+                assert refused.headers["x-should-retry"] == "false"
 
     run(test())
 
@@ -209,6 +214,27 @@ def test_without_keys_the_backend_gets_the_clients_own() -> None:
         async with backend(refusing(404, b"{}")) as behind, gateway(behind.url) as served:
             await send(served, **{"x-api-key": KEY})
             assert f"Authorization: Bearer {KEY}".lower() in behind.requests[-1].decode().lower()
+
+    run(test())
+
+
+@pytest.mark.parametrize(("blocks", "waits"), [(10, True), (3000, False)])
+def test_no_stream_waits_while_a_long_conversation_is_translated(
+    blocks: int, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def translate(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return request.translate(*arguments)
+
+    async def test() -> None:
+        monkeypatch.setattr(prepare, "translate", translate)
+        long = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * blocks}]}
+        async with simulated() as served:
+            for path in (PATH, COUNT):
+                assert (await send(served, long, path)).status == 200
+        assert [thread == threading.get_ident() for thread in threads] == [waits, waits]
 
     run(test())
 
@@ -243,6 +269,7 @@ def test_what_the_backend_refuses_has_the_status_and_the_words_clients_act_on(
             for stream in (True, False):
                 answer = await send(served, {"stream": stream})
                 assert words in error_in(answer, told, kind)
+                assert ("x-should-retry" in answer.headers) == (status in (401, 403))  # it would be refused again
                 if told in (429, 529):
                     assert answer.headers["retry-after"] == "7"
 

@@ -100,7 +100,9 @@ def require_key(keys: Keys, headers: Mapping[str, str]) -> str:
     key = given_key(headers)
     name = keys.name_of(key)
     if name is None:
-        raise ApiError(401, _WRONG if key else _MISSING, code="invalid_api_key")
+        error = ApiError(401, _WRONG if key else _MISSING, code="invalid_api_key")
+        error.final = True  # Claude Code would try a wrong key ten times
+        raise error
     return name
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -51,6 +52,8 @@ from responses_gateway.telemetry.tracing import trace_headers
 from responses_gateway.wire.hosted import decode_result
 from responses_gateway.wire.requests import ResponsesRequest
 
+# Items and parts of a request above which it is translated in a thread: two thousand take some twenty milliseconds.
+_LONG = 2_000
 # Headers of a client's request that a gateway needs which takes the response over.
 _KEPT_HEADERS = ("originator", "User-Agent")
 
@@ -212,6 +215,7 @@ class Preparation:
     toolbox: Toolbox | None = None
     prompt_hashes: PromptHashes | None = None
     pdf_reader: PdfReader | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def prepare(
         self,
@@ -239,7 +243,7 @@ class Preparation:
             context = await find_context(self.store, caller.tenant, request, settings.hosted_history_bytes)
         opened = await self._open_tools(request, context, caller.tenant, policy)
         translation = await self._translation(request.model, policy, in_force, caller.tenant, opened, context, dialect)
-        chat_request = translation.translate(request, context, recording)
+        chat_request = await self._translate(translation, request, context, recording)
         continuable = self._continuable(request, chat_request, scope)
         if continuable.now:
             chat_request.body["return_token_ids"] = True
@@ -288,7 +292,17 @@ class Preparation:
             policy = dialect.policy(policy)
         opened = await self._open_tools(request, context, tenant, policy)
         translation = await self._translation(request.model, policy, in_force, tenant, opened, context, dialect)
-        return translation.translate(request, context)
+        return await self._translate(translation, request, context)
+
+    async def _translate(
+        self, translation: Translation, request: ResponsesRequest, context: Context, recording: Recording = NO_RECORDING
+    ) -> ChatRequest:
+        """Translate a request: a long one in a thread, so that no other stream waits for it, and one at a time, since several
+        would keep the event loop from the interpreter's lock. Raise `ApiError` 400."""
+        if not _is_long(request.input) and not _is_long(context.history):
+            return translation.translate(request, context, recording)
+        async with self.turn:
+            return await asyncio.to_thread(translation.translate, request, context, recording)
 
     async def _open_tools(self, request: ResponsesRequest, context: Context, tenant: str, policy: Policy) -> OpenedTools | None:
         """Return the hosted tools of a request; None if it declares none that are turned on. Raise `ApiError` 400."""
@@ -399,6 +413,14 @@ class Preparation:
         if dialect is not None:  # its client sends the whole conversation each time
             return Route(request.model, dialect.affinity or affinity_key(request, context, continuable=True))
         return Route(request.model, affinity_key(request, context, continuable=followed))
+
+
+def _is_long(items: object) -> bool:
+    """Tell whether items, which may be anything, have so many parts that their translation takes a while."""
+    if not isinstance(items, Sequence) or isinstance(items, str):
+        return False
+    parts = (item.get("content") or item.get("output") for item in items if isinstance(item, dict))
+    return len(items) + sum(len(part) for part in parts if isinstance(part, list)) > _LONG
 
 
 def _hosted_turns(
