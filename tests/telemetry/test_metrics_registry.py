@@ -24,6 +24,7 @@ def test_many_observations_at_once(
         registry.warn_once.cache_clear()
         monkeypatch.setattr(made, "child", _without_buckets(histogram))
     made.observe_many(histogram, counts, total, "m")
+    made.flush()
 
     def sample(name: str, **labels: str) -> float | None:
         return made.registry.get_sample_value(f"responses_gateway_gaps_{name}", {"model": "m", **labels})

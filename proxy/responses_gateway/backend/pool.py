@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from random import random
 from typing import Literal, TypeVar
 
 import aiohttp
+from msgspec.structs import replace
 from yarl import URL
 
 from responses_gateway.backend.members import (

@@ -14,8 +14,7 @@ from responses_gateway.wire.errors import ApiError
 _LISTED = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Where a request may go.
 
     `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from responses_gateway.wire.errors import invalid_request
 
@@ -23,12 +24,11 @@ class Loss(NamedTuple):
     reason: str = ""
 
 
-@dataclass(slots=True)
-class LossReport:
+class LossReport(msgspec.Struct):
     """Collects the losses of one request, each once. In strict mode a loss that matters raises `ApiError` 400 instead."""
 
     _strict: bool = False
-    _entries: dict[Loss, None] = field(default_factory=dict)
+    _entries: dict[Loss, None] = msgspec.field(default_factory=dict)
 
     def preserved(self, kind: Kind, name: str) -> None:
         self._entries[Loss(kind, name, "preserved")] = None

@@ -102,7 +102,7 @@ def translate(
     Raises `ApiError` 400 naming the field that is wrong, or that cannot be honoured."""
     policy = policy or Policy()
     refuse_unavailable(request, policy)
-    if any(getattr(request, name) is not None for name in CHECKED):
+    if not CHECKED.isdisjoint(request.model_fields_set):
         refuse_unsupported(request, policy)
     report = LossReport(policy.strict)
     items = entries(request.input, resolve_item, history, replaced, policy.max_input_items)

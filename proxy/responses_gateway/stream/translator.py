@@ -78,8 +78,9 @@ class Translator:
     """One stream. `needs` and `status` tell how it stands; `answers` are those of all turns, `answer` is the last one."""
 
     __slots__ = (
-        "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "error", "incomplete_reason", "lifecycle",
-        "malformed", "needs", "options", "response", "stop_reason", "tape", "tokens", "writer",
+        "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "ended", "error",
+        "incomplete_reason", "lifecycle", "malformed", "needs", "options", "response", "stop_reason", "tape", "tokens",
+        "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, clock: Clock, created: float | None = None) -> None:
@@ -96,6 +97,7 @@ class Translator:
         self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup)
         self.answers = [self.answer]
         self.needs: Needs = None
+        self.ended = False  # all but the terminal event is written
         self.error: ApiError | None = None
         self.incomplete_reason: str | None = None
         self.stop_reason: str | None = None  # why the open item is to be the last one
@@ -114,11 +116,6 @@ class Translator:
     def status(self) -> Status:
         """The status of the response: `queued` until it is started."""
         return self.response.status
-
-    @property
-    def ended(self) -> bool:
-        """Whether all but the terminal event is written."""
-        return type(self.needs) is Ended
 
     @property
     def nothing_received(self) -> bool:
@@ -347,8 +344,8 @@ class Translator:
         return events
 
     def _take(self) -> bytes:
-        if self.options.hides_answer:
-            hidden = self.lifecycle.writer
+        hidden = self.lifecycle.writer
+        if hidden is not self.writer:
             hidden.events.clear()
             if self.options.compaction is not None and not self.ended:
                 begin_compaction(self.writer, self.response_id, hidden)
@@ -475,6 +472,7 @@ class Translator:
         self.answer.stop()
         self.answer.forget_ids()
         self.needs = Ended()
+        self.ended = True
         usage = self.tokens.complete_usage(usage_of(self.lifecycle.turns), self.lifecycle.writer.characters)
         completed_at = int(self._clock()) if status == "completed" else None
         turn = self.lifecycle.turn

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -14,9 +13,8 @@ from typing import Any, Literal
 _LOGGER = logging.getLogger("responses_gateway")
 # So many routine records at most are held back.
 _BATCH = 256
-# A value that needs no quotes: visible ASCII characters without `"` and `=`.
-_PLAIN = re.compile(r"[!#-<>-~]+")
-_NUMBERS = frozenset({int, float, bool})
+# The characters of values that need no quotes: visible ASCII without `"` and `=`.
+_PLAIN = bytes(code for code in range(0x21, 0x7F) if chr(code) not in '"=')
 
 
 def logger() -> logging.Logger:
@@ -46,7 +44,7 @@ class _Formatter(logging.Formatter):
         """Return the line. `created` is a Unix time in seconds."""
         line = f"{_timestamp(created)} {_level_name(level):7} {message}"
         if fields:
-            line += " " + " ".join([f"{name}={_quoted(value)}" for name, value in fields.items()])
+            line += " " + _written(fields)
         return line if exception is None else f"{line}\n{exception}"
 
 
@@ -153,11 +151,17 @@ def _level_name(level: int) -> str:
     return logging.getLevelName(level).lower()
 
 
+def _written(fields: Mapping[str, Any]) -> str:
+    """Return `name=value` for each field, with quotes where a value needs them: hardly ever."""
+    text = " ".join([f"{name}={value}" for name, value in fields.items()])
+    if text.isascii() and "= " not in text and text[-1] != "=":  # no value is empty
+        between = text.encode().translate(None, _PLAIN)
+        if between == b"= " * (len(fields) - 1) + b"=":  # and none has a space, a quote or a control character
+            return text
+    return " ".join([f"{name}={_quoted(value)}" for name, value in fields.items()])
+
+
 def _quoted(value: Any) -> str:
-    if type(value) in _NUMBERS:
-        return str(value)
-    text = value if type(value) is str else str(value)
-    if _PLAIN.fullmatch(text):
-        return text
+    text = str(value)
     # Values come from clients and backends: they must not write control characters to a terminal.
     return text if text and text.isprintable() and not set(text) & set(' "=') else json.dumps(text)

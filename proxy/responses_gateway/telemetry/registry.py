@@ -11,12 +11,15 @@ from __future__ import annotations
 import functools
 import logging
 import os
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from math import nan
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import msgspec
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -47,6 +50,13 @@ _M = TypeVar("_M", Counter, Gauge, Histogram)
 _C = TypeVar("_C", Counter, Gauge)
 
 
+class _Observed(msgspec.Struct):
+    """Observations of a histogram that are still to be added: how many of them fell into each bucket, and their sum."""
+
+    counts: list[int]
+    total: float = 0.0
+
+
 class Registry:
     """The metrics of one process. `labels`: the names of each metric's labels."""
 
@@ -57,8 +67,8 @@ class Registry:
         self._sums: set[Counter | Gauge | Histogram] = set()  # gauges that several processes add up
         self._models: set[str] = set()
         self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
-        self._counted: dict[tuple[Any, tuple[str, ...]], float] = {}  # to be added, by metric and labels
-        self._observed: list[tuple[Histogram, tuple[str, ...], float]] = []
+        self._counted: defaultdict[tuple[Any, tuple[str, ...]], float] = defaultdict(int)  # to be added, by metric and labels
+        self._observed: dict[tuple[Histogram, tuple[str, ...]], _Observed] = {}
         self._deferred: list[Callable[[], None]] = []
         self.samplers: list[Callable[[], None]] = []  # called at each flush
         self.gen_ai: GenAiMetrics | None = None  # where the settings turn it on
@@ -102,7 +112,7 @@ class Registry:
     def remove(self, metric: Counter | Gauge | Histogram, *labels: str) -> None:
         """Show a child no longer."""
         self._counted.pop((metric, labels), None)  # else the next flush would show it again
-        self._observed = [kept for kept in self._observed if kept[:2] != (metric, labels)]
+        self._observed.pop((metric, labels), None)  # type: ignore[arg-type]
         child = self._children.pop((metric, labels), None)
         if child is None:
             return
@@ -113,8 +123,7 @@ class Registry:
 
     def count(self, metric: _C, *labels: str, amount: float = 1) -> None:
         """Add to a counter at the next `flush`."""
-        key = (metric, labels)
-        self._counted[key] = self._counted.get(key, 0) + amount
+        self._counted[metric, labels] += amount
 
     def count_all(self, metric: Counter, counts: Mapping[str, int]) -> None:
         """Add counts by the value of the metric's only label, at the next `flush`."""
@@ -123,10 +132,27 @@ class Registry:
 
     def observe(self, metric: Histogram, value: float, *labels: str) -> None:
         """Add an observation at the next `flush`."""
-        self._observed.append((metric, labels, value))
+        observed = self._observed_of(metric, labels)
+        observed.counts[bisect_left(self._bounds[metric], value)] += 1
+        observed.total += value
 
     def observe_many(self, metric: Histogram, counts: Sequence[int], total: float, *labels: str) -> None:
-        """Add many observations: how many of them fell into each bucket (the last is +Inf), and their sum."""
+        """Add many observations at the next `flush`: how many of them fell into each bucket (the last is +Inf), and their
+        sum."""
+        observed = self._observed_of(metric, labels)
+        if total or any(counts):
+            observed.counts = [one + more for one, more in zip(observed.counts, counts, strict=True)]
+            observed.total += total
+
+    def _observed_of(self, metric: Histogram, labels: tuple[str, ...]) -> _Observed:
+        key = (metric, labels)
+        observed = self._observed.get(key)
+        if observed is None:
+            observed = _Observed([0] * (len(self._bounds[metric]) + 1))
+            self._observed[key] = observed
+        return observed
+
+    def _add_observed(self, metric: Histogram, counts: Sequence[int], total: float, *labels: str) -> None:
         child = self.child(metric, *labels)
         buckets = getattr(child, "_buckets", ())
         if not hasattr(child, "_sum") or len(buckets) != len(counts):
@@ -140,13 +166,26 @@ class Registry:
             child._sum.inc(total)
 
     def defer(self, task: Callable[[], None]) -> None:
-        """Run a task at the next `flush`: several at once cost less."""
+        """Run a task at the next `flush`, or together with a few others: several at once cost less."""
         self._deferred.append(task)
         if len(self._deferred) >= _MOST_DEFERRED:
-            self.flush()
+            self._run_deferred()
 
     def flush(self) -> None:
         """Run deferred tasks and add what was counted. The event loop calls it about once a second and before a scrape."""
+        self._run_deferred()
+        counted = self._counted
+        self._counted = defaultdict(int)
+        for (metric, labels), amount in counted.items():
+            self.child(metric, *labels).inc(amount)
+        observed = self._observed
+        self._observed = {}
+        for (histogram, labels), seen in observed.items():
+            self._add_observed(histogram, seen.counts, seen.total, *labels)
+        for sample in self.samplers:
+            sample()
+
+    def _run_deferred(self) -> None:
         tasks = self._deferred
         self._deferred = []
         for task in tasks:
@@ -155,16 +194,6 @@ class Registry:
             except Exception:  # a defect in one task must not stop the others
                 self.defects.inc()
                 logs.logger().exception("defect")
-        counted = self._counted
-        self._counted = {}
-        for (metric, labels), amount in counted.items():
-            self.child(metric, *labels).inc(amount)
-        observed = self._observed
-        self._observed = []
-        for histogram, labels, value in observed:
-            self.child(histogram, *labels).observe(value)
-        for sample in self.samplers:
-            sample()
 
     def model(self, name: str) -> str:
         """Return the label for a model: its name for the first hundred that backends answered for, `other` for any more and

@@ -159,9 +159,11 @@ class Chunk(msgspec.Struct, gc=False):
     def failure(self) -> Any:
         """The error that the server reports, or None for a chunk of an answer."""
         if self.choices is not None or self.usage is not None:
-            for error in (self.error, *[choice.error for choice in self.choices or ()]):
-                if error is not None and _is_error(error):
-                    return error
+            if self.error is not None and _is_error(self.error):
+                return self.error
+            for choice in self.choices or ():
+                if choice.error is not None and _is_error(choice.error):
+                    return choice.error
             return None
         if self.error is not None:
             return self.error

@@ -33,6 +33,10 @@ INCLUDABLE = (
     "web_search_call.action.sources",
     "web_search_call.results",
 )
+# What a request may build on without an input of its own.
+_IN_PLACE_OF_INPUT = ("previous_response_id", "conversation", "prompt")
+# Parameters that are objects, all of whose fields are looked at.
+_OBJECTS = ("reasoning", "text", "metadata")
 # The most fields of one object of parameters, known and unknown, and the most entries of `include`.
 MAX_FIELDS = 256
 _MAX_INCLUDES = 64
@@ -142,10 +146,12 @@ def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
     fields = _decode(raw)
     if fields.get("model") is None:
         raise invalid_request("Missing required parameter: 'model'.", "model", "missing_required_parameter")
-    if all(fields.get(name) is None for name in ("input", "previous_response_id", "conversation", "prompt")):
+    if fields.get("input") is None and all(fields.get(name) is None for name in _IN_PLACE_OF_INPUT):
         raise invalid_request("Missing required parameter: 'input'.", "input", "missing_required_parameter")
-    for name in ("", "reasoning", "text", "metadata"):
-        _refuse_many(fields.get(name) if name else fields, name)
+    _refuse_many(fields, "")
+    for name in _OBJECTS:
+        if name in fields:
+            _refuse_many(fields[name], name)
     try:
         return ResponsesRequest.model_validate(fields)
     except ValidationError as error:
@@ -183,8 +189,9 @@ def _encode(body: Mapping[str, Any]) -> bytes:
         raise invalid_request("The request body is not valid JSON.", code="invalid_json") from None
 
 
-def _decode(raw: bytes | bytearray | memoryview) -> dict[str, Any]:
-    if len(raw) > _SMALL and sum(bytes(raw).count(sign) for sign in _SIGNS) > MAX_VALUES:
+def _decode(body: bytes | bytearray | memoryview) -> dict[str, Any]:
+    raw = bytes(body)
+    if len(raw) > _SMALL and sum(raw.count(sign) for sign in _SIGNS) > MAX_VALUES:
         message = f"The request body contains too many values: at most {MAX_VALUES} are accepted."
         raise ApiError(413, message, code="request_too_large")
     try:
@@ -195,7 +202,7 @@ def _decode(raw: bytes | bytearray | memoryview) -> dict[str, Any]:
         raise invalid_request(f"The request body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(fields, dict):
         raise invalid_request("The request body must be a JSON object.", code="invalid_json")
-    if _deeper_than(fields, MAX_DEPTH):
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _deeper_than(fields, MAX_DEPTH):
         raise _too_deep()
     return fields
 

@@ -136,14 +136,14 @@ class DirectSender:
         for each in (connector, self._fresh_connector):
             each._factory = functools.partial(PushProtocol, loop=self._loop)  # type: ignore[assignment]
         self._template = aiohttp.ClientRequest("POST", url, loop=self._loop)
-        lines = [f"POST {url.raw_path_qs} HTTP/1.1", f"Host: {self._template.headers['Host']}", *_header_lines(headers)]
-        self._head = "\r\n".join(lines).encode()
+        host = self._template.headers["Host"]
+        self._head = f"POST {url.raw_path_qs} HTTP/1.1\r\nHost: {host}\r\n{_header_lines(headers)}".encode()
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse | PushedAnswer:
         """Send a body and return the answer, its body unread. Raises what `ClientSession.post` raises, and ValueError for a
         malformed header."""
-        fields = "".join(f"{line}\r\n" for line in _header_lines(headers)).encode("utf-8", "surrogateescape")
-        head = b"%b\r\n%bContent-Length: %d\r\n\r\n" % (self._head, fields, len(body))
+        fields = _header_lines(headers).encode("utf-8", "surrogateescape")
+        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, fields, len(body))
         connection = await self._connect()
         protocol = connection.protocol
         try:
@@ -215,11 +215,10 @@ async def _write(protocol: ResponseHandler, request: memoryview) -> None:
             await protocol._drain_helper()
 
 
-def _header_lines(headers: Mapping[str, str]) -> list[str]:
-    lines = [f"{name}: {value}" for name, value in headers.items()]
-    for line in lines:
-        if "\r" in line or "\n" in line or "\0" in line:
-            raise ValueError("a header contains a line break")
+def _header_lines(headers: Mapping[str, str]) -> str:
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if lines.count("\r") > len(headers) or lines.count("\n") > len(headers) or "\0" in lines:
+        raise ValueError("a header contains a line break")
     return lines
 
 

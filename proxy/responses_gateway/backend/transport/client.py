@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import Literal
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import aiohttp
@@ -20,8 +20,6 @@ from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupte
 from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
 from responses_gateway.wire.errors import ApiError, server_error
-
-_A = TypeVar("_A")
 
 _ERROR_BODY_LIMIT = 64 * 1024
 _READ_SIZE = 256 * 1024
@@ -35,6 +33,8 @@ Body = bytes | aiohttp.StreamReader | None
 # chat requests and, by aiohttp, those without side effects (GET) are repeated.
 _KEEPALIVE = 4
 _CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
+# How requests fail that no backend answers.
+_UNANSWERED = (aiohttp.ClientError, ConnectionError, TimeoutError)
 # Seconds that a backend may take to end the body after its last event.
 _LINGER = 1.0
 # How a backend fails that has begun to answer: the connection broke, or nothing came for too long.
@@ -90,6 +90,7 @@ class Backend:
         self.url = URL(url)
         self._api_key = api_key
         self._answer_timeout = answer_timeout
+        self._clock = asyncio.get_running_loop().time
         self._forward_authorization = forward_authorization
         # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
@@ -142,7 +143,7 @@ class Backend:
         `Unreachable` (502, 504)."""
         sent = [*_CHAT_HEADERS.items(), *headers.items()]
         try:
-            async with asyncio.timeout(self._answer_timeout):
+            async with asyncio.timeout_at(self._answer_due()):
                 answer = await self.request("POST", "completions", body=body, headers=sent)
         except TimeoutError:
             raise Unreachable("silent", f"The backend sent nothing for {self._answer_timeout:g} seconds.", 504) from None
@@ -182,8 +183,11 @@ class Backend:
             sent.pop("Authorization", None)
         large = len(body) > _LARGE
         try:
-            async with asyncio.timeout(self._answer_timeout):
-                answer = await _answer(self.chats.post(body, sent), large)
+            async with asyncio.timeout_at(self._answer_due()):
+                try:
+                    answer = await self.chats.post(body, sent)
+                except _UNANSWERED as error:
+                    raise _unreachable(error, large=large) from None
         except TimeoutError:
             message = f"The backend sent nothing for {self._answer_timeout:g} seconds."
             raise Unreachable("silent", message, 504, body_may_be_why=large) from None
@@ -212,28 +216,33 @@ class Backend:
         elif not self._forward_authorization:
             sent.popall("Authorization", None)
         large = isinstance(body, aiohttp.StreamReader) or (isinstance(body, bytes) and len(body) > _LARGE)
-        return await _answer(self._session.request(method, url, data=body, headers=sent, allow_redirects=False), large)
+        try:
+            return await self._session.request(method, url, data=body, headers=sent, allow_redirects=False)
+        except _UNANSWERED as error:
+            raise _unreachable(error, large=large) from None
+
+    def _answer_due(self) -> float | None:
+        """Return the time of the loop until which the head of an answer may come; None if it may take any time."""
+        return None if self._answer_timeout is None else self._clock() + self._answer_timeout
 
     def _require_open(self) -> None:
         if self.closed:
             raise Unreachable("connect", "The backend was removed from the gateway.")
 
 
-async def _answer(answer: Awaitable[_A], large: bool) -> _A:
-    """Wait for an answer; `large` tells about the request's body. Raises `Unreachable` if there is none."""
-    try:
-        return await answer
-    except aiohttp.ConnectionTimeoutError:
-        raise Unreachable("connect_timeout", "The backend did not accept the connection in time.", 504) from None
-    except aiohttp.ClientConnectorDNSError:
-        raise Unreachable("dns", "The backend's name cannot be resolved: is its URL right?") from None
-    except aiohttp.ClientSSLError as error:
-        raise Unreachable("tls", f"No TLS connection to the backend: {_tls_problem(error)}.") from None
-    except aiohttp.ClientConnectorError:
-        raise Unreachable("connect", "The backend cannot be reached: is it running, and is its URL right?") from None
-    except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
-        message = f"The backend closed the connection without an answer ({type(error).__name__})."
-        raise Unreachable("dropped", message, body_may_be_why=large) from None
+def _unreachable(error: Exception, *, large: bool) -> Unreachable:
+    """Return what is told of a backend that did not answer; `large` tells about the request's body."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return Unreachable("connect_timeout", "The backend did not accept the connection in time.", 504)
+        case aiohttp.ClientConnectorDNSError():
+            return Unreachable("dns", "The backend's name cannot be resolved: is its URL right?")
+        case aiohttp.ClientSSLError():
+            return Unreachable("tls", f"No TLS connection to the backend: {_tls_problem(error)}.")
+        case aiohttp.ClientConnectorError():
+            return Unreachable("connect", "The backend cannot be reached: is it running, and is its URL right?")
+    message = f"The backend closed the connection without an answer ({type(error).__name__})."
+    return Unreachable("dropped", message, body_may_be_why=large)
 
 
 def _tls_problem(error: aiohttp.ClientSSLError) -> str:
@@ -253,21 +262,17 @@ class ChatStream:
         self.refuses_gateway_key = False
         # Called once, when the answer is read or dropped, with the reason if the backend failed.
         self.on_end: Callable[[Failure | None], None] | None = None
+        self.status = response.status
         self._response = response
         self._lingering = lingering
         self._large = large
         self._push = response if isinstance(response, PushedAnswer) else None
         self._sink: Sink = _no_sink
         self._finished: asyncio.Future[None] | None = None
-        self._flowing = asyncio.Event()
-        self._flowing.set()
+        self._paused = False
+        self._resumed: asyncio.Event | None = None  # awaited while a body that is not pushed is paused
         self._left = False
         self._refusal: bytes | None = None  # the body of an error, once it was read
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self._response.status
 
     @property
     def is_event_stream(self) -> bool:
@@ -298,10 +303,9 @@ class ChatStream:
         self._sink = sink
         if self._push is not None:
             self._finished = self._push.attach(sink)
-            self._finished.add_done_callback(_ignore_exception)
             if self._left and not self._finished.done():  # a terminal event was there already
                 self._finished.set_result(None)
-            if not self._flowing.is_set():  # the client was slow before the answer came
+            if self._paused:  # the client was slow before the answer came
                 self._push.pause()
 
     async def finish(self) -> None:
@@ -313,7 +317,9 @@ class ChatStream:
             content = self._content
             while not self._left and (data := await content.readany()):
                 self._sink(data)
-                await self._flowing.wait()
+                if self._paused:
+                    self._resumed = asyncio.Event()
+                    await self._resumed.wait()
         except (aiohttp.ClientError, BodyInterrupted, ConnectionError, TimeoutError):
             self._end("broke")
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
@@ -350,13 +356,15 @@ class ChatStream:
         """Stop reading: the backend is to be no faster than the client."""
         if self._push is not None:
             self._push.pause()
-        self._flowing.clear()
+        self._paused = True
 
     def resume(self) -> None:
         """Continue to read."""
         if self._push is not None:
             self._push.resume()
-        self._flowing.set()
+        self._paused = False
+        if self._resumed is not None:
+            self._resumed.set()
 
     def leave(self) -> None:
         """Ignore the rest of the body. `finish` returns; the connection is kept if the body ends within a second."""
@@ -377,13 +385,20 @@ class ChatStream:
         """Close the connection unless the body was read to its end, so that the backend stops generating."""
         if not self._left:
             self._response.close()
+        self._ignore_end()
         self._end()
 
     def drop(self) -> None:
         """Close the connection of a backend that has been silent for too long; `finish` raises. That counts as a failure of the
         backend, unless the request was so large that it may be the reason."""
         self._response.close()
+        self._ignore_end()
         self._end(None if self._large else "silent")
+
+    def _ignore_end(self) -> None:
+        """Have nobody miss the end of a body that is no longer waited for."""
+        if self._finished is not None:
+            self._finished.add_done_callback(_ignore_exception)
 
     def _end(self, failure: Failure | None = None) -> None:
         on_end = self.on_end

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from responses_gateway.request.fields import (
     Object,
     missing,
@@ -198,7 +200,7 @@ def with_paths(items: Sequence[Entry], files: SandboxFiles, report: LossReport) 
         content = entry.item.get("content")
         if entry.item.get("role") == "user" and isinstance(content, list):
             parts = [described for part in content for described in _described(part, files, report)]
-            found.append(entry._replace(item={**entry.item, "content": parts}))
+            found.append(msgspec.structs.replace(entry, item={**entry.item, "content": parts}))
         else:
             found.append(entry)
     return found

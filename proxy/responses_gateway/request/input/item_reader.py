@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+
 from responses_gateway.request.fields import Object, optional_text, quote
 from responses_gateway.request.input.call_matching import NO_OUTPUT, MatchedCall, MatchedCalls
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
@@ -241,8 +243,7 @@ _REASONING_FIELDS = {
 }
 
 
-@dataclass(slots=True)
-class MessageBuilder:
+class MessageBuilder(msgspec.Struct):
     """Accepts the content of a conversation in order and arranges it as the strictest chat backend requires. An assistant
     message stays open while the model speaks, and until all of its calls that have an output later in the input have been
     answered; then `finish` or the next speaker closes it."""
@@ -250,7 +251,7 @@ class MessageBuilder:
     _policy: Policy
     _report: LossReport
     _number: int  # of the next call
-    _messages: list[Object] = field(default_factory=list)
+    _messages: list[Object] = msgspec.field(default_factory=list)
     _turn: _Turn | None = None
 
     def add_user(self, content: str | list[Object]) -> None:

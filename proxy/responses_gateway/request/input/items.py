@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from responses_gateway.request.fields import Object, missing, object_list, optional_text, quote, text
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -11,7 +13,7 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 ResolveItem = Callable[[str], "dict[str, Any] | None"]
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True):
     """An item of the input: `path` is where the client put it (`input[3]`), `kind` its type."""
 
     path: str

@@ -65,6 +65,6 @@ def in_messages_words(losses: Iterable[Loss]) -> list[Loss]:
     """Return losses of the translation under the names of this protocol."""
     found: dict[Loss, None] = {}
     for loss in losses:
-        kind, name = _NAMES.get((loss.kind, loss.name), (loss.kind, loss.name))
-        found[Loss(kind, name, loss.outcome, loss.reason)] = None
+        renamed = _NAMES.get((loss.kind, loss.name))
+        found[loss if renamed is None else Loss(*renamed, loss.outcome, loss.reason)] = None
     return list(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -23,8 +24,8 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 # What becomes of the model's thoughts: shown, shown without their text, or not shown, since thinking is off.
 Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
-# Parts of the names of models that always think: their servers refuse an effort of `none`.
-_ALWAYS_THINK = ("gpt-oss", "gpt_oss")
+# In the names of models that always think: their servers refuse an effort of `none`.
+_ALWAYS_THINKS = re.compile("gpt[-_]oss", re.IGNORECASE)
 # Budgets of thinking in tokens, below which an effort is enough.
 _BUDGETS = ((4096, "low"), (16384, "medium"))
 
@@ -110,7 +111,7 @@ def _effort(body: MessagesRequest, model: str, policy: Policy, report: LossRepor
     kind = "disabled" if thinking is None else text(thinking, "type", "thinking")
     if kind == "disabled":
         if policy.reasoning_effort != "drop":
-            if not any(name in model.lower() for name in _ALWAYS_THINK):
+            if _ALWAYS_THINKS.search(model) is None:
                 return _Effort("hidden", "none")
             report.adapted("parameter", "thinking", "this model always thinks: as little as it can, and it is not shown")
             return _Effort("hidden", "low")

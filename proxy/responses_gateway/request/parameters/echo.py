@@ -5,8 +5,6 @@ values are those in effect: an effort or a service tier that the gateway ignored
 
 from __future__ import annotations
 
-from typing import Any
-
 from responses_gateway.request.fields import Object
 from responses_gateway.request.parameters.moderation import NO_MODERATION
 from responses_gateway.request.parameters.parameters import effort_in_effect, format_name
@@ -23,24 +21,24 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
     honours_tier = tier != "auto" and ("service_tier" in policy.forward or tier in policy.service_tier_priorities)
     fields: Object = {
         "instructions": request.instructions,
-        "tools": [_tool(tool) for tool in request.tools or ()],
+        "tools": [_tool(tool) for tool in request.tools] if request.tools else [],
         "tool_choice": _tool_choice(request.tool_choice),
-        "parallel_tool_calls": _given(request.parallel_tool_calls, True),
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
         "max_tool_calls": request.max_tool_calls,
         "text": _text(request),
         "reasoning": _reasoning(request, policy),
         "max_output_tokens": request.max_output_tokens,
-        "temperature": _given(request.temperature, 1.0),
-        "top_p": _given(request.top_p, 1.0),
-        "presence_penalty": _given(request.presence_penalty, 0.0),
-        "frequency_penalty": _given(request.frequency_penalty, 0.0),
-        "top_logprobs": _given(request.top_logprobs, 0),
-        "truncation": _given(request.truncation, "disabled"),
+        "temperature": 1.0 if request.temperature is None else request.temperature,
+        "top_p": 1.0 if request.top_p is None else request.top_p,
+        "presence_penalty": 0.0 if request.presence_penalty is None else request.presence_penalty,
+        "frequency_penalty": 0.0 if request.frequency_penalty is None else request.frequency_penalty,
+        "top_logprobs": request.top_logprobs or 0,
+        "truncation": request.truncation or "disabled",
         "previous_response_id": request.previous_response_id,
         "store": policy.stores_responses and request.store is not False,
         "background": bool(request.background),
         "service_tier": (tier if honours_tier else None) or "default",
-        "metadata": _given(request.metadata, {}),
+        "metadata": request.metadata or {},
         "safety_identifier": request.safety_identifier,
         "prompt_cache_key": request.prompt_cache_key,
     }
@@ -54,10 +52,6 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
     if request.user is not None:
         fields["user"] = request.user
     return fields
-
-
-def _given(value: Any, default: Any) -> Any:
-    return default if value is None else value
 
 
 def _tool(tool: Object) -> Object:

@@ -41,10 +41,11 @@ LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _SAMPLING = frozenset(SAMPLING)
+_IGNORED = frozenset(parameter.name for parameter in IGNORED)
 _EFFORTS = {name: name for name in ("none", "minimal", "low", "medium", "high")} | {"xhigh": "high", "max": "high"}
 _UNSUPPORTED = "'{}' is not supported by this gateway configuration."
 # The parameters that `refuse_unsupported` looks at.
-CHECKED = ("background_options", "moderation", "multi_agent", "prompt_cache_options")
+CHECKED = frozenset({"background_options", "moderation", "multi_agent", "prompt_cache_options"})
 
 
 def refuse_unavailable(request: ResponsesRequest, policy: Policy) -> None:
@@ -77,8 +78,9 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
     """Return the fields of the chat request that are neither messages nor tools. `hosted` are the kinds of hosted tools that
     can be run. Raises `ApiError` 400."""
     fields = _extras(request, policy, report)
+    given = request.model_fields_set
     for parameter in COPIED:
-        value = getattr(request, parameter.name)
+        value = getattr(request, parameter.name) if parameter.name in given else None
         if value is not None:
             fields[parameter.name] = value
             report.preserved("parameter", parameter.name)
@@ -94,6 +96,14 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         fields.setdefault("priority", policy.service_tier_priorities[request.service_tier or ""])
         report.adapted("parameter", "service_tier", "sent as a priority")
     _background_options(request, policy, report, fields)
+    if not _IGNORED.isdisjoint(given):
+        _ignored(request, policy, report, fields, has_priority=has_priority)
+    _gateway_parameters(request, policy, report)
+    return fields
+
+
+def _ignored(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object, *, has_priority: bool) -> None:
+    """Report the parameters that are usually not sent, and send those that the policy forwards."""
     for parameter in IGNORED:
         value = getattr(request, parameter.name)
         if value is None or value in parameter.neutral or (parameter.name == "service_tier" and has_priority):
@@ -107,8 +117,6 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
             report.preserved("parameter", parameter.name)
         else:
             _report_unsent(parameter, policy, report)
-    _gateway_parameters(request, policy, report)
-    return fields
 
 
 def _report_unsent(parameter: Parameter, policy: Policy, report: LossReport) -> None:

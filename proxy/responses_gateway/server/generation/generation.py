@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from responses_gateway.server.generation.client_timer import ClientTimer
 from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns
@@ -66,7 +67,7 @@ class Generation:
         # Bound once, for each read.
         self._feed = translator.feed
         self._pass_on = client.pass_on
-        self._clock = asyncio.get_running_loop().time
+        self._clock = upstream.clock
 
     # ---- opening -----------------------------------------------------------------------------------------------------
 
@@ -85,9 +86,11 @@ class Generation:
             await asyncio.wait({self._opening})
             self._opening.result()
         try:
-            async with asyncio.timeout(None) as self._waiting:
+            async with asyncio.Timeout(None) as self._waiting:
                 if self._opening is None and self._failure is None:
-                    await self._ask()
+                    if self._prelude is not None and self._prelude.pending:
+                        await self._run_prelude(self._prelude)
+                    await self._upstream.open()
         except (ApiError, TimeoutError):
             if self._failure is None:
                 raise
@@ -108,14 +111,10 @@ class Generation:
             opening.cancel()
             raise
 
-    async def _ask(self) -> None:
-        upstream = self._upstream
-        prelude = self._prelude
-        if prelude is not None and prelude.pending:
-            call = await prelude.compact(upstream.call)
-            self._send_prelude()
-            upstream.ask(await prelude.run_approved(call))
-        await upstream.open()
+    async def _run_prelude(self, prelude: Prelude) -> None:
+        call = await prelude.compact(self._upstream.call)
+        self._send_prelude()
+        self._upstream.ask(await prelude.run_approved(call))
 
     def begin(self) -> None:
         """Emit the first events, and those of what the backend has sent already."""
@@ -140,7 +139,8 @@ class Generation:
         """Take the response to its end, whatever that is: afterwards the translator has ended."""
         translator = self.translator
         try:
-            await self._start()
+            if not translator.ended:
+                await self._start()
             while True:
                 if translator.needs is not None:
                     await self._upstream.settle()
@@ -165,8 +165,6 @@ class Generation:
 
     async def _start(self) -> None:
         translator = self.translator
-        if translator.ended:
-            return
         if not self._taken_over or translator.nothing_received:  # the client has seen nothing that depends on the answer
             self.begin()
             if not self._upstream.opened or self._failure is not None:
@@ -219,7 +217,7 @@ class Generation:
         self._opening = None
         if self._failure is None and not translator.ended and not translator.answer.ended_by_model:  # else nothing is missing
             try:
-                async with asyncio.timeout(None) as self._waiting:
+                async with asyncio.Timeout(None) as self._waiting:
                     events = await self._upstream.continue_elsewhere(translator, cause)
             except TimeoutError:  # `fail` has ended the wait
                 pass
@@ -253,7 +251,8 @@ class Generation:
         now = self._clock()
         self._upstream.last_read = now
         events = self._feed(data)
-        if type(self.translator.needs) in _NO_MORE_BODY:
+        needs = self.translator.needs
+        if needs is not None and type(needs) in _NO_MORE_BODY:
             self._leave_backend()
         if events:
             self._pass_on(events, now)

@@ -249,7 +249,9 @@ class Creation:
         """Take the generation to its end and store the response, if it is to be stored. Return False if that failed."""
         if self._generation is not None:
             await self._generation.run()
-            await settle(self._caller.reservation, self.translator)
+            reservation = self._caller.reservation
+            if reservation is not None:
+                await settle(reservation, self.translator)
         store = self._responses.store
         record = self.prepared.record
         if store is None or record is None:
@@ -388,7 +390,7 @@ def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Transla
     completed = translator.status == "completed"
     if markup is not None:
         parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
-    if completed and prepared.turns is None:
+    if completed and prepared.turns is None and "tools" in prepared.call.body:
         parsers.learn_calls(prepared.call.body, prepared.start, translator.response.output)
 
 

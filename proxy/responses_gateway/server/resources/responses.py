@@ -161,7 +161,7 @@ async def stream_answer(request: web.Request, creation: Creation, headers: dict[
         nonlocal beginning
         beginning = asyncio.create_task(_begin(stream, generation))
 
-    grace = asyncio.get_running_loop().call_later(creation.in_force.settings.header_grace, begin_early)
+    grace = creation.ended.get_loop().call_later(creation.in_force.settings.header_grace, begin_early)
     try:
         try:
             await generation.open()

@@ -176,8 +176,9 @@ class Answer:
             if fast_path.take_chunk(chunk, payload):
                 return
             fast_path.flush()
-        if chunk.failure is not None:
-            self._take_failure(chunk.failure)
+        failure = chunk.failure
+        if failure is not None:
+            self._take_failure(failure)
             return
         token_ids = chunk.token_ids
         deltas = self._reader.read(chunk)
@@ -247,7 +248,7 @@ class Answer:
     @property
     def repairs(self) -> dict[str, int]:
         """What had to be repaired, by kind."""
-        return {**self._reader.repairs, **(self._markup.repairs if self._markup is not None else {})}
+        return self._reader.repairs if self._markup is None else {**self._reader.repairs, **self._markup.repairs}
 
     @property
     def holds(self) -> list[HeldPart]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.wire.deltas import FinishReason, ToolCall, Usage
 from responses_gateway.wire.tools import target_of
@@ -134,19 +136,19 @@ class CallLimits:
 def usage_of(turns: list[Turn]) -> Usage | None:
     """Return the usage of all turns together, a new object. Turns of which nothing is known are left out."""
     total: Usage | None = None
+    reasoning_unknown = False
     for turn in turns:
-        total = _sum(total, turn.used)
-    if total is not None and any(turn.reasoning_unknown for turn in turns):
+        reasoning_unknown = reasoning_unknown or turn.reasoning_unknown
+        used = turn.used
+        if used is not None:
+            total = msgspec.structs.replace(used) if total is None else _sum(total, used)
+    if total is not None and reasoning_unknown:
         total.reasoning = None
     return total
 
 
-def _sum(earlier: Usage | None, later: Usage | None) -> Usage | None:
+def _sum(earlier: Usage, later: Usage) -> Usage:
     fields = Usage.__struct_fields__
-    if later is None:
-        return earlier
-    if earlier is None:
-        return Usage(*(getattr(later, name) for name in fields))
     return Usage(*(_sum_of(getattr(earlier, name), getattr(later, name)) for name in fields))
 
 

@@ -13,6 +13,8 @@ from responses_gateway.stream.reading.markup import Evidence, Markup, Shortcut
 from responses_gateway.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolCall
 
 _NOTHING_SEEN = Evidence()
+_REASONING = Shortcut("reasoning", None)
+_TEXT = Shortcut("text", None)
 
 
 @lru_cache
@@ -85,7 +87,7 @@ class LeadingThoughtDetector:
         if self._markup is not None:
             return self._markup.shortcut(kind)
         if self._settled:
-            return Shortcut("reasoning" if kind == "reasoning" else "text", None)
+            return _REASONING if kind == "reasoning" else _TEXT
         return None
 
     def _release(self) -> list[Delta]:

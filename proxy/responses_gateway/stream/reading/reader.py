@@ -105,8 +105,11 @@ class Reader:
 
     def _choice_to_read(self, choices: list[Choice]) -> Choice | None:
         """Return the choice that the response is made of: the one that came first. Others were not asked for."""
+        first = choices[0]
         if self._choice is None:
-            self._choice = choices[0].index
+            self._choice = first.index
+        if first.index == self._choice:  # nearly always
+            return first
         return next((choice for choice in choices if choice.index == self._choice), None)
 
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
@@ -276,12 +279,12 @@ def _usage(usage: chat.ChatUsage) -> Usage | None:
     """Return the counts that can be true; None if there are none."""
     prompt = usage.prompt_tokens_details
     completion = usage.completion_tokens_details
-    counts = (
+    counts = [
         usage.prompt_tokens,
         usage.completion_tokens,
         prompt.cached_tokens if prompt else None,
         prompt.created_cache_tokens if prompt else None,
         completion.reasoning_tokens if completion else None,
-    )
-    found = Usage(*(count if count is None or count >= 0 else None for count in counts))
+    ]
+    found = Usage(*[None if count is None or count < 0 else count for count in counts])
     return None if found.input is None and found.output is None else found

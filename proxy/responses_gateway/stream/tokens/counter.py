@@ -28,8 +28,8 @@ class TokenCounter:
     this turn of the model, `meter` counts text with the model's tokenizer; None where that is not needed."""
 
     __slots__ = (
-        "_characters", "_ids_before", "_silent_before", "_thoughts", "ids", "input_tokens", "meter", "reasoning_from",
-        "reported", "reported_reasoning", "silent_ids", "usage",
+        "_characters", "_ids_before", "_silent_before", "_thoughts", "_total_before", "ids", "input_tokens", "meter",
+        "reasoning_from", "reported", "reported_reasoning", "silent_ids", "usage",
     )  # fmt: skip
 
     def __init__(self, encode: Encode | None = None, thoughts: ThoughtTokens | None = None) -> None:
@@ -47,12 +47,14 @@ class TokenCounter:
         self.usage: Usage | None = None
         self._thoughts = thoughts
         self._ids_before: list[IdCount] = []  # those of earlier turns
+        self._total_before = 0  # the number of their ids
         self._characters: Mapping[str, int] = {}
         self._silent_before = True  # nothing was shown before this turn
 
     def begin_answer(self) -> None:
         """Count another turn of the model."""
         self._ids_before.append(self.ids)
+        self._total_before += self.ids.total
         self.ids = IdCount(self._thoughts)
         self._silent_before = self.silent_ids is not None
 
@@ -148,7 +150,7 @@ class TokenCounter:
 
     @property
     def _id_total(self) -> int:
-        return sum(turn.total for turn in self._turns)
+        return self._total_before + self.ids.total
 
     def _counted_output(self) -> int | None:
         """Return the output tokens that were counted here; None if none were."""
@@ -181,7 +183,8 @@ class TokenCounter:
             counts["other"] = max(0, output - sum(counts.values()))
         else:
             reasoning = self._thought_by_ids(output) if usage is None or usage.reasoning is None else usage.reasoning
-            markup = min(sum(turn.markup for turn in self._turns), output - (reasoning or 0))
+            markup = sum(turn.markup for turn in self._turns) if self._id_total else 0
+            markup = min(markup, output - (reasoning or 0))
             counts = _shared_out(output - markup, reasoning, self._characters)
             counts["other"] = counts.get("other", 0) + markup
         return {kind: count for kind, count in counts.items() if count}

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.deltas import Usage
@@ -22,8 +23,7 @@ CallKind: TypeAlias = Literal["function_call", "custom_tool_call"]
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
-@dataclass(slots=True, eq=False)
-class Place:
+class Place(msgspec.Struct, eq=False, gc=False):
     """Where an open item stands in a stream. The writer makes it, and gets it back with all that the item writes."""
 
     kind: str  # the item's type; of a message that of its part
@@ -34,8 +34,7 @@ class Place:
     begun: str = ""  # the JSON that the item begins with
 
 
-@dataclass(slots=True, eq=False)
-class Span:
+class Span(msgspec.Struct, eq=False, gc=False):
     """When an item was opened and closed, as Unix times in seconds; once it is closed, its type and the length of its JSON."""
 
     opened: float
@@ -182,7 +181,7 @@ class EventWriter(ABC):
         self.characters[kind] = self.characters.get(kind, 0) + len(text)
 
 
-class StreamStart(NamedTuple):
+class StreamStart(msgspec.Struct, frozen=True):
     """What a stream begins with, whatever its protocol is: `resp_` and a token that makes ids unique, the model's name for the
     client, the Unix time in seconds at which the response was created, and a clock that tells such times."""
 
@@ -192,7 +191,7 @@ class StreamStart(NamedTuple):
     clock: Callable[[], float]
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """What the end of a response adds to it: usage, a Unix time in seconds, why it is incomplete (`max_output_tokens`,
     `content_filter`, `steered`), the error of one that failed, the stop string that the model wrote, whether its last turn
     `reached_limit` of tokens, and the usage of that turn alone."""

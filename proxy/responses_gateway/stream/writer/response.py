@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -31,7 +31,7 @@ _STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "in
 AtEnd: TypeAlias = Callable[[Usage | None], Mapping[str, Any]]
 
 
-class _Ending(NamedTuple):
+class _Ending(msgspec.Struct, frozen=True, gc=False):
     """What the end adds to the response, as JSON."""
 
     completed_at: str = "null"
@@ -109,7 +109,7 @@ class ResponseStream(AnswerStream):
         self._ending = _ending(outcome, self._writer.items.get("web_search_call", 0))
         if self._at_end is not None and (added := self._at_end(outcome.usage)):
             fields = json_text(added)[1:-1]
-            self._ending = self._ending._replace(usage=f"{self._ending.usage},{fields}")
+            self._ending = msgspec.structs.replace(self._ending, usage=f"{self._ending.usage},{fields}")
         self._terminal_number = self._writer.next_number
         self._writer.next_number += 1
 
@@ -148,7 +148,9 @@ class ResponseStream(AnswerStream):
         return f"{before}{','.join(self._writer.done)}{behind}"
 
     def _around(self, status: Status | None, stored: bool | None = None) -> tuple[str, str]:
-        ending = self._ending._replace(error="null") if status == "cancelled" else self._ending
+        ending = self._ending
+        if status == "cancelled":
+            ending = msgspec.structs.replace(ending, error="null")
         return self.object.around(status or self.status, ending, stored=stored)
 
 
@@ -183,7 +185,9 @@ class ResponseObject:
         """Return the echo with its long values as JSON already."""
         encoded: dict[str, msgspec.Raw] = {}
         for name, value in echo.items():
-            if value and type(value) in _MAY_BE_LONG and (text := _long_json(value)) is not None:
+            if type(value) not in _MAY_BE_LONG or not value or (type(value) is str and len(value) < _LONG):
+                continue
+            if (text := _long_json(value)) is not None:
                 encoded[name] = msgspec.Raw(text)
                 self.long_texts.append(text.decode())
         return {**echo, **encoded} if encoded else echo
@@ -205,8 +209,6 @@ class ResponseObject:
 
 def _long_json(value: Any) -> bytes | None:
     """Return the JSON of a long value; None if it is short, or contains half a surrogate pair."""
-    if isinstance(value, str) and len(value) < _LONG:
-        return None
     try:
         text = encode(value)
     except UnicodeEncodeError:

@@ -113,8 +113,9 @@ class ResponsesWriter(EventWriter):
 
     def write(self, kind: str, fields: str) -> None:
         """Append the next event."""
-        self.events.append(self.event(kind, self.next_number, fields))
-        self.next_number += 1
+        number = self.next_number
+        self.events.append(self.event(kind, number, fields))
+        self.next_number = number + 1
 
     def add_item(self, item: str) -> int:
         """Append `output_item.added` and return the item's output_index; `item` is its JSON."""

@@ -181,7 +181,7 @@ class GuardedUpstream(Upstream):
         self._pass_on = receive
 
     def _take(self, data: bytes) -> None:
-        self.last_read = self._clock()
+        self.last_read = self.clock()
         if self._held is not None and not self._blocked and self._failure is None:
             self._held.feed(data)
             self._advance()

@@ -13,6 +13,7 @@ import secrets
 import zlib
 from collections.abc import Sequence
 from functools import cached_property
+from operator import is_
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -111,8 +112,14 @@ class Encryption:
 
     def decrypt_items(self, items: list[Any], tenant: str, model: str, path: str) -> list[Any]:
         """Return the items as the model is to read them: summaries as messages, encrypted reasoning as text if this model
-        wrote it. Others stay as they are. Raise `ApiError` 400."""
-        return [self._decrypted(item, tenant, model, f"{path}[{index}]") for index, item in enumerate(items)]
+        wrote it. Others stay as they are; where all do, it is the same list. Raise `ApiError` 400."""
+        found = [
+            self._decrypted(item, tenant, model, f"{path}[{index}]")
+            if isinstance(item, dict) and "encrypted_content" in item
+            else item
+            for index, item in enumerate(items)
+        ]
+        return items if all(map(is_, found, items)) else found
 
     def since_compaction(self, items: list[Any]) -> list[Any]:
         """Return a history without what its last compaction has replaced."""
@@ -131,8 +138,8 @@ class Encryption:
         content = item.get("encrypted_content") if is_compaction(item) else None
         return isinstance(content, str) and content.startswith(self._mark)
 
-    def _decrypted(self, item: Any, tenant: str, model: str, path: str) -> Any:
-        content = item.get("encrypted_content") if isinstance(item, dict) else None
+    def _decrypted(self, item: Item, tenant: str, model: str, path: str) -> Any:
+        content = item["encrypted_content"]
         if content is None or item.get("type") not in _ENCRYPTED:
             return item
         kind = item["type"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,7 +65,7 @@ class AcceptedResponse(NamedTuple):
     created: float
 
 
-class RequestScope(NamedTuple):
+class RequestScope(msgspec.Struct, frozen=True):
     """What holds for one request: who asks, the settings in force, and its recording. `resumed`: the response has begun in
     another gateway. `dialect`: the request was made in another protocol. `accepted`: the response has waited."""
 
@@ -177,7 +177,8 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
             items = encryption.decrypt_items(given, self.tenant, request.model, "input")
             if self.documents.texts:
                 items = with_texts(items, self.documents.texts, self.hosted.files)
-            request = request.model_copy(update={"input": items})
+            if items is not given:
+                request = request.model_copy(update={"input": items})
             if request.context_management:  # clients need not leave out what was compacted
                 replaced = encryption.replaced(given)
         references = context.references
@@ -195,7 +196,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
         chat_request.losses.extend(self.documents.losses)
-        if any(loss.name == "reasoning" and loss.outcome == "ignored" for loss in chat_request.losses):
+        if "reasoning" in {loss.name for loss in chat_request.losses if loss.outcome == "ignored"}:
             items = [*context.history, *(given if isinstance(given, list) else ())]
             if removed := removed_reasoning(items, encryption, self.tenant, request.model):
                 chat_request.echo["input_transformations"] = removed
@@ -228,9 +229,11 @@ class Preparation:
         """Find what the request builds on, unless `context` has it, and translate it. `previous` is the last response of the
         same connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
         `StoreUnavailable`."""
-        caller, in_force, recording, resumed, dialect, _ = scope
-        settings = in_force.settings
-        parsers = in_force.parsers
+        caller = scope.caller
+        resumed = scope.resumed
+        dialect = scope.dialect
+        settings = scope.in_force.settings
+        parsers = scope.in_force.parsers
         policy = parsers.policy(request.model)
         if dialect is not None:
             policy = dialect.policy(policy)
@@ -242,8 +245,8 @@ class Preparation:
         elif context is None:
             context = await find_context(self.store, caller.tenant, request, settings.hosted_history_bytes)
         opened = await self._open_tools(request, context, caller.tenant, policy)
-        translation = await self._translation(request.model, policy, in_force, caller.tenant, opened, context, dialect)
-        chat_request = await self._translate(translation, request, context, recording)
+        translation = await self._translation(request.model, policy, scope.in_force, caller.tenant, opened, context, dialect)
+        chat_request = await self._translate(translation, request, context, scope.recording)
         continuable = self._continuable(request, chat_request, scope)
         if continuable.now:
             chat_request.body["return_token_ids"] = True
@@ -258,9 +261,7 @@ class Preparation:
             losses = [*dialect.losses, *dialect.words(losses), *await dialect.fit(chat_request.body)]
         headers = _headers(settings, request, context, caller)
         call = ChatCall(chat_request.body, msgspec.json.encode(chat_request.body), headers, route)
-        tape = None
-        if recording.note is not None or continuable.journal is not None or resumed is not None:
-            tape = Tape(time.time, resumed.beginning.created if resumed is not None else None)
+        tape = _new_tape(scope, continuable)
         options = self._options(context, chat_request, scope, start, continuable, tape)
         if dialect is not None:
             options = dialect.options(options)
@@ -371,7 +372,8 @@ class Preparation:
         tape: Tape | None,
     ) -> StreamOptions:
         """Return the options of the translator of the answer; its tape has the texts that it seals."""
-        caller, in_force, _, resumed, _, accepted = scope
+        caller = scope.caller
+        in_force = scope.in_force
         request = context.request
         encrypt = self.encryption.encrypt
         sealing: Callable[[SealText], SealText] = (lambda seal: seal) if tape is None else tape.sealing
@@ -385,7 +387,7 @@ class Preparation:
         if caller.over_websocket:
             more["stream_id"] = request.stream_id
         client = client_of(in_force.settings, caller.headers)
-        known = resumed or accepted
+        known = scope.resumed or scope.accepted
         response_id = known.response_id if known is not None else _new_response_id()
         options = stream_options(in_force, request, chat_request, client, response_id, start, **more)
         if chat_request.encrypted_reasoning:
@@ -423,6 +425,14 @@ def _is_long(items: object) -> bool:
     return len(items) + sum(len(part) for part in parts if isinstance(part, list)) > _LONG
 
 
+def _new_tape(scope: RequestScope, continuable: Continuable) -> Tape | None:
+    """Return the tape of a response that is recorded, or that another gateway may take over or has begun."""
+    resumed = scope.resumed
+    if scope.recording.note is None and continuable.journal is None and resumed is None:
+        return None
+    return Tape(time.time, resumed.beginning.created if resumed is not None else None)
+
+
 def _hosted_turns(
     opened: OpenedTools, policy: Policy, context: Context, chat_request: ChatRequest, response_id: str
 ) -> HostedTurns:
@@ -432,7 +442,7 @@ def _hosted_turns(
 
 def _new_response_id() -> str:
     """Return an id that begins with the time, as those of `state.records.new_id` do, for the same reason."""
-    return f"resp_{int(time.time()):08x}{secrets.token_hex(12)}"
+    return f"resp_{int(time.time()):08x}{os.urandom(12).hex()}"
 
 
 def stream_options(

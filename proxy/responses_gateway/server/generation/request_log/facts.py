@@ -11,6 +11,7 @@ import msgspec
 
 from responses_gateway.hosted.interface import MadeCall
 from responses_gateway.request import Loss
+from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
 
 # The API through which a request came.
@@ -51,7 +52,8 @@ class RequestFacts(msgspec.Struct, eq=False):
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
     continues in another gateway, or waits for its completion window. `pod`: the server behind a router. `error` is the HTTP
     error that was the answer.
-    `quotes_backends`: the log may repeat what a backend says."""
+    `quotes_backends`: the log may repeat what a backend says. `chunks`, `usage`, `repairs`: see `Translator`, which is asked
+    once, when the request is reported."""
 
     request_id: str
     id: str
@@ -76,5 +78,8 @@ class RequestFacts(msgspec.Struct, eq=False):
     not_continued: str | None = None
     losses: list[Loss] = msgspec.field(default_factory=list)
     calls: Sequence[MadeCall] = ()
+    chunks: int = 0
+    usage: Usage | None = None
+    repairs: Mapping[str, int] = msgspec.field(default_factory=dict)
     tokens_by_kind: Mapping[str, int] = msgspec.field(default_factory=dict)
     unseen_tokens: int = 0

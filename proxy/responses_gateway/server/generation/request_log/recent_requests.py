@@ -9,7 +9,6 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
@@ -59,8 +58,7 @@ class LastEnded(Generic[T]):
         return [request for _, request in sorted(found, key=itemgetter(0))]
 
 
-@dataclass(slots=True, eq=False)
-class RequestSummary:
+class RequestSummary(msgspec.Struct, eq=False):
     """One line of the window. It refers to the counts of the request's log and translator, which are converted to plain data on
     demand (`shown`, `details`).
 
@@ -81,10 +79,10 @@ class RequestSummary:
     produced: int = 0  # output tokens, or chunks where the backend reported none
     chunks: int = 0
     state: str = ""
-    spans: Mapping[int, Span] = field(default_factory=dict)
-    repairs: Mapping[str, int] = field(default_factory=dict)
-    tokens: Mapping[str, int] = field(default_factory=dict)
-    events: Mapping[str, int] = field(default_factory=dict)
+    spans: Mapping[int, Span] = msgspec.field(default_factory=dict)
+    repairs: Mapping[str, int] = msgspec.field(default_factory=dict)
+    tokens: Mapping[str, int] = msgspec.field(default_factory=dict)
+    events: Mapping[str, int] = msgspec.field(default_factory=dict)
     refused: bool = False
 
     @property

@@ -29,6 +29,7 @@ from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
 
+_ANONYMOUS = Account()
 # Characters of what a client calls itself.
 _LONGEST_NAME = 80
 _NOTHING_USED = [0] * len(AMOUNTS)
@@ -149,12 +150,14 @@ class RequestLog:
         """Count what of the request could not be carried over as it was."""
         if self._for_compaction:
             return
+        shown = logs.logger().isEnabledFor(logging.DEBUG)
         for loss in losses:
             if loss.outcome != "preserved":
                 self.facts.losses.append(loss)
                 self._metrics.count(self._metrics.losses, loss.kind, loss.name, loss.outcome)
-                said = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
-                logs.logger().debug("loss", extra=logs.fields(request_id=self.facts.request_id, **said))
+                if shown:
+                    said = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
+                    logs.logger().debug("loss", extra=logs.fields(request_id=self.facts.request_id, **said))
 
     def ran_tools(self, calls: Sequence[MadeCall], losses: Iterable[HostedLoss]) -> None:
         """Note the calls that the gateway made itself, some of which may still be ending, and count what they could not
@@ -245,6 +248,7 @@ class RequestLog:
         self.count_gaps()
         facts = self.facts
         if translator is not None:
+            _note_answer(facts, translator)
             facts.tokens_by_kind = translator.tokens.by_kind()
             facts.unseen_tokens = translator.unseen_tokens
             facts.not_continued = translator.answer.diverged or facts.not_continued
@@ -280,6 +284,8 @@ class RequestLog:
     def running(self, translator: Translator | None, now: float, record: str | None) -> RequestSummary:
         """Return how a request stands that has not ended, without any of its content."""
         self.count_gaps()
+        if translator is not None:
+            _note_answer(self.facts, translator)
         summary = _summary(self.facts, translator, _line(self.facts, translator, None, now), record)
         summary.phase = self.facts.phase
         return summary
@@ -299,7 +305,7 @@ def new_facts(
         request_id=request_id,
         id="" if history is None else history.new_id(),
         client=client_name(headers),
-        account=Account() if reservation is None else Account(reservation.key, reservation.team),
+        account=_ANONYMOUS if reservation is None else Account(reservation.key, reservation.team),
         quotes_backends=settings.log_backend_errors,
         began=now,
         started=time.time(),
@@ -311,6 +317,13 @@ def new_facts(
 def client_name(headers: Mapping[str, str]) -> str:
     """Return what a client calls itself: Codex in `originator`, others in `User-Agent`."""
     return (headers.get("originator") or headers.get("User-Agent", ""))[:_LONGEST_NAME]
+
+
+def _note_answer(facts: RequestFacts, translator: Translator) -> None:
+    """Note what is known of the answer so far."""
+    facts.chunks = translator.chunks
+    facts.usage = translator.usage
+    facts.repairs = translator.repairs
 
 
 # ---- the outcome ------------------------------------------------------------------------------------------------------
@@ -342,7 +355,7 @@ def _execution(facts: RequestFacts, translator: Translator | None, error: ApiErr
 
 def _late_error(translator: Translator) -> ApiError | None:
     """Return what a backend sent behind the end of an answer; it does not change how the response ended."""
-    return next(filter(None, (answer.late_error for answer in translator.answers)), None)
+    return next(filter(None, [answer.late_error for answer in translator.answers]), None)
 
 
 def _tokens_of(translator: Translator | None) -> int:
@@ -371,7 +384,7 @@ def _count_request(
     if error is not None and facts.phase != "request":
         metrics.count(metrics.backend_errors, error.reason or error.code or error.type)
     # Clients make names up: one that no backend answered for gets no time series of its own.
-    answered = translator is not None and translator.chunks > 0
+    answered = facts.chunks > 0
     model = metrics.model(facts.model) if answered else "unknown"
     metrics.count(metrics.requests, model, outcome, "true" if facts.streamed else "false", facts.door)
     metrics.observe(metrics.duration, now - facts.began, model)
@@ -382,7 +395,7 @@ def _count_request(
     if translator is not None:
         _count_stream(metrics, facts, translator, model)
         if answered:
-            _count_usage(metrics, facts, translator, model)
+            _count_usage(metrics, facts, model)
 
 
 def _observe_call(
@@ -415,7 +428,7 @@ def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator,
     if translator.ended:
         reason = translator.incomplete_reason or (translator.error.code if translator.error else None) or "none"
         metrics.count(metrics.terminals, translator.status, reason)
-    usage = translator.usage
+    usage = facts.usage
     if usage is not None:
         for kind, tokens in (("input", usage.input), ("cached", usage.cached), ("output", usage.output)):
             metrics.count(metrics.tokens, model, kind, amount=tokens or 0)
@@ -430,7 +443,7 @@ def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator,
         metrics.count(metrics.disagreements, model)
     metrics.count_all(metrics.items, translator.writer.items)
     metrics.count_all(metrics.events, translator.writer.deltas)
-    metrics.count_all(metrics.repairs, translator.repairs)
+    metrics.count_all(metrics.repairs, facts.repairs)
     if translator.answer.diverged:
         metrics.count(metrics.continuations, "failed", translator.answer.diverged)
     if translator.malformed:
@@ -442,10 +455,10 @@ def _cut_unasked(translator: Translator) -> bool:
     return translator.lifecycle.turn.finish_reason == "length" and translator.options.echo.get("max_output_tokens") is None
 
 
-def _count_usage(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
+def _count_usage(metrics: Metrics, facts: RequestFacts, model: str) -> None:
     """Count the `AMOUNTS` of one request; an estimate of the output if it was cut off before the backend reported usage."""
-    usage = translator.usage or Usage(None, None)
-    output = _seen_tokens(translator) if usage.output is None else usage.output
+    usage = facts.usage or Usage(None, None)
+    output = max(facts.chunks, sum(facts.tokens_by_kind.values())) if usage.output is None else usage.output
     reasoning = usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
     row = (int(time.time() // DAY), facts.account.key or "", facts.account.team or "", model)
     known = metrics.usage.get(row, _NOTHING_USED)
@@ -481,7 +494,7 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
         "outcome": _execution(facts, translator, error),
         "delivery": "client_left" if facts.client_left else "detached" if facts.detached else "complete",
         "phase": facts.phase if facts.client_left else None,
-        "seconds": round(now - facts.began, 3),
+        "seconds": _since(facts.began, now),
         "backend_called": _since(facts.began, facts.backend_called),
         "first_token": _since(facts.began, facts.times.first),
         "first_visible": _since(facts.began, facts.times.visible_at),
@@ -492,7 +505,7 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
     fields["not_continued"] = facts.not_continued
     if translator is not None:
         fields["items"] = sum(translator.writer.items.values())
-        fields["repairs"] = sum(translator.repairs.values()) or None
+        fields["repairs"] = sum(facts.repairs.values()) or None
     if facts.error is not None:
         fields["status"] = facts.error.status
     if error is not None:
@@ -501,7 +514,7 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
 
 
 def _answer_fields(facts: RequestFacts, translator: Translator) -> dict[str, Any]:
-    usage = translator.usage
+    usage = facts.usage
     reported = usage.reasoning if usage is not None else None
     return {
         **_usage_fields(usage),
@@ -544,7 +557,7 @@ def _usage_fields(usage: Usage | None) -> dict[str, int | None]:
 
 def _since(began: float, at: float | None) -> float | None:
     """Return the seconds from the arrival of the request to a time."""
-    return None if at is None else round(at - began, 3)
+    return None if at is None else round((at - began) * 1000) / 1000  # `round` itself takes far longer with digits
 
 
 # ---- the window -------------------------------------------------------------------------------------------------------
@@ -556,11 +569,11 @@ def _summary(facts: RequestFacts, translator: Translator | None, line: dict[str,
     times = facts.times
     summary = RequestSummary(facts.id, line, facts.started, facts.client, facts.losses, times.gaps, times.gap_sum, record)
     if translator is not None:
-        summary.chunks = translator.chunks
-        summary.produced = line.get("output_tokens", translator.chunks)
+        summary.chunks = facts.chunks
+        summary.produced = line.get("output_tokens", facts.chunks)
         summary.state = translator.lifecycle.state
         summary.spans = translator.writer.spans
-        summary.repairs = translator.repairs
+        summary.repairs = facts.repairs
         summary.tokens = facts.tokens_by_kind
         summary.events = translator.writer.deltas
     return summary

@@ -63,12 +63,12 @@ class Upstream:
     """Sends a chat request to the pool, and reads the answer: `open`, `attach`, `finish`. Where that breaks off, another
     backend is asked the same (`redirect`), or has to continue the answer (`continue_elsewhere`).
 
-    `call` is the request; `last_read` when the backend sent something, by the loop's clock; `silence` the error of a backend
+    `call` is the request; `last_read` when the backend sent something, by the loop's `clock`; `silence` the error of a backend
     that was dropped because it sent nothing."""
 
     __slots__ = (
-        "_attached", "_chat", "_clock", "_continuation", "_counter", "_idle_timeout", "_log", "_pool", "_read", "_recording",
-        "call", "last_read", "silence",
+        "_attached", "_chat", "_continuation", "_counter", "_idle_timeout", "_log", "_pool", "_read", "_recording", "call",
+        "clock", "last_read", "silence",
     )  # fmt: skip
 
     def __init__(
@@ -93,8 +93,8 @@ class Upstream:
         self._chat: ChatStream | None = None  # the backend's answer, once it has begun
         self._attached = False
         self._read = False  # to its end, or until it broke off
-        self._clock = asyncio.get_running_loop().time
-        self.last_read = self._clock()
+        self.clock = pool.members.clock
+        self.last_read = self.clock()
         self.silence: ApiError | None = None
 
     @property
@@ -111,7 +111,7 @@ class Upstream:
         """Have `open` send another request."""
         self.call = call
         self._forget_answer()
-        self.last_read = self._clock()
+        self.last_read = self.clock()
         self.count_input()
 
     def ask_again(self, call: ChatCall) -> None:
@@ -196,7 +196,7 @@ class Upstream:
             return None
         self._chat = opened.chat
         self.call = self.call._replace(route=opened.route)
-        self.last_read = self._clock()
+        self.last_read = self.clock()
         self._log.continued(cause, failed, opened.chat.backend, opened.chat.pod, opened.kept, self.last_read)
         return opened.events
 
@@ -207,7 +207,7 @@ class Upstream:
         self.silence = None
 
     def _headers_for(self, backend: str, url: URL) -> Mapping[str, str]:
-        now = self._clock()
+        now = self.clock()
         self.last_read = now
         headers = self._log.calling(backend, url, self.call.headers, now)
         if self._log.trace is not None:
@@ -245,7 +245,7 @@ class Upstream:
 
     def resume(self) -> None:
         """Read again."""
-        self.last_read = self._clock()
+        self.last_read = self.clock()
         if self._chat is not None:
             self._chat.resume()
 
@@ -272,7 +272,7 @@ class Upstream:
         """Forget the answer of a turn, which ended with calls; once more does nothing. `used` is what the turn has used."""
         self.leave()
         if self._log.facts.phase != "tools":
-            self._log.turn_ended(used, self._clock())
+            self._log.turn_ended(used, self.clock())
         self._log.facts.phase = "tools"
         self._chat = None
 
