@@ -134,6 +134,27 @@ def test_a_dead_worker_is_found_and_its_responses_fail(opening: Opening) -> None
     play(opening, test)
 
 
+def test_a_response_without_a_log_ends_with_its_input(opening: Opening) -> None:
+    """Its client reads it over a connection: one of two ends well, the worker of the other dies."""
+
+    async def test(store: Store, _database: Database, clock: Clock) -> None:
+        begun = [record(name, status="in_progress", detached=True, input=[USER], worker="w") for name in ("resp_1", "resp_2")]
+        for each in begun:
+            await store.save(each, Running("w", clock.now + 10))
+        assert await store.save(replace(begun[0], status="completed", output=[said(1)]))
+        assert await store.still_alive(["resp_1", "resp_2"], Running("w", clock.now + 10)) == ({"resp_2"}, {"resp_1"})
+        clock.now += 11
+        assert await store.end_abandoned(GONE) == ["resp_2"]
+        for name, status, items in (("resp_1", "completed", 2), ("resp_2", "failed", 1)):
+            stored = await store.response("a", name)
+            assert stored is not None
+            assert (stored.status, stored.has_events) == (status, False)
+            assert len(await store.history(stored.end)) == items
+        assert not await store.save(replace(begun[1], status="completed"))
+
+    play(opening, test)
+
+
 def test_a_worker_that_was_asked_to_cancel_and_died(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
         begun = record("resp_1", status="queued", background=True, detached=True, input=[USER])
