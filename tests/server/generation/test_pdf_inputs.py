@@ -41,6 +41,11 @@ def responses(*files: str, **fields: Any) -> dict[str, Any]:
     return {"model": "simulator", "input": [{"role": "user", "content": parts}], **fields}
 
 
+async def items_of(served: Served, answer: Answer) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = (await ask(served, "GET", f"/v1/responses/{answer.json['id']}/input_items")).json["data"]
+    return listed
+
+
 async def send(served: Served, body: dict[str, Any], path: str = "/v1/messages") -> Answer:
     return await ask(served, "POST", path, json=body)
 
@@ -89,8 +94,10 @@ def test_files_of_the_other_door_are_read_as_well_and_stay_files_where_they_cann
             later = {"model": "simulator", "previous_response_id": first.json["id"], "input": "And?"}
             assert (await send(served, later, "/v1/responses")).status == 200
             assert talking.requests[1]["messages"][0] == talking.requests[0]["messages"][0]
-            kept = await ask(served, "GET", f"/v1/responses/{first.json['id']}/input_items")
-            assert kept.json["data"][0]["content"][0]["type"] == "input_file"
+            question = {"type": "item_reference", "id": (await items_of(served, first))[0]["id"]}
+            assert (await send(served, {"model": "simulator", "input": [question]}, "/v1/responses")).status == 200
+            assert talking.requests[2]["messages"] == talking.requests[0]["messages"]
+            assert (await items_of(served, first))[0]["content"][0]["type"] == "input_file"
 
     run(test())
 

@@ -182,6 +182,9 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
             if request.context_management:  # clients need not leave out what was compacted
                 replaced = encryption.replaced(given)
         references = context.references
+        if self.documents.texts and references:
+            texts, files = self.documents.texts, self.hosted.files
+            references = {item_id: with_texts([item], texts, files)[0] for item_id, item in references.items()}
         recording.found(
             request,
             self.policy,
@@ -333,7 +336,7 @@ class Preparation:
         served_as = self.pool.members.own_name(model)
         token_ids = self.asks_for_token_ids(model, in_force)
         given = context.request.input
-        items = [*context.history, *given] if isinstance(given, list) else context.history
+        items = [*(given if isinstance(given, list) else ()), *context.history, *context.references.values()]
         documents = await read_documents(self.pdf_reader, items, tenant, told=dialect is not None, strict=policy.strict)
         return Translation(policy, self.encryption, tenant, served_as, hosted, token_ids, documents)
 
