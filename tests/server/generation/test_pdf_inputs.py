@@ -69,11 +69,11 @@ def test_claude_codes_model_reads_a_pdf_in_the_result_of_its_call(tmp_path: Path
 def test_a_pdf_that_cannot_be_read_is_told_where_a_refusal_would_end_the_conversation() -> None:
     async def test() -> None:
         async with model(text_stream("hi")) as (served, talking):
-            answer = await send(served, messages(LOCKED, as_base64(b"x")))
+            answer = await send(served, messages(LOCKED, as_base64(b"x"), ""))
             assert "content:document" in answer.headers["x-responses-gateway-losses"].partition("adapted")[0]
             told = talking.requests[0]["messages"][-1]["content"]
             assert "cannot be shown here: it is encrypted" in told
-            assert "cannot be shown here: it is damaged" in told
+            assert told.count("cannot be shown here: it is damaged") == 2
         async with model(text_stream("hi"), strict=True) as (served, talking):
             refused = await send(served, messages(LOCKED))
             assert refused.status == 400

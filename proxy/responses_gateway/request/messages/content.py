@@ -114,9 +114,9 @@ class ContentReader:
                     block.fields["text"] for block in blocks(source.get("content"), f"{place}.content") if block.kind == "text"
                 )
             case "base64":  # read as text behind this room
-                media_type = filled_text(source, "media_type", place)
+                media_type = optional_text(source, "media_type", place) or "application/pdf"
                 named = "\n".join(filter(None, (title, about)))
-                data = f"data:{media_type};base64,{filled_text(source, 'data', place)}"
+                data = f"data:{media_type};base64,{text(source, 'data', place)}"
                 return {"type": "input_file", "filename": named, "file_data": data}
             case "url":
                 self._report.ignored("content", "document", "a PDF at a URL is not fetched, of which the model is told", path)
