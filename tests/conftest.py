@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +16,8 @@ from hypothesis import HealthCheck, settings
 from responses_gateway.backend.transport import aiohttp_internals as client_internals
 from responses_gateway.server.http import aiohttp_internals as server_internals
 from tests.stages import STAGES, stage_of
+
+TRACED = pytest.StashKey[bool]()
 
 # No example is wrong for taking long: that depends on the machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,33 +42,63 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its stage, before `-m` chooses by it.
-
-    The pure tests alone count for the coverage of the translation, and of a function with many parameters not all of them:
-    tracing the others would take minutes. Beside others, whose load may slow down processes and connections, a test that is not
-    pure may fail once; the summary names it."""
+    """Mark each test with its stage, before `-m` chooses by it. Beside others, whose load may slow down processes and
+    connections, a test that is not pure may fail once; the summary names it."""
     beside_others = hasattr(config, "workerinput")  # by pytest-xdist
-    measured = config.pluginmanager.hasplugin("_cov")
     seen: Counter[tuple[Path, str]] = Counter()
     for item in items:
         stage = stage_of(item.path)
         item.add_marker(stage)
         function = (item.path, getattr(item, "originalname", item.name))
         seen[function] += 1
-        if measured and (stage != "pure" or not _is_traced(item, seen[function])):
-            item.add_marker("no_cover")
+        item.stash[TRACED] = stage == "pure" and _counts(item, seen[function])
         if stage != "pure" and beside_others:
             item.add_marker(pytest.mark.flaky(reruns=1))
         elif sys.version_info < (3, 11, 8):  # whose `ast.parse` raises this now and then, for nothing (fixed in CPython 3.11.8)
             item.add_marker(pytest.mark.flaky(reruns=2, only_rerun="SystemError: AST constructor"))
 
 
-def _is_traced(item: pytest.Item, number: int) -> bool:
-    """Tell whether a test, the one with this number of its function, counts for the coverage: the first ones do, and one in ten
-    of the others, which repeat them with other data; of a property test, which has data of its own, the first alone."""
+def _counts(item: pytest.Item, number: int) -> bool:
+    """Tell whether a pure test, the one with this number of its function, counts for the coverage.
+
+    The first ones do, and one in ten of the others, which repeat them with other data; of a property test, which has data
+    of its own, the first alone."""
+    if item.get_closest_marker("untraced"):
+        return False
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         return number == 1
     return number <= 100 or number % 10 == 0
+
+
+def _tracing(config: pytest.Config) -> Any:
+    """Return what pauses and resumes the measurement of the coverage; None without it."""
+    return getattr(config.pluginmanager.get_plugin("_cov"), "cov_controller", None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Trace what imports run in one process alone, and nothing behind that but some tests: a traced one takes four times as
+    long."""
+    tracing = _tracing(session.config)
+    if tracing and os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+        tracing.pause()
+    result = yield
+    if tracing:
+        tracing.pause()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Trace the tests that count for the coverage."""
+    tracing = _tracing(item.config) if item.stash[TRACED] else None
+    if tracing is None:
+        return (yield)
+    tracing.resume()
+    try:
+        return (yield)
+    finally:
+        tracing.pause()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

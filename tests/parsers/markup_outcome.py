@@ -15,7 +15,16 @@ from responses_gateway.parsers import REPAIRS, MarkupParser
 from responses_gateway.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
 
 HERE = Path(__file__).parent
-TOOLS: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "tools.yaml").read_text(encoding="utf-8"))
+
+
+def load_yaml(path: Path) -> Any:
+    """Read YAML, by the C library where there is one: every process that runs tests reads a lot of it."""
+    return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+TOOLS: dict[str, dict[str, Any]] = load_yaml(HERE / "tools.yaml")
+# By name: the formats, and what markup in them stands for.
+FAMILIES: dict[str, dict[str, Any]] = {path.stem: load_yaml(path) for path in sorted((HERE / "vectors").glob("*.yaml"))}
 
 Piece = tuple[str, list[int] | None]
 

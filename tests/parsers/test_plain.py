@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
-from markup_outcome import HERE, TOOLS, Piece, at_random, characters, read_items
+from markup_outcome import FAMILIES, TOOLS, Piece, at_random, characters, read_items
 
 from responses_gateway.parsers import MarkupParser, parser
 from responses_gateway.wire.deltas import Delta, Reasoning, Text
 
-FILES = sorted((HERE / "vectors").glob("*.yaml"))
 IDS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}
 
 
@@ -28,10 +24,11 @@ def read_all(subject: MarkupParser, pieces: list[Piece], short: bool) -> tuple[l
     return deltas + subject.finish("stop"), shortened
 
 
+@pytest.mark.untraced  # those of test_vectors.py run the same lines
 @pytest.mark.parametrize("auto", [False, True])
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_nothing_changes(file: Path, auto: bool) -> None:
-    family = yaml.safe_load(file.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", FAMILIES)
+def test_nothing_changes(name: str, auto: bool) -> None:
+    family = FAMILIES[name]
     names = ("auto", "auto") if auto else (family.get("reasoning"), family.get("tools"))
     shortened = 0
     for vector in family["vectors"]:

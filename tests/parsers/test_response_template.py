@@ -7,13 +7,12 @@ import time
 from typing import Any
 
 import pytest
-import yaml
-from markup_outcome import HERE, TOOLS, agree, at_random, characters, halves, play, whole
+from markup_outcome import HERE, TOOLS, agree, at_random, characters, halves, load_yaml, play, whole
 
 from responses_gateway.parsers.template import TemplateError, TemplateParser, load, opens_reasoning
 from responses_gateway.wire.deltas import Reasoning, Text, ToolArguments
 
-TEMPLATES: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "response_templates.yaml").read_text(encoding="utf-8"))
+TEMPLATES: dict[str, dict[str, Any]] = load_yaml(HERE / "response_templates.yaml")
 CASES = [
     pytest.param(entry["template"], case, id=f"{name}-{case['name']}")
     for name, entry in TEMPLATES.items()

@@ -119,7 +119,7 @@ def seconds(subject: MarkupParser, pieces: list[tuple[str, None]]) -> float:
     return time.process_time() - start
 
 
-@pytest.mark.no_cover  # tracing would be what takes the time
+@pytest.mark.untraced  # tracing would be what takes the time
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_time_grows_with_the_length_alone(name: str) -> None:
     """Ten times the text takes about ten times the time, not a hundred times."""
@@ -134,7 +134,7 @@ def test_time_grows_with_the_length_alone(name: str) -> None:
     assert cost(200) < 40 * cost(20)
 
 
-@pytest.mark.no_cover  # tracing would be what takes the time
+@pytest.mark.untraced  # tracing would be what takes the time
 @pytest.mark.parametrize(
     "text",
     [

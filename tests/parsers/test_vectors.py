@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
-from markup_outcome import HERE, TOOLS, agree, at_random, characters, halves, play, whole
+from markup_outcome import FAMILIES, TOOLS, agree, at_random, characters, halves, play, whole
 
 from responses_gateway.parsers import MarkupParser, parser
 
-FILES = sorted((HERE / "vectors").glob("*.yaml"))
-FAMILIES: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FILES}
 VECTORS = [
     pytest.param(family, vector, id=f"{name}-{vector['name']}")
     for name, family in FAMILIES.items()
@@ -40,7 +37,7 @@ def test_the_markup_gives_its_items_however_it_is_cut(family: dict[str, Any], ve
         assert outcome.repairs == vector.get("repairs", {}), (pieces[:2], outcome)
 
 
-@pytest.mark.no_cover  # the test above runs the same lines; tracing them for every cut would take a minute
+@pytest.mark.untraced  # the test above runs the same lines; tracing them for every cut would take long
 @pytest.mark.parametrize(("family", "vector"), VECTORS)
 def test_no_text_is_lost_when_the_output_is_cut(family: dict[str, Any], vector: dict[str, Any]) -> None:
     """Cut after any character: what stood before the cut comes out, in order, and whole.
