@@ -240,9 +240,7 @@ class _Session:
                 await self._answer(message)
             finally:
                 message.body.close()
-            self._turn.set()
             await self._continue_steered()
-            self._turn.set()
 
     async def _answer(self, message: _Message) -> None:
         previous = self._previous
@@ -267,6 +265,7 @@ class _Session:
 
     def _answered(self) -> None:
         self._unanswered -= 1
+        self._turn.set()
         self._cancelled = False
         self._stream_id = None
 
