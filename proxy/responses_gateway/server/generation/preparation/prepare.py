@@ -183,7 +183,8 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
                 replaced = encryption.replaced(given)
         references = context.references
         if self.documents.texts and references:
-            texts, files = self.documents.texts, self.hosted.files
+            texts = self.documents.texts
+            files = self.hosted.files
             references = {item_id: with_texts([item], texts, files)[0] for item_id, item in references.items()}
         recording.found(
             request,
