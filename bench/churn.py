@@ -114,9 +114,9 @@ async def watch(process: psutil.Process, seen: Seen) -> None:
 
 
 async def ready(url: str) -> None:
-    """Wait until the gateway is ready."""
+    """Wait until the gateway is ready: minutes on a machine that has much else to do."""
     async with aiohttp.ClientSession() as session:
-        for _ in range(600):
+        for _ in range(6000):
             try:
                 async with session.get(f"{url}/ready") as answer:
                     if answer.status == 200:

@@ -4,9 +4,9 @@
     python -m bench.quotas --minutes 10 --clients 8
 
 Every `--kill` seconds a gateway is killed and started again; every `--outage` seconds Redis stops answering for a while (no
-gateway is killed then: what it could not charge would be lost, as documented). In the end each key must have been charged all
-tokens of its complete answers, and at most those of the answers that broke off besides; a key with a small quota was refused
-beyond it. Ends with status 1 otherwise.
+gateway is killed then: what it could not charge would be lost, as documented). One client in twenty leaves in the middle. In the end each
+key must have been charged all tokens of its complete answers, of both doors, and at most those of the answers that broke off
+besides; a key with a small quota was refused beyond it. Ends with status 1 otherwise.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _ADMIN = "the-key-of-the-operators"
 _MOST = 400
 _SMALL = 5_000
 _KEYS = {name: f"rp_{name}-0123456789abcdef" for name in ("alice", "bob", "small")}
+# How many of the clients leave after the first bytes of an answer.
+_LEAVES = 0.05
 # Seconds for which Redis does not answer.
 _OUTAGE = 3.0
 
@@ -76,30 +78,59 @@ class Told:
 
 
 async def ask(session: aiohttp.ClientSession, gateways: Gateways, number: int, until: float, told: Told) -> None:
-    """Ask for one answer after the other, by turns with each key."""
+    """Ask for one answer after the other, by turns with each key and at both doors."""
     chance = random.Random(number)
     while time.monotonic() < until:
         key = chance.choice(list(_KEYS))
-        body = {"model": "simulator", "input": f"tokens: {chance.randrange(5, 60)} tps: 60", "stream": True, "store": False}
+        text = f"tokens: {chance.randrange(5, 60)} tps: 60"
+        path, body = chance.choice((_responses, _messages))(text)
         headers = {"Authorization": f"Bearer {_KEYS[key]}"}
         try:
-            async with session.post(f"{chance.choice(gateways.urls)}/v1/responses", json=body, headers=headers) as answer:
-                text = await answer.read()
+            async with session.post(f"{chance.choice(gateways.urls)}{path}", json=body, headers=headers) as answer:
                 if answer.status == 429:
                     told.refused[key] += 1
                     await asyncio.sleep(1)
                     continue
-                _, ended, last = text.partition(b"event: response.completed\ndata: ")
+                if chance.random() < _LEAVES:
+                    await answer.content.readany()
+                    told.broken[key] += 1
+                    continue
+                stream = await answer.read()
+        except aiohttp.ClientConnectorError:  # nothing was sent
+            await asyncio.sleep(0.3)
+            continue
         except (aiohttp.ClientError, ConnectionError):
             told.broken[key] += 1
             await asyncio.sleep(0.3)
             continue
-        if not ended:
+        tokens = tokens_told(stream)
+        if tokens is None:
             told.broken[key] += 1
             continue
         told.complete[key] += 1
-        told.tokens[key] += json.loads(last.partition(b"\n")[0])["response"]["usage"]["total_tokens"]
+        told.tokens[key] += tokens
         await asyncio.sleep(chance.random())
+
+
+def _responses(text: str) -> tuple[str, dict[str, Any]]:
+    return "/v1/responses", {"model": "simulator", "input": text, "stream": True, "store": False}
+
+
+def _messages(text: str) -> tuple[str, dict[str, Any]]:
+    messages = [{"role": "user", "content": text}]
+    return "/v1/messages", {"model": "simulator", "messages": messages, "max_tokens": 1000, "stream": True}
+
+
+def tokens_told(stream: bytes) -> int | None:
+    """Return how many tokens a stream of either door says that the answer took; None if it broke off."""
+    _, ended, last = stream.partition(b"event: response.completed\ndata: ")
+    if ended:
+        return int(json.loads(last.partition(b"\n")[0])["response"]["usage"]["total_tokens"])
+    if b"event: message_stop" not in stream:
+        return None
+    last = stream.partition(b"event: message_delta\ndata: ")[2]
+    usage = json.loads(last.partition(b"\n")[0])["usage"]
+    return sum(usage.get(name) or 0 for name in ("input_tokens", "cache_read_input_tokens", "output_tokens"))
 
 
 async def break_things(gateways: Gateways, redis: Popen[bytes], args: argparse.Namespace) -> None:
