@@ -4,9 +4,9 @@
     python -m bench.quotas --minutes 10 --clients 8
 
 Every `--kill` seconds a gateway is killed and started again; every `--outage` seconds Redis stops answering for a while (no
-gateway is killed then: what it could not charge would be lost, as documented). One client in twenty leaves in the middle. In the end each
-key must have been charged all tokens of its complete answers, of both doors, and at most those of the answers that broke off
-besides; a key with a small quota was refused beyond it. Ends with status 1 otherwise.
+gateway is killed then: what it could not charge would be lost, as documented). One client in twenty leaves in the middle.
+In the end each key must have been charged all tokens of its complete answers, of both doors, and at most those of the
+answers that broke off besides; a key with a small quota was refused beyond it. Ends with status 1 otherwise.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ http {{
 
 
 @dataclass
-class Nginx:
+class Proxy:
     """One that runs."""
 
     port: int
@@ -83,7 +83,7 @@ def check_configuration(main: Path) -> str:
 
 
 @asynccontextmanager
-async def nginx(folder: Path, *gateways: int, site: str = "replicas.conf") -> AsyncIterator[Nginx]:
+async def nginx(folder: Path, *gateways: int, site: str = "replicas.conf") -> AsyncIterator[Proxy]:
     """Serve in front of gateways on these ports while the block runs."""
     main, port = write_configuration(folder, site, list(gateways))
     with (folder / "nginx.log").open("w") as log:
@@ -91,7 +91,7 @@ async def nginx(folder: Path, *gateways: int, site: str = "replicas.conf") -> As
     try:
         await until(lambda: listens(port) or process.poll() is not None, "nginx listens")
         assert process.poll() is None, (folder / "nginx.log").read_text(encoding="utf-8")
-        yield Nginx(port)
+        yield Proxy(port)
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait, 10)

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from responses_gateway.backend.policies.affinity import Load
 from responses_gateway.backend.policies.alike import AlikeLog, difference
 from responses_gateway.backend.policies.breaker import Breaker, State
-from responses_gateway.backend.policies.health import FAILURES, HealthReport, check_health
+from responses_gateway.backend.policies.health import FAILURES, HealthReport, asks_many, check_health
 from responses_gateway.backend.policies.retry import Reason, Repeated
 from responses_gateway.backend.policies.routers import PAUSES
 from responses_gateway.backend.policies.server_load import LoadReports
@@ -145,6 +145,7 @@ class Member:
         self.checked = asyncio.Event()
         self.left = asyncio.Event()  # it was removed
         self.watch: asyncio.Task[None] | None = None
+        self.asked: asyncio.Task[None] | None = None  # whether it is a router
         self.last = 0  # the number of its last request
         self._failed_checks = 0
         self._check_wanted = asyncio.Event()
@@ -270,6 +271,7 @@ class Members:
         self._has_room = has_room
         self.clock = asyncio.get_running_loop().time
         self._identify = options.identify
+        self._finds_routers = False
         self._closing: set[asyncio.Task[None]] = set()
         # One of several workers logs for all.
         self._alike = AlikeLog(observer.log) if options.share.number % options.share.of == 0 else None
@@ -305,6 +307,12 @@ class Members:
         if not self._identify:
             self._identify = True
             self._settle()
+
+    def find_routers(self) -> None:
+        """Ask each backend of which the settings do not say it whether it is a router, and those that come; no members of
+        pools, which are many."""
+        self._finds_routers = True
+        self._settle()
 
     async def identified(self) -> None:
         """Return once each backend was asked what it serves, even a single one; requests wait no longer than a moment."""
@@ -385,8 +393,19 @@ class Members:
         others = [member.spec for member in self.by_name.values() if not member.spec.pool]
         self.apply([*others, *found.specs], found.pools)
 
+    async def _ask_whether_router(self, member: Member) -> None:
+        found = None
+        while found is None:
+            found = await asks_many(member.backend, self._options.connect_timeout)
+            if found is None:
+                await asyncio.sleep(self._options.health_interval)
+        if found and member.spec.router is None:
+            self.found_router(member)
+
     def found_router(self, member: Member) -> None:
         """Note that an answer of a backend shows that it is a router."""
+        if member.router:
+            return
         member.router = True
         self._observer.log("the backend is a router: the failure of one of its servers is not its own", member.name)
         self._settle()
@@ -459,13 +478,16 @@ class Members:
         for member in self.by_name.values():
             if member.watch is None and (self.only is None or self._identify or member.vouched_for):
                 member.watch = asyncio.create_task(self._watch(member))
+            if self._finds_routers and member.asked is None and member.spec.router is None and not member.spec.pool:
+                member.asked = asyncio.create_task(self._ask_whether_router(member))
             self._has_room(member)
         if self._options.load_interval and self.only is None and self._load_reports is None:
             self._load_reports = LoadReports(self.by_name.values, self._options.load_interval)
 
     def _retire(self, member: Member) -> None:
-        if member.watch is not None:
-            member.watch.cancel()
+        for task in (member.watch, member.asked):
+            if task is not None:
+                task.cancel()
         task = asyncio.create_task(member.backend.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

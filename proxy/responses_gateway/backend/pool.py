@@ -37,6 +37,7 @@ from responses_gateway.backend.policies.routers import (
     OF_THE_URL,
     PAUSES,
     REASON_HEADER,
+    TELLING_HEADERS,
     TOKEN_HEADER,
     SessionTokens,
     pod_of,
@@ -257,7 +258,7 @@ class Pool:
     def _is_router(self, member: Member, chat: ChatStream) -> bool:
         """Tell whether an answer shows that its backend is a router; the first good one and all refusals are looked at."""
         member.answered = member.answered or chat.status == 200
-        found = member.spec.router is None and bool(chat.header(TOKEN_HEADER) or chat.header(REASON_HEADER))
+        found = member.spec.router is None and any(map(chat.header, TELLING_HEADERS))
         if found:
             self.members.found_router(member)
         return found
@@ -333,7 +334,7 @@ class Pool:
         on_failure: OnFailure = _unnoted,
     ) -> tuple[Member, _A]:
         """Send to one backend after the other until one answers; the caller has to give its place back."""
-        if self.members.only is None:
+        if self.chooses:
             self._budget.request()
         while True:
             try:
@@ -362,7 +363,8 @@ class Pool:
                     self._failed(member, reason)
                 if answer.status >= 400:
                     on_failure(member.name, f"status_{answer.status}")
-                following = None if once or reason is None else self.retry_route(route, member.name, reason)
+                stays = once or (member.router and _tells_when(answer))
+                following = None if stays or reason is None else self.retry_route(route, member.name, reason)
                 if following is None:
                     return member, answer
                 answer.close()
@@ -510,6 +512,12 @@ class Pool:
         if recovered:
             self.members.report_state(member)
             self._offer(member)  # to those that waited for a backend that works
+
+
+def _tells_when(answer: ChatStream | aiohttp.ClientResponse) -> bool:
+    """Tell whether a router has refused a request itself, or says when to ask again."""
+    header = answer.header if isinstance(answer, ChatStream) else lambda name: answer.headers.get(name, "")
+    return bool(header(REASON_HEADER) or header("retry-after"))
 
 
 def _takes_requests(member: Member, route: Route) -> bool:

@@ -85,7 +85,7 @@ class BackendOptions(BaseModel):
     continue_answers: Continuations | None = None
     # False: a client's `Authorization` is never sent to it
     forward_authorization: bool = True
-    # many servers behind one URL (llm-d, production-stack); auto: where its answers have headers of llm-d's
+    # many servers behind one URL (llm-d, production-stack); auto: where it shows
     router: bool | Literal["auto"] = "auto"
 
 
@@ -182,7 +182,7 @@ class BackendSettings(Section):
         default={},
         description="Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` "
         "(client's model name to backend's), `max_concurrency`, `weight`, `continue_answers`, "
-        "`forward_authorization`, `router` (many servers behind one URL; `auto`: where llm-d's headers tell).",
+        "`forward_authorization`, `router` (many servers behind one URL; `auto`: where it shows).",
     )
     backend_headers: dict[str, str] = Field(
         default={},

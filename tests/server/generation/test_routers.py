@@ -1,4 +1,4 @@
-"""A router in front of two vLLM servers, for which a real nginx stands in: one URL, many servers."""
+"""A router in front of two vLLM servers, for which a real nginx or Envoy stands in: one URL, many servers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from responses_gateway.simulator.state import FAULT_COUNTS
 from tests.backend.controlled_backends import text_of
+from tests.deploy.envoy_process import Start, either_router
 from tests.deploy.nginx_process import nginx
 from tests.log_lines import log_lines
 from tests.server.running_gateway import Served, assert_error, gateway, post, run
@@ -36,12 +37,16 @@ class StandIns:
         self.asked: list[tuple[int, str, Any]] = []
         self.dead: set[int] = set()  # they drop each connection
         self.refuses: dict[str, str] | None = None  # with these headers, and `status`
+        self.answers: dict[str, Any] = {}  # to other questions, by path
+        self.header = "x-session-token"  # in which the server is told
 
     def app(self, number: int) -> web.Application:
         app = create_app(SimulatorOptions(dialect=DIALECTS["vllm"]))
 
         @web.middleware
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.path in self.answers:
+                return web.json_response(self.answers[request.path])
             if request.method != "POST" or "completions" not in request.path:
                 return await handler(request)
             self.asked.append((number, request.path, request.headers))
@@ -55,7 +60,8 @@ class StandIns:
             return await handler(request)
 
         async def tell(request: web.Request, response: web.StreamResponse) -> None:
-            response.headers["x-session-token"] = token(number)
+            if self.header:
+                response.headers[self.header] = token(number)
 
         app.middlewares.append(middleware)
         app.on_response_prepare.append(tell)
@@ -67,14 +73,16 @@ def token(number: int) -> str:
 
 
 @asynccontextmanager
-async def routed(folder: Path, router: bool | str = True, **settings: Any) -> AsyncIterator[tuple[Served, StandIns]]:
+async def routed(
+    folder: Path, router: bool | str = True, front: Start = nginx, **settings: Any
+) -> AsyncIterator[tuple[Served, StandIns]]:
     """Serve the gateway before a router before two servers; what happens `once` happens in one of them."""
     two = StandIns()
     apps = [two.app(0), two.app(1)]
     apps[1][FAULT_COUNTS] = apps[0][FAULT_COUNTS]
     async with serving(apps[0]) as a, serving(apps[1]) as b:
         ports = [int(url.rpartition(":")[2]) for url in (a, b)]
-        async with nginx(folder, *ports) as proxy:
+        async with front(folder, *ports) as proxy:
             backends = {"pool": {"url": proxy.url, "router": router}}
             async with gateway(backends=backends, adapt=False, **settings) as served:
                 yield served, two
@@ -89,9 +97,10 @@ def test_there_are_three_tries_in_the_time_in_which_a_router_notices() -> None:
     assert routers.PAUSES == (0.2, 1.0, 3.0)
 
 
-def test_a_server_that_dies_in_the_middle_is_continued_through_the_same_url(tmp_path: Path) -> None:
+@either_router
+def test_a_server_that_dies_in_the_middle_is_continued_through_the_same_url(front: Start, tmp_path: Path) -> None:
     async def test() -> None:
-        async with routed(tmp_path, backend_headers=HEADERS) as (served, two):
+        async with routed(tmp_path, front=front, backend_headers=HEADERS) as (served, two):
             for number in range(6):  # the continuation meets either server
                 asked = f"scenario: plain number {number} fault: drop=half,once"
                 broken = await post(served, input=asked, prompt_cache_key=f"talk-{number}")
@@ -129,6 +138,43 @@ def test_a_router_is_known_by_its_headers(tmp_path: Path, refused: bool) -> None
     run(test())
 
 
+@pytest.mark.parametrize("header", ["x-went-into-resp-headers", "x-went-into-req-headers"])
+def test_a_router_that_tells_no_server_is_known_by_its_headers(tmp_path: Path, header: str) -> None:
+    async def test() -> None:
+        async with routed(tmp_path, router="auto") as (served, two):
+            two.header = header
+            await post(served, input="scenario: plain")
+            (member,) = served.parts.pool.members.by_name.values()
+            assert member.router
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "router"),
+    [
+        ("/readiness", {"status": "ready", "healthy_workers": 2, "total_workers": 2}, True),
+        ("/engines", [{"engine_id": "a", "serving_models": ["simulator"], "created": 1795646234}], True),
+        ("/engines", {"object": "list", "data": [{"id": "davinci", "object": "engine"}]}, False),
+        ("/readiness", {"status": "ready"}, False),
+        ("/nothing", {}, False),  # as vLLM: both are 404
+    ],
+)
+def test_a_router_without_headers_is_asked(tmp_path: Path, path: str, answer: Any, router: bool) -> None:
+    async def test() -> None:
+        async with routed(tmp_path, router="auto") as (served, two):
+            two.header = ""
+            two.answers = {path: answer}
+            members = served.parts.pool.members
+            members.find_routers()
+            (member,) = members.by_name.values()
+            assert member.asked is not None
+            await member.asked
+            assert member.router is router
+
+    run(test())
+
+
 def test_what_the_settings_say_is_no_router_is_none(tmp_path: Path) -> None:
     async def test() -> None:
         async with routed(tmp_path, router=False) as (served, _):
@@ -138,15 +184,16 @@ def test_what_the_settings_say_is_no_router_is_none(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_dead_server_is_met_again_until_the_router_has_noticed(tmp_path: Path) -> None:
+@either_router
+def test_a_dead_server_is_met_again_until_the_router_has_noticed(front: Start, tmp_path: Path) -> None:
     async def test() -> None:
-        async with routed(tmp_path) as (served, two):
+        async with routed(tmp_path, front=front) as (served, two):
             two.dead = {0}
             statuses = [(await post(served, input="scenario: plain")).final["status"] for _ in range(8)]
             assert statuses == ["completed"] * 8  # nothing was seen: the same URL is asked again
             assert {number for number, *_ in two.asked} == {0, 1}
             two.dead = {0, 1}
-            assert (await post(served, input="scenario: plain")).status == 502
+            assert (await post(served, input="scenario: plain")).status in (502, 503)
             two.dead = set()
             assert (await post(served, input="scenario: plain")).final["status"] == "completed"  # no breaker is open
             broken = await post(served, input="scenario: plain fault: drop=half")  # wherever it is begun
@@ -173,6 +220,7 @@ def test_the_reason_of_a_router_becomes_our_error(
             two.refuses = {"status": status, "x-llm-d-request-dropped-reason": reason, **more}
             answer = await post(served)
             assert reason in assert_error(answer, int(status), code)
+            assert len(two.asked) == 1
             assert answer.headers["retry-after"] == wait
 
     run(test())

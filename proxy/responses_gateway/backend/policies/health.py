@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ import aiohttp
 import msgspec
 
 from responses_gateway.backend.policies.alike import checkpoint_of
+from responses_gateway.backend.policies.routers import QUESTIONS, told_by
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.json_text import decode_as
@@ -54,6 +56,21 @@ async def check_health(backend: Backend, within: float) -> HealthReport:
         return HealthReport(error.message)
     except aiohttp.ClientError:
         return HealthReport("the connection broke in the middle of an answer")
+
+
+async def asks_many(backend: Backend, within: float) -> bool | None:
+    """Ask a backend whether it is a router in front of many; None if it does not answer. `within` is in seconds."""
+    try:
+        async with asyncio.timeout(within):
+            for question in QUESTIONS:
+                async with await backend.request("GET", question, below=backend.root) as answer:
+                    body = await _read(answer)
+                with suppress(msgspec.DecodeError):
+                    if told_by(question, msgspec.json.decode(body)):
+                        return True
+    except (TimeoutError, ApiError, aiohttp.ClientError):
+        return None
+    return False
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:

@@ -16,14 +16,19 @@ from responses_gateway.wire.errors import ApiError, server_error
 
 REASON_HEADER = "x-llm-d-request-dropped-reason"
 TOKEN_HEADER = "x-session-token"
+# Headers that no server of a model has: llm-d's, those that the endpoint pickers of Gateway API's inference extension (with
+# llm-d's) and of AIBrix leave in every answer.
+TELLING_HEADERS = (REASON_HEADER, TOKEN_HEADER, "x-went-into-resp-headers", "x-went-into-req-headers")
+# What other routers can be asked, below the root; a server of a model answers 404.
+QUESTIONS = ("readiness", "engines")
 # By these a router sends a request to the server that had the last one.
 _SESSION_HEADERS = frozenset(
     {TOKEN_HEADER, "x-session-id", "session-id", "session_id", "x-session-affinity", "x-claude-code-session-id"}
 )
 # Failures of the URL itself; all others are those of one server behind it.
 OF_THE_URL: frozenset[Reason] = UNCONNECTED
-# Failures after which the same URL may be asked again: another server will answer.
-OF_ONE_SERVER: frozenset[Reason] = frozenset({"dropped", "broke", "status_502"})
+# Failures after which the same URL may be asked again: another server will answer. Envoy says 503 where a connection breaks.
+OF_ONE_SERVER: frozenset[Reason] = frozenset({"dropped", "broke", "status_502", "status_503"})
 # How often an answer is continued through the same URL, and the seconds before each try: until the router has noticed that a
 # server is gone, it would choose that one again, which knows the beginning.
 PAUSES = (0.2, 1.0, 3.0)
@@ -42,6 +47,15 @@ def refusal(status: int, reason: str, retry_after: float | None) -> ApiError:
     error = server_error(told, 503 if status == 503 else 502)
     error.retry_after = wait
     return error
+
+
+def told_by(question: str, answer: object) -> bool:
+    """Tell whether the answer to one of `QUESTIONS` is a router's: that of vllm-router and sglang-router to `readiness`, or
+    production-stack's to `engines`."""
+    if question == "readiness":
+        return isinstance(answer, dict) and {"healthy_workers", "total_workers"} <= answer.keys()
+    engines = answer if isinstance(answer, list) else []
+    return any(isinstance(one, dict) and {"engine_id", "serving_models"} <= one.keys() for one in engines)
 
 
 def pod_of(token: str) -> str:

@@ -177,6 +177,8 @@ class _Server:
 
     async def serve(self) -> None:
         """Serve until a signal to stop, then stop in good order."""
+        if self._parts.settings.adapt:
+            self._parts.pool.members.find_routers()
         async with body_limit(self._runners[0], self._parts.settings.body_timeout):
             await self.stop_signals.any.wait()
             if self.stop_signals.retire.is_set() and not self.stop_signals.stop.is_set():

@@ -1,4 +1,5 @@
-"""The gateway behind a real nginx with our configuration: nothing of a stream may be held back, nothing sent twice."""
+"""The gateway behind a real nginx and a real Envoy with our configurations: nothing of a stream may be held back, nothing sent
+twice."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.deploy.nginx_process import Nginx, check_configuration, nginx, write_configuration
+from tests.deploy import envoy_process, nginx_process
+from tests.deploy.envoy_process import Start, envoy
+from tests.deploy.nginx_process import Proxy, nginx
 from tests.judges import judge_stream
 from tests.ports import free_port
 from tests.server.running_gateway import QUESTION, RawClient, body_of, final_of, gateway, run, simulated, until
@@ -23,13 +26,31 @@ from tests.waiting import PATIENCE
 WORDS = [f"word {number} " for number in range(8)]
 
 
+@pytest.fixture(params=[nginx, envoy], ids=["nginx", "envoy"])
+def proxy(request: pytest.FixtureRequest) -> Start:
+    """Start a proxy in front of gateways on these ports."""
+    start: Start = request.param
+    return start
+
+
 @pytest.mark.parametrize("site", ["replicas.conf", "responses-gateway.conf"])
 def test_nginx_accepts_the_configuration(site: str, tmp_path: Path) -> None:
-    main, _ = write_configuration(tmp_path, site, [9000, 9001])
-    assert check_configuration(main) == ""
+    main, _ = nginx_process.write_configuration(tmp_path, site, [9000, 9001])
+    assert nginx_process.check_configuration(main) == ""
 
 
-def test_each_event_arrives_before_the_next_is_made(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("wrong", "complaint"), [("", ""), ("max_requests_per_connection", "has unknown fields")])
+def test_envoy_accepts_the_configuration(wrong: str, complaint: str, tmp_path: Path) -> None:
+    file, _ = envoy_process.write_configuration(tmp_path, [9000, 9001])
+    text = file.read_text(encoding="utf-8")
+    assert wrong in text
+    file.write_text(text.replace(wrong, f"{wrong}s") if wrong else text, encoding="utf-8")
+    told = envoy_process.check_configuration(file)
+    assert bool(told) is bool(wrong), told
+    assert complaint in told
+
+
+def test_each_event_arrives_before_the_next_is_made(proxy: Start, tmp_path: Path) -> None:
     """Let the backend go on only when the client has read what it sent: the test stops if one event is held back."""
     read = asyncio.Event()
 
@@ -43,7 +64,7 @@ def test_each_event_arrives_before_the_next_is_made(tmp_path: Path) -> None:
         connection.end()
 
     async def test() -> None:
-        async with backend(play) as behind, gateway(behind.url) as served, nginx(tmp_path, served.port) as front:
+        async with backend(play) as behind, gateway(behind.url) as served, proxy(tmp_path, served.port) as front:
             client = await RawClient.connect(front)
             await client.post()
             for word in WORDS:
@@ -57,13 +78,15 @@ def test_each_event_arrives_before_the_next_is_made(tmp_path: Path) -> None:
     run(test())
 
 
-def test_signs_of_life_pass_while_the_backend_thinks(tmp_path: Path) -> None:
+def test_signs_of_life_pass_while_the_backend_thinks(proxy: Start, tmp_path: Path) -> None:
     async def play(connection: Connection) -> None:
+        if connection.request.startswith(b"GET"):  # whether the gateway is ready
+            connection.reset()
         await connection.lost
 
     async def test() -> None:
         settings = {"header_grace": 0, "keepalive_comment": 0.05, "keepalive_event": 0.1}
-        async with backend(play) as behind, gateway(behind.url, **settings) as served, nginx(tmp_path, served.port) as front:
+        async with backend(play) as behind, gateway(behind.url, **settings) as served, proxy(tmp_path, served.port) as front:
             client = await RawClient.connect(front)
             await client.post()
             await client.read_until(b"\n: ")
@@ -74,14 +97,14 @@ def test_signs_of_life_pass_while_the_backend_thinks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("leave", [RawClient.close, RawClient.reset])
-def test_a_client_that_leaves_frees_the_backend(leave: Callable[[RawClient], None], tmp_path: Path) -> None:
+def test_a_client_that_leaves_frees_the_backend(leave: Callable[[RawClient], None], proxy: Start, tmp_path: Path) -> None:
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
         connection.send(chunk({"content": "Hello"}))
         await connection.lost
 
     async def test() -> None:
-        async with backend(play) as behind, gateway(behind.url) as served, nginx(tmp_path, served.port) as front:
+        async with backend(play) as behind, gateway(behind.url) as served, proxy(tmp_path, served.port) as front:
             client = await RawClient.connect(front)
             await client.post()
             await client.read_until(b"Hello")
@@ -92,11 +115,11 @@ def test_a_client_that_leaves_frees_the_backend(leave: Callable[[RawClient], Non
     run(test())
 
 
-def test_a_websocket_is_upgraded_and_holds_a_conversation(tmp_path: Path) -> None:
+def test_a_websocket_is_upgraded_and_holds_a_conversation(proxy: Start, tmp_path: Path) -> None:
     async def test() -> None:
         async with (
             simulated() as served,
-            nginx(tmp_path, served.port) as front,
+            proxy(tmp_path, served.port) as front,
             aiohttp.ClientSession() as session,
             session.ws_connect(f"{front.url}/v1/responses") as socket,
         ):
@@ -125,12 +148,12 @@ def test_over_tls(tmp_path: Path) -> None:
     run(test())
 
 
-def test_what_is_too_large_is_told_in_the_words_of_the_api(tmp_path: Path) -> None:
+def test_what_is_too_large_is_told_in_the_words_of_the_api(proxy: Start, tmp_path: Path) -> None:
     async def test() -> None:
         async with (
             backend(streaming(*text_stream("Hello"))) as behind,
             gateway(behind.url, max_body_bytes=2_000_000) as served,
-            nginx(tmp_path, served.port) as front,
+            proxy(tmp_path, served.port) as front,
         ):
             status, body = await post(front, input="x" * 1_900_000)
             assert (status, body["status"]) == (200, "completed")
@@ -140,9 +163,9 @@ def test_what_is_too_large_is_told_in_the_words_of_the_api(tmp_path: Path) -> No
     run(test())
 
 
-def test_operators_pages_are_not_for_everybody(tmp_path: Path) -> None:
+def test_operators_pages_are_not_for_everybody(proxy: Start, tmp_path: Path) -> None:
     async def test() -> None:
-        async with simulated() as served, nginx(tmp_path, served.port) as front, aiohttp.ClientSession() as session:
+        async with simulated() as served, proxy(tmp_path, served.port) as front, aiohttp.ClientSession() as session:
             for path in ("/metrics", "/ui", "/ui/", "/ui/api/state"):
                 async with session.get(front.url + path) as answer:
                     assert answer.status == 404, path
@@ -152,7 +175,7 @@ def test_operators_pages_are_not_for_everybody(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_request_that_was_sent_is_not_sent_again(tmp_path: Path) -> None:
+def test_a_request_that_was_sent_is_not_sent_again(proxy: Start, tmp_path: Path) -> None:
     """Kill a gateway over a request: another may not get it, because it may have been answered."""
 
     async def die(connection: Connection) -> None:
@@ -161,20 +184,21 @@ def test_a_request_that_was_sent_is_not_sent_again(tmp_path: Path) -> None:
     async def test() -> None:
         async with backend(die) as one, backend(die) as other:
             ports = [int(gateway.url.rpartition(":")[2]) for gateway in (one, other)]
-            async with nginx(tmp_path, *ports) as front, aiohttp.ClientSession() as session:
+            async with proxy(tmp_path, *ports) as front, aiohttp.ClientSession() as session:
                 async with session.post(f"{front.url}/v1/responses", json=QUESTION) as answer:
-                    assert answer.status == 502
-                assert len(one.requests) + len(other.requests) == 1
+                    assert answer.status in (502, 503)
+                sent = [request for request in (*one.requests, *other.requests) if request.startswith(b"POST")]
+                assert len(sent) == 1  # the others ask whether it is ready
 
     run(test())
 
 
-def test_a_replica_that_is_away_is_passed_over(tmp_path: Path) -> None:
+def test_a_replica_that_is_away_is_passed_over(proxy: Start, tmp_path: Path) -> None:
     async def test() -> None:
         async with (
             backend(streaming(*text_stream("Hello"))) as behind,
             gateway(behind.url) as served,
-            nginx(tmp_path, free_port(), served.port) as front,
+            proxy(tmp_path, free_port(), served.port) as front,
         ):
             for _ in range(4):
                 status, body = await post(front)
@@ -183,7 +207,30 @@ def test_a_replica_that_is_away_is_passed_over(tmp_path: Path) -> None:
     run(test())
 
 
-async def post(front: Nginx, **fields: object) -> tuple[int, dict[str, Any]]:
+def test_gateways_that_drain_get_no_requests_from_envoy_while_another_is_ready(tmp_path: Path) -> None:
+    """Envoy would by default use them all as soon as most of them are not ready."""
+
+    async def drain(connection: Connection) -> None:
+        connection.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+        connection.end()
+
+    async def test() -> None:
+        async with (
+            backend(drain) as one,
+            backend(drain) as other,
+            backend(streaming(*text_stream("Hello"))) as behind,
+            gateway(behind.url) as served,
+        ):
+            ports = [int(away.url.rpartition(":")[2]) for away in (one, other)]
+            async with envoy(tmp_path, *ports, served.port) as front:
+                for _ in range(6):
+                    status, body = await post(front)
+                    assert (status, body["status"]) == (200, "completed")
+
+    run(test())
+
+
+async def post(front: Proxy, **fields: object) -> tuple[int, dict[str, Any]]:
     """Send a request without stream and return the status and the body."""
     body = io.BytesIO(json.dumps({**QUESTION, "stream": False, **fields}).encode())
     headers = {"Content-Type": "application/json"}
