@@ -115,6 +115,15 @@ class CompletionTokensDetails(msgspec.Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
+# Tokens of one answer; a server that tells of more is mistaken, and sums of such counts would not fit into a database.
+_MOST_TOKENS = 10**12
+
+
+def possible(count: int | None) -> int | None:
+    """Return a count of tokens if it can be true, else None."""
+    return count if count is not None and 0 <= count <= _MOST_TOKENS else None
+
+
 class ChatUsage(msgspec.Struct, gc=False):
     """Token counts as a chat server reports them."""
 

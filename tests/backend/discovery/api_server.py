@@ -33,6 +33,8 @@ class ApiServer:
         self.token = "first-token"
         self.refusals: list[tuple[int, dict[str, str]]] = []  # status and headers of the next answers
         self.faults: list[str] = []  # of the next events: "reset", "twice", "gone"; of the next watch: "silence", "end"
+        self.selects = True  # it heeds the selector
+        self.floods = ""  # what it never ends: a "list" or a "watch"
         self.lists = 0
         self.watches = 0
         self.open = 0  # watches
@@ -102,6 +104,10 @@ class ApiServer:
             words = {403: ("Forbidden", forbidden), 429: ("TooManyRequests", "Too many requests, please try again later.")}
             return _status(status, *words.get(status, ("InternalError", "an error on the server")), headers)
         wanted = dict(pair.split("=", 1) for pair in request.query.get("labelSelector", "").split(",") if pair)
+        if not self.selects:
+            wanted = {}
+        if self.floods == ("watch" if request.query.get("watch") else "list"):
+            return await _flood(request)
         if request.query.get("watch", "") in ("1", "true", "True"):
             return await self._watch(request, namespace, wanted)
         self.lists += 1
@@ -168,6 +174,15 @@ def endpoint(address: str, uid: str = "", **conditions: bool) -> Object:
     if uid:
         found["targetRef"] = {"kind": "Pod", "name": f"vllm-{uid}", "uid": uid}
     return found
+
+
+async def _flood(request: web.Request) -> web.StreamResponse:
+    """Send the beginning of JSON, and never the end of it."""
+    answer = web.StreamResponse()
+    await answer.prepare(request)
+    await answer.write(b'{"items": ["')
+    while True:
+        await answer.write(b"x" * 65536)
 
 
 def _fits(each: Object, wanted: dict[str, str]) -> bool:

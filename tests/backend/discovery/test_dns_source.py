@@ -57,6 +57,21 @@ def test_members_follow_the_addresses_of_a_name(monkeypatch: pytest.MonkeyPatch)
     run(test())
 
 
+def test_a_name_with_thousands_of_addresses_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        resolver = Resolver(monkeypatch)
+        async with replicas(Replica("A")) as (a,):
+            resolver.says = ["127.0.0.1"]
+            pool = {"dns": f"{NAME}:{a.port}", "interval": 0.1}
+            async with gateway(pools={"gpu": pool}, adapt=False) as served:
+                resolver.says = [f"10.0.{number // 250}.{number % 250}" for number in range(10_000)]
+                await until(lambda: "names 10000 backends" in served.parts.pool.members.pools["gpu"].problem)
+                assert names(served) == {f"gpu:127.0.0.1:{a.port}"}
+                assert text_of((await post(served, model="m")).final) == "A"
+
+    run(test())
+
+
 def test_a_resolver_that_cannot_be_reached_at_the_start_leaves_the_gateway_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         resolver = Resolver(monkeypatch)

@@ -18,6 +18,13 @@ from tests.server.gateway_process import program, statuses_of_some
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, until
 
 KEY = "an-administrators-key"
+_HUGE = "1" + "0" * 400
+BROKEN = [
+    "", "[", '[{"targets": "x"}]', '[{"targets": ["no-port"]}]', '[{"labels": {}}]',
+    f'[{{"targets": ["a:1"], "labels": {{"weight": {_HUGE}}}}}]', '!!int ""', "!!timestamp x", "!!bool x", "? {a: b}\n: c",
+    "- &a [*a]", "- targets: [a:1]\n  labels: {__scheme__: [http]}",
+    "- &a {targets: [" + "a:1, " * 3000 + "]}\n" + "- *a\n" * 100_000,
+]  # fmt: skip
 
 
 def write(file: Path, *targets: str, **labels: Any) -> None:
@@ -85,7 +92,7 @@ def test_a_broken_file_changes_nothing_and_says_so_and_the_others_count(tmp_path
             one = tmp_path / "one.json"
             write(one, a.place)
             async with pooled(str(tmp_path / "*.json"), log_level="info") as served:
-                for broken in ("", "[", '[{"targets": "x"}]', '[{"targets": ["no-port"]}]', '[{"labels": {}}]'):
+                for broken in BROKEN:
                     one.write_text(broken)
                     await until(lambda: served.metric("pool_source_stale_seconds", pool="gpu", source="file") > 0)
                     assert await writers(served) == {"A"}

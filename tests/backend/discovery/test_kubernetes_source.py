@@ -130,6 +130,39 @@ def test_a_failed_list_is_not_an_empty_one_and_each_refusal_says_what_to_do(tmp_
     run(test())
 
 
+@pytest.mark.parametrize("flood", ["list", "watch"])
+def test_an_answer_or_a_line_without_end_is_given_up(flood: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes, "LARGEST", 1_000_000)
+
+    async def test() -> None:
+        async with api_server(tmp_path) as server:
+            server.put("a", "vllm", [endpoint("10.0.0.1", "0", **READY)])
+            server.floods = flood
+            async with following(server, tmp_path) as found:
+                await until(lambda: any("too long" in problem for problem in found.problems))
+                server.floods = ""
+                await until(lambda: found.problem == "" and set(found.members) == {"10.0.0.1:8000"})
+
+    run(test())
+
+
+def test_slices_of_other_services_are_not_taken_even_if_the_server_sends_them(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with api_server(tmp_path) as server:
+            server.selects = False
+            server.put("a", "vllm", [endpoint("10.0.0.1", "0", **READY)])
+            server.put("b", "database", [endpoint("10.0.0.2", "1", **READY)])
+            async with following(server, tmp_path) as found:
+                await until(lambda: set(found.members) == {"10.0.0.1:8000"})
+                server.put("c", "database", [endpoint("10.0.0.3", "2", **READY)])
+                server.put("d", "vllm", [endpoint("10.0.0.4", "3", **READY)])
+                await until(lambda: set(found.members) == {"10.0.0.1:8000", "10.0.0.4:8000"})
+                server.put("d", "database", [endpoint("10.0.0.4", "3", **READY)])
+                await until(lambda: set(found.members) == {"10.0.0.1:8000"})
+
+    run(test())
+
+
 def test_a_watch_that_falls_silent_is_begun_again_where_it_was(tmp_path: Path) -> None:
     async def test() -> None:
         async with api_server(tmp_path) as server, following(server, tmp_path, watch_seconds=1) as found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.server.running_gateway import (
     simulated,
     until,
 )
+from tests.server.scripted_backend import backend, chunk, streaming
 from tests.state.database_servers import RedisServer, redis_running
 
 ALICE = "rp_alice-0123456789"
@@ -154,6 +156,51 @@ def test_a_client_that_leaves_is_charged_for_what_it_got() -> None:
                     received += await answer.content.readany()
             await until(lambda: not served.parts.in_flight.activities, "the exchange has ended")
             refused(await asked(served))
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 10**18, "completion_tokens": 10**18},  # counters and the store would overflow
+        {"prompt_tokens": 10**30, "completion_tokens": 7},
+        {"prompt_tokens": -5, "completion_tokens": -(10**18)},
+    ],
+)
+def test_absurd_usage_of_a_backend_neither_blocks_nor_fills_the_counters(usage: dict[str, int]) -> None:
+    async def test() -> None:
+        told = chunk(usage={**usage, "total_tokens": 0}, choices=[])
+        sent = streaming(chunk({"content": "Hello"}), chunk({}, "stop"), told, b"data: [DONE]\n\n")
+        settings = {"store": "memory", "api_keys": keys({"tokens_per_day": 1}, tokens_per_day=1)}
+        async with backend(sent) as behind, gateway(behind.url, **settings) as served:
+            assert (await asked(served)).status == 200
+            message = refused(await asked(served))
+            assert 0 < int(message.split("has used ")[1].split()[0]) < 100
+            relayed = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+            for refusal in (200, 429):
+                answer = await ask(served, "POST", "/v1/chat/completions", json=relayed, headers=bearer(BOB))
+                assert answer.status == refusal
+
+    run(test())
+
+
+def test_a_request_over_the_end_of_a_month_is_charged_once_to_the_one_in_which_it_ends() -> None:
+    async def test() -> None:
+        async with simulated(store="memory", api_keys=keys({"tokens_per_month": 1})) as served:
+            assert served.parts.ledger is not None
+            now = [datetime(2026, 11, 30, 23, 59, 59, tzinfo=UTC).timestamp()]
+            served.parts.ledger.clock = lambda: now[0]
+            session = aiohttp.ClientSession(headers=bearer(ALICE))
+            question = {**QUESTION, "input": "scenario: long tokens: 40 tps: 200"}
+            async with session, session.post(f"{served.url}/v1/responses", json=question) as answer:
+                received = await answer.content.readany()
+                now[0] += 2
+                received += await answer.read()
+            assert b"response.completed" in received
+            refused(await asked(served))
+            now[0] -= 2
+            assert (await asked(served)).status == 200  # November has no charge
 
     run(test())
 

@@ -540,8 +540,11 @@ def test_a_quota_holds_at_this_door_and_its_refusal_is_not_repeated(stream: bool
         async with simulated(store="memory", api_keys=keys) as served:
             first = await ask(served, "POST", PATH, json={**QUESTION, "stream": stream}, headers={"x-api-key": KEY})
             assert first.status == 200
+            usage = events_of(first.body)[-2]["usage"] if stream else first.json["usage"]
+            told = usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["output_tokens"]
             second = await ask(served, "POST", PATH, json=QUESTION, headers={"x-api-key": KEY})
-            assert "key alice has used" in error_in(second, 429, "rate_limit_error")
+            assert f"key alice has used {told} of 1 tokens" in error_in(second, 429, "rate_limit_error")
+            assert "retry-after" not in second.headers
             assert second.headers["x-should-retry"] == "false"
 
     run(test())

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from random import random
 
-from responses_gateway.backend.discovery.interface import Source, SourceKind, Target
+from responses_gateway.backend.discovery.interface import MOST_TARGETS, Source, SourceKind, Target
 
 # Least seconds between two times that changes are told.
 _INTERVAL = 0.1
@@ -87,6 +87,9 @@ class Discovery:
     def _report(self, name: str, found: Found, targets: Sequence[Target] | None, problem: str = "") -> None:
         if self.found.get(name) is not found:
             return
+        if targets is not None and len(targets) > MOST_TARGETS:
+            problem = f"the source names {len(targets)} backends, more than {MOST_TARGETS}"
+            targets = None
         if problem != found.problem:
             self._on_problem(name, found.source.kind, problem)
             found.problem = problem

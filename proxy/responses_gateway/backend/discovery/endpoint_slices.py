@@ -11,12 +11,15 @@ import msgspec
 
 from responses_gateway.backend.discovery.interface import Target, address_of, is_address
 
+SERVICE_LABEL = "kubernetes.io/service-name"
+
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     """The metadata of an object or a list."""
 
     name: str = ""
     resource_version: str = ""
+    labels: dict[str, str] | None = None
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -60,6 +63,10 @@ class Slice(msgspec.Struct, frozen=True, rename="camel"):
     code: int = 0
     reason: str = ""
     message: str = ""
+
+    def belongs_to(self, service: str) -> bool:
+        """Whether it is one of a Service's, as was asked for."""
+        return (self.metadata.labels or {}).get(SERVICE_LABEL, service) == service
 
 
 class SliceList(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
-from responses_gateway.backend.discovery.interface import Report, SourceKind, Target, is_address
+from responses_gateway.backend.discovery.interface import MOST_TARGETS, Report, SourceKind, Target, is_address
 
 # In bytes.
 _LARGEST_FILE = 8 * 1024 * 1024
@@ -103,7 +103,12 @@ def targets_of(text: bytes) -> list[Target]:
     groups = _parsed(text)
     if not isinstance(groups, list):
         raise _Broken("a list of groups with `targets` is expected")
-    return [target for group in groups for target in _targets_of_group(group)]
+    targets: list[Target] = []
+    for group in groups:  # aliases of YAML can make many of a few bytes
+        targets += _targets_of_group(group)
+        if len(targets) > MOST_TARGETS:
+            raise _Broken(f"it names more than {MOST_TARGETS} targets")
+    return targets
 
 
 def _targets_of_group(group: Any) -> list[Target]:
@@ -125,7 +130,7 @@ def _targets_of_group(group: Any) -> list[Target]:
 def _weight(label: Any) -> float:
     try:
         weight = float(label)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         weight = math.nan
     if not 0 < weight <= _HEAVIEST:
         raise _Broken(f"the label `weight` has to be a number above 0, at most {_HEAVIEST}")
@@ -141,5 +146,5 @@ def _parsed(text: bytes) -> Any:
 
     try:
         return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError, RecursionError):  # an invalid date, deeply nested lists
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError):  # of invalid dates and tags, deep lists
         raise _Broken("neither JSON nor YAML") from None

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+# Members of a pool: a source that names more is broken.
+MOST_TARGETS = 5000
+
 SourceKind: TypeAlias = Literal["dns", "file", "kubernetes"]
 
 # A host and a port; an IPv6 address in brackets.

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from responses_gateway.backend.discovery.endpoint_slices import Slice, SliceEvent, SliceList, targets_of
+from responses_gateway.backend.discovery.endpoint_slices import SERVICE_LABEL, Slice, SliceEvent, SliceList, targets_of
 from responses_gateway.backend.discovery.interface import Report, SourceKind
 from responses_gateway.backend.transport.keepalive import notice_vanished
 
@@ -39,8 +39,9 @@ FIRST_WAIT = 1.0
 LONGEST_WAIT = 15.0
 # A watch that ends sooner, in seconds, without any event counts as a failure: otherwise it would be opened again at once.
 BRIEF = 1.0
-# In bytes: of a line of the watch, and of the list.
-_LARGEST = 64 * 1024 * 1024
+# In bytes: of a line of the watch, and of the list; of a refusal.
+LARGEST = 64 * 1024 * 1024
+_LARGEST_REFUSAL = 64 * 1024
 _GONE = 410
 
 
@@ -107,7 +108,7 @@ class KubernetesSource:
         """List if need be, then watch until something fails. Raises what `watch` handles."""
         if not known.version:
             listed = await self._list(session)
-            known.slices = {each.metadata.name: each for each in listed.items}
+            known.slices = {each.metadata.name: each for each in listed.items if each.belongs_to(self.service)}
             known.version = listed.metadata.resource_version
             self._tell(known, report)
         clock = asyncio.get_running_loop().time
@@ -120,7 +121,7 @@ class KubernetesSource:
 
     async def _list(self, session: aiohttp.ClientSession) -> SliceList:
         async with asyncio.timeout(_LIST_TIMEOUT), self._get(session, {}) as answer:
-            body = await answer.read()
+            body = await _read(answer.content, LARGEST)
         try:
             return msgspec.json.decode(body, type=SliceList)
         except msgspec.DecodeError as error:
@@ -157,9 +158,9 @@ class KubernetesSource:
             raise _Failed(f"the API server ended the watch: {event.object.message or event.object.reason}")
         known.version = event.object.metadata.resource_version or known.version
         known.news = True
-        if event.type in ("ADDED", "MODIFIED"):
+        if event.type in ("ADDED", "MODIFIED") and event.object.belongs_to(self.service):
             known.slices[event.object.metadata.name] = event.object
-        elif event.type == "DELETED":
+        elif event.type in ("ADDED", "MODIFIED", "DELETED"):
             known.slices.pop(event.object.metadata.name, None)
         else:  # a bookmark has a version alone
             return
@@ -181,7 +182,7 @@ class KubernetesSource:
             raise _Failed(f"{authority} cannot be read: {error.strerror}: is this a pod with a service account?") from None
         connector = aiohttp.TCPConnector(ssl=trusted)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
             yield session
 
     @asynccontextmanager
@@ -190,8 +191,8 @@ class KubernetesSource:
         token = await asyncio.to_thread(self._read, "token")
         namespace = self.namespace or await asyncio.to_thread(self._read, "namespace")
         url = f"{self.api}/apis/discovery.k8s.io/v1/namespaces/{quote(namespace, safe='')}/endpointslices"
-        query = {"labelSelector": f"kubernetes.io/service-name={self.service}", **asked}
-        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        query = {"labelSelector": f"{SERVICE_LABEL}={self.service}", **asked}
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Accept-Encoding": "identity"}
         async with session.get(url, params=query, headers=headers, allow_redirects=False) as answer:
             if answer.connection is not None and answer.connection.transport is not None:
                 notice_vanished(answer.connection.transport.get_extra_info("socket"), _VANISHED)
@@ -211,6 +212,16 @@ class KubernetesSource:
             raise _Failed(f"{path} is not text") from None
 
 
+async def _read(content: aiohttp.StreamReader, most: int) -> bytes:
+    """Return a body. Raises `_Failed` if it has more bytes than `most`."""
+    body = bytearray()
+    async for piece in content.iter_any():
+        body += piece
+        if len(body) > most:
+            raise _Failed("the API server sent an answer that is too long")
+    return bytes(body)
+
+
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Yield each whole line, however long. Raises `_Failed` if the end of the body cuts one off."""
     rest = bytearray()
@@ -222,7 +233,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                 yield bytes(rest)
             rest.clear()
         rest += last
-        if len(rest) > _LARGEST:
+        if len(rest) > LARGEST:
             raise _Failed("the API server sent a line that is too long")
     if rest.strip():
         raise _Failed("the API server ended the watch within a line")
@@ -231,9 +242,9 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 async def _refusal(answer: aiohttp.ClientResponse, namespace: str) -> _Failed:
     """Return what a refusal means, and what to grant."""
     try:
-        status = msgspec.json.decode(await answer.read())
+        status = msgspec.json.decode(await _read(answer.content, _LARGEST_REFUSAL))
         message = str(status.get("message", ""))[:500] if isinstance(status, dict) else ""
-    except (msgspec.DecodeError, aiohttp.ClientError):
+    except (msgspec.DecodeError, aiohttp.ClientError, _Failed):
         message = ""
     wait = answer.headers.get("Retry-After", "")
     retry_after = float(wait) if wait.isdecimal() else None

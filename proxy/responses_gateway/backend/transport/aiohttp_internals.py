@@ -59,17 +59,14 @@ def chat_sender(
 def is_supported(connector: aiohttp.TCPConnector) -> bool:
     """Tell whether aiohttp has the private parts that the fast way uses, with the same parameters."""
     response = ("writer", "continue100", "timer", "request_info", "traces", "loop", "session", "stream_writer")
-    expected: list[tuple[Callable[..., Any], int, tuple[str, ...]]] = [
+    expected: tuple[tuple[Callable[..., Any], int, tuple[str, ...]], ...] = (
         (aiohttp.ClientRequest, 2, ("loop",)),
         (aiohttp.ClientResponse, 2, response),
         (aiohttp.ClientResponse.start, 2, ()),
         (aiohttp.TCPConnector.connect, 4, ()),
         (ResponseHandler, 1, ()),
-    ]
-    try:
-        for function, positional, named in expected:
-            inspect.signature(function).bind(*range(positional), **dict.fromkeys(named))
-    except TypeError:
+    )
+    if not all(_takes(*each) for each in expected):
         return False
     names = ("set_response_params", "data_received", "connection_lost", "should_close", "force_close", "_drain_helper")
     factory = getattr(connector, "_factory", None)
@@ -78,6 +75,16 @@ def is_supported(connector: aiohttp.TCPConnector) -> bool:
         and isinstance(factory, functools.partial)
         and factory.func is ResponseHandler
     )
+
+
+@functools.cache
+def _takes(function: Callable[..., Any], positional: int, named: tuple[str, ...]) -> bool:
+    """Tell whether a function may be called so. Looking at it takes longer than all else that a new backend needs."""
+    try:
+        inspect.signature(function).bind(*range(positional), **dict.fromkeys(named))
+    except TypeError:
+        return False
+    return True
 
 
 @functools.cache

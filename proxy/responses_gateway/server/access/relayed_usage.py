@@ -6,6 +6,8 @@ import re
 
 import msgspec
 
+from responses_gateway.wire.chat import possible
+
 _NAME = b'"usage"'
 # An object with at most one level of objects in it: none of its strings has braces.
 _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
@@ -67,6 +69,6 @@ class UsageMeter:
             usage = msgspec.json.decode(json, type=_Usage)
         except msgspec.DecodeError:
             return
-        self._prompt = max(self._prompt, usage.prompt_tokens or 0, usage.input_tokens or 0)
-        self._output = max(self._output, usage.completion_tokens or 0, usage.output_tokens or 0)
-        self._total = max(self._total, usage.total_tokens or 0)
+        self._prompt = max(self._prompt, possible(usage.prompt_tokens) or 0, possible(usage.input_tokens) or 0)
+        self._output = max(self._output, possible(usage.completion_tokens) or 0, possible(usage.output_tokens) or 0)
+        self._total = max(self._total, possible(usage.total_tokens) or 0)

@@ -37,7 +37,7 @@ from responses_gateway.server.generation.preparation.prepare import backend_head
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.bodies import BODIES, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
-from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob
+from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob, possible
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.requests import ResponsesRequest, parse_request, read_object
@@ -227,14 +227,14 @@ def _first_token(completion: _Completion) -> TokenLogprob | None:
 
 def _sum(usages: list[ChatUsage]) -> dict[str, Any]:
     """Return the usage of all questions together. The input counts for each of them, mostly as cached."""
-    read = sum(usage.prompt_tokens or 0 for usage in usages)
-    written = sum(usage.completion_tokens or 0 for usage in usages)
+    read = sum(possible(usage.prompt_tokens) or 0 for usage in usages)
+    written = sum(possible(usage.completion_tokens) or 0 for usage in usages)
     details = [usage.prompt_tokens_details for usage in usages if usage.prompt_tokens_details is not None]
     return {
         "input_tokens": read,
         "input_tokens_details": {
-            "cached_tokens": sum(detail.cached_tokens or 0 for detail in details),
-            "cache_write_tokens": sum(detail.created_cache_tokens or 0 for detail in details),
+            "cached_tokens": sum(possible(detail.cached_tokens) or 0 for detail in details),
+            "cache_write_tokens": sum(possible(detail.created_cache_tokens) or 0 for detail in details),
         },
         "output_tokens": written,
         "output_tokens_details": {"reasoning_tokens": 0},

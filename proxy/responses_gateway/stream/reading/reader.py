@@ -286,5 +286,5 @@ def _usage(usage: chat.ChatUsage) -> Usage | None:
         prompt.created_cache_tokens if prompt else None,
         completion.reasoning_tokens if completion else None,
     ]
-    found = Usage(*[None if count is None or count < 0 else count for count in counts])
+    found = Usage(*map(chat.possible, counts))
     return None if found.input is None and found.output is None else found
