@@ -111,6 +111,9 @@ ATTACKS: dict[str, Callable[[Issuer], str]] = {
     "another audience": lambda issuer: issuer.token(aud="another-service"),
     "no audience": lambda issuer: issuer.token(aud=None),
     "another issuer": lambda issuer: issuer.token(iss="https://evil.example.com"),
+    "another issuer, by a slash": lambda issuer: issuer.token(iss=f"{issuer.url}/"),
+    "a time beyond all": lambda issuer: issuer.token(exp=10**400),
+    "names within names": lambda issuer: issuer.token(sub={"sub": ["alice"]}),
     "nobody": lambda issuer: issuer.token(sub=None),
     "a name with a line break": lambda issuer: issuer.token(sub="alice\nadmin"),
     "a long name": lambda issuer: issuer.token(sub="a" * 1000),
@@ -140,6 +143,7 @@ def test_the_attacks_of_the_handbook_are_refused() -> None:
     [
         {"kty": "oct", "k": base64.urlsafe_b64encode(b"0" * 32).decode(), "kid": "one"},
         {"kty": "RSA", "kid": "one", "use": "enc"},
+        {"kty": "RSA", "kid": "one", "n": "x" * 10_000_000, "e": "AQAB"},  # read to a bound
         "no key",
     ],
 )

@@ -58,7 +58,8 @@ def test_wrong_questions_and_keys_are_refused() -> None:
     async def test() -> None:
         async with simulated(**SETTINGS) as served:
             assert_error(await export(served, "", key=ALICE), 401, "invalid_api_key")
-            for query in ("from=yesterday", "to=9999-99-99", "by=hash", "by=key,key", "format=xml"):
+            ranges = ("from=yesterday", "to=9999-99-99", "from=2026-02-30", "from=", "from=2026-02-02&to=2026-02-01")
+            for query in (*ranges, "by=hash", "by=key,key", "format=xml"):
                 assert_error(await export(served, query), 400, "invalid_value")
 
     run(test())

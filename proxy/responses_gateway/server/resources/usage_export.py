@@ -35,6 +35,8 @@ class UsageExport:
         require_admin_key(self._settings, request.headers)
         last = _day(request, "to", today())
         first = _day(request, "from", last - _DAYS + 1)
+        if first > last:
+            raise invalid_request("'from' must not be after 'to'.", "from", "invalid_value")
         by = _labels(request.query.get("by", "day,key"))
         sums = await self._sums_of(first, last, by)
         rows = [
