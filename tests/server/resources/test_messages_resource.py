@@ -537,11 +537,13 @@ def test_a_client_that_leaves_frees_the_backend() -> None:
 def test_a_quota_holds_at_this_door_and_its_refusal_is_not_repeated(stream: bool) -> None:
     async def test() -> None:
         keys = {"alice": {"hash": hash_of(KEY), "tokens_per_day": 1}}
+        long = [{"role": "user", "content": "a question that is longer than a block of the cache " * 4}]
         async with simulated(store="memory", api_keys=keys) as served:
-            first = await ask(served, "POST", PATH, json={**QUESTION, "stream": stream}, headers={"x-api-key": KEY})
+            asked = {**QUESTION, "messages": long, "stream": stream}
+            first = await ask(served, "POST", PATH, json=asked, headers={"x-api-key": KEY})
             assert first.status == 200
             usage = events_of(first.body)[-2]["usage"] if stream else first.json["usage"]
-            told = usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["output_tokens"]
+            told = sum(count for name, count in usage.items() if name.endswith("put_tokens"))
             second = await ask(served, "POST", PATH, json=QUESTION, headers={"x-api-key": KEY})
             assert f"key alice has used {told} of 1 tokens" in error_in(second, 429, "rate_limit_error")
             assert "retry-after" not in second.headers
