@@ -181,8 +181,10 @@ async def _flood(request: web.Request) -> web.StreamResponse:
     answer = web.StreamResponse()
     await answer.prepare(request)
     await answer.write(b'{"items": ["')
-    while True:
+    while request.transport is not None and not request.transport.is_closing():
         await answer.write(b"x" * 65536)
+        await asyncio.sleep(0)
+    return answer
 
 
 def _fits(each: Object, wanted: dict[str, str]) -> bool:
