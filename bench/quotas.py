@@ -130,7 +130,7 @@ def tokens_told(stream: bytes) -> int | None:
         return None
     last = stream.partition(b"event: message_delta\ndata: ")[2]
     usage = json.loads(last.partition(b"\n")[0])["usage"]
-    return sum(count for name, count in usage.items() if name.endswith("put_tokens"))
+    return sum(int(count) for name, count in usage.items() if name.endswith("put_tokens"))
 
 
 async def break_things(gateways: Gateways, redis: Popen[bytes], args: argparse.Namespace) -> None:

@@ -112,7 +112,6 @@ ATTACKS: dict[str, Callable[[Issuer], str]] = {
     "no audience": lambda issuer: issuer.token(aud=None),
     "another issuer": lambda issuer: issuer.token(iss="https://evil.example.com"),
     "another issuer, by a slash": lambda issuer: issuer.token(iss=f"{issuer.url}/"),
-    "a time beyond all": lambda issuer: issuer.token(exp=10**400),
     "names within names": lambda issuer: issuer.token(sub={"sub": ["alice"]}),
     "nobody": lambda issuer: issuer.token(sub=None),
     "a name with a line break": lambda issuer: issuer.token(sub="alice\nadmin"),

@@ -65,7 +65,7 @@ class Slice(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
 
     def belongs_to(self, service: str) -> bool:
-        """Whether it is one of a Service's, as was asked for."""
+        """Tell whether it is one of a Service's, as was asked for."""
         return (self.metadata.labels or {}).get(SERVICE_LABEL, service) == service
 
 
