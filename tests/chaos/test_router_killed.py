@@ -1,4 +1,4 @@
-"""Servers behind a router, nginx or Envoy, are killed in the middle of answers: the gateway goes on through the same URL."""
+"""Servers behind a router, a real nginx, are killed in the middle of answers: the gateway goes on through the same URL."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from pathlib import Path
 
 from tests.chaos.faults import IMPATIENT, ask, ended, shows, simulators
 from tests.chaos.test_backend_continued import DEMO, WEATHER, busy, spoken
-from tests.deploy.envoy_process import Start, either_router
+from tests.deploy.nginx_process import nginx
 from tests.server.gateway_process import program
 from tests.server.running_gateway import RawClient, run
 
 
-@either_router
-def test_the_server_of_an_answer_is_killed_and_started_again_and_the_next_one_is_killed(front: Start, tmp_path: Path) -> None:
+def test_the_server_of_an_answer_is_killed_and_started_again_and_the_next_one_is_killed(tmp_path: Path) -> None:
     async def test() -> None:
         async with (
             simulators(2, "--tokens-per-second", "60") as several,
-            front(tmp_path, *(one.port for one in several)) as router,
+            nginx(tmp_path, *(one.port for one in several)) as router,
         ):
             settings = tmp_path / "gateway.yaml"
             settings.write_text(json.dumps({"backends": {"pool": {"url": router.url, "router": True}}, "store": "none"}))
