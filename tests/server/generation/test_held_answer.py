@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from responses_gateway.server.generation.moderation.guard import Judgement, read_judgement
-from responses_gateway.server.generation.moderation.held_answer import LONGEST_SENTENCE, HeldAnswer, HeldEnd
+from responses_gateway.server.generation.moderation.held_answer import LONGEST_SENTENCE, MOST_JUDGED, HeldAnswer, HeldEnd
 from responses_gateway.stream.reading.reader import Reader
 from responses_gateway.wire.chat import decode_chunk
 from responses_gateway.wire.sse import SSEDecoder
@@ -109,3 +109,19 @@ def test_where_nothing_is_kept_from_the_client_only_the_end_waits() -> None:
 )
 def test_the_words_of_a_guard(answer: str, judgement: Judgement | None) -> None:
     assert read_judgement(answer) == judgement
+
+
+def test_a_long_text_passes_in_parts_though_it_came_at_once() -> None:
+    held = HeldAnswer(())
+    whole = b"".join(text_stream(*["go on " * 100] * 100))
+    held.feed(whole)
+    passed = b""
+    shares: list[int] = []
+    while (length := held.due()) is not None:
+        held.judged(length)
+        taken = held.take()
+        shares.append(len(taken))
+        passed += taken
+    assert passed == whole
+    assert len(shares) == -(-60_000 // MOST_JUDGED)
+    assert all(shares)

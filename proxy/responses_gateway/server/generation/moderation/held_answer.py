@@ -21,6 +21,8 @@ LONGEST_SENTENCE = 600
 MOST_JUDGED = 7_000
 # A call is judged when it is complete, or when so many bytes are held.
 MOST_HELD = 1024 * 1024
+# Events of one read that pass together, in bytes: fewer than a question to the guard has characters.
+_PASS_TOGETHER = 4096
 _SENTENCE_END = re.compile(r"[.!?…:][\"'”’)\]*]*\s|[。！？\n]")
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _DONE = b"[DONE]"
@@ -53,12 +55,16 @@ class HeldAnswer:
     def feed(self, data: bytes) -> None:
         """Take bytes of the backend's body."""
         data = self._rest + data
+        start = 0
         end = 0
         for blank in _BLANK_LINE.finditer(data, 0, len(data) - data.endswith(b"\r")):
             end = blank.end()
+            if end - start >= _PASS_TOGETHER:
+                self._hold(data[start:end], SSEDecoder().feed(data[start:end]))
+                start = end
+        if end > start:
+            self._hold(data[start:end], SSEDecoder().feed(data[start:end]))
         self._rest = data[end:]
-        if end:
-            self._hold(data[:end], SSEDecoder().feed(data[:end]))
         if len(self._rest) > MOST_BUFFERED:  # the translator refuses that
             self._hold(self._rest, [])
             self._rest = b""
