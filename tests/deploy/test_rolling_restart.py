@@ -16,7 +16,7 @@ import pytest
 from responses_gateway.settings import Settings
 from responses_gateway.simulator import SimulatorOptions, create_app, serving
 from tests.deploy.checking_programs import ROOT, tool
-from tests.deploy.nginx_process import Nginx, nginx
+from tests.deploy.nginx_process import Proxy, nginx
 from tests.ports import free_port
 from tests.server.running_gateway import QUESTION, final_of, run, until
 from tests.waiting import PATIENCE
@@ -72,7 +72,7 @@ async def replicas(number: int, backend: str) -> AsyncIterator[list[Replica]]:
         await asyncio.gather(*(replica.stop() for replica in running))
 
 
-async def keep_asking(front: Nginx, stop: asyncio.Event, ended: list[str]) -> None:
+async def keep_asking(front: Proxy, stop: asyncio.Event, ended: list[str]) -> None:
     async with aiohttp.ClientSession() as session:
         while not stop.is_set():
             async with session.post(f"{front.url}/v1/responses", json=BODY) as answer:
