@@ -1,4 +1,4 @@
-"""Tests use what others may use: no private names of classes and modules that are not their own."""
+"""What tests may use, and must: no private names of classes and modules that are not their own, and all that they define."""
 
 from __future__ import annotations
 
@@ -65,3 +65,13 @@ def test_tests_use_no_private_names_of_others() -> None:
     assert {file: names for file, names in new.items() if names} == {}
     mended = {file: names - found.get(file, set()) for file, names in LEFT.items()}
     assert {file: names for file, names in mended.items() if names} == {}, "no longer used: take it off the list"
+
+
+def test_what_a_test_defines_to_be_run_is_run() -> None:
+    """A coroutine that nobody runs makes a test that cannot fail."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for test in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
+                coroutines = {node.name for node in test.body if isinstance(node, ast.AsyncFunctionDef)}
+                used = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)} if coroutines else set()
+                assert coroutines <= used, f"{path.name}: {test.name}"

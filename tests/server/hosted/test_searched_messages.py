@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
@@ -25,14 +27,20 @@ def as_sent_back(block: Block) -> Block:
     return {**sent, "input": json.loads(block["json"])} if "json" in block else sent
 
 
+@asynccontextmanager
+async def tower() -> AsyncIterator[dict[str, Any]]:
+    """Serve a page and a search that finds it. Yield the settings of a gateway that uses both."""
+    site = Website()
+    engine = SearchEngine()
+    async with open_site(site), open_site(engine):
+        site.page("/tower", ARTICLE)
+        engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
+        yield {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]}
+
+
 def test_the_next_prompt_begins_with_what_the_model_has_read() -> None:
     async def test() -> None:
-        site = Website()
-        engine = SearchEngine()
-        async with open_site(site), open_site(engine):
-            site.page("/tower", ARTICLE)
-            engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
-            settings: dict[str, Any] = {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]}
+        async with tower() as settings:
             backend = create_app(SimulatorOptions())
             async with serving(backend) as url, gateway(url, **settings) as served:
                 streamed = await ask(served, "POST", "/v1/messages", json={**QUESTION, "stream": True})
@@ -63,26 +71,26 @@ def test_a_client_that_lets_the_model_only_fetch_offers_it_no_search_and_the_oth
                 offered = list(backend[RECEIVED])[-1]["body"]["tools"]
                 assert [tool["function"]["name"] for tool in offered] == names
 
+    run(test())
+
 
 def test_each_tool_of_the_web_has_its_own_domains_and_its_own_limit() -> None:
     async def test() -> None:
-        site = Website()
-        engine = SearchEngine()
-        async with open_site(site), open_site(engine):
-            site.page("/tower", ARTICLE)
-            engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
-            settings: dict[str, Any] = {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]}
-            async with serving(create_app(SimulatorOptions())) as url, gateway(url, **settings) as served:
-                search, fetch = QUESTION["tools"]
-                found = []
-                for tools in (
-                    [search, {**fetch, "allowed_domains": ["example.com"]}],
-                    [{**search, "allowed_domains": ["example.com"]}, fetch],
-                ):
-                    answer = await ask(served, "POST", "/v1/messages", json={**QUESTION, "tools": tools})
-                    results = [block["content"] for block in answer.json["content"] if block["type"].endswith("_tool_result")]
-                    found.append([content["type"] if isinstance(content, dict) else len(content) for content in results])
-                assert found[0] == [1, "web_fetch_tool_result_error"]  # found, and not to be read
-                assert found[1][0] == 0
+        async with (
+            tower() as settings,
+            serving(create_app(SimulatorOptions())) as url,
+            gateway(url, **settings) as served,
+        ):
+            search, fetch = QUESTION["tools"]
+            found = []
+            for tools in (
+                [search, {**fetch, "allowed_domains": ["example.com"]}],
+                [{**search, "allowed_domains": ["example.com"]}, fetch],
+            ):
+                answer = await ask(served, "POST", "/v1/messages", json={**QUESTION, "tools": tools})
+                results = [block["content"] for block in answer.json["content"] if block["type"].endswith("_tool_result")]
+                found.append([content["type"] if isinstance(content, dict) else len(content) for content in results])
+            assert found[0] == [1, "web_fetch_tool_result_error"]  # found, and not to be read
+            assert found[1][0] == 0
 
     run(test())
