@@ -32,6 +32,29 @@ def test_requests_move_on_until_they_find_a_member_that_lives(
     run_virtually(test())
 
 
+def test_requests_move_on_where_checks_are_late_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that is too busy: the checks of those that live fail, too."""
+
+    async def test() -> None:
+        living = [Server(f"living{number}") for number in range(20)]
+        dying = [Server(f"dying{number}", lambda: now() < 4) for number in range(20)]
+        several = VirtualPool(monkeypatch, [*living, *dying], health_interval=1)
+        await several.pool.start()
+        for server in (*living, *dying):
+            server.health_ok = False
+        await asyncio.sleep(4)
+        asking = [asyncio.create_task(several.ask()) for _ in range(200)]
+        assert set(await asyncio.gather(*asking)) <= {server.spec.name for server in living}
+        for server in living:
+            server.is_up = lambda: False
+        came = sum(len(server.came) for server in several.servers.values())
+        assert await several.ask() in {"502", "503"}
+        assert sum(len(server.came) for server in several.servers.values()) - came <= 20
+        await several.pool.close()
+
+    run_virtually(test())
+
+
 def test_what_a_member_refuses_that_is_going_moves_without_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         staying, going = Server("staying"), Server("going")

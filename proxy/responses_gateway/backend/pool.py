@@ -50,6 +50,8 @@ from responses_gateway.wire.errors import ApiError, gateway_key_refused, server_
 
 # Seconds after which a client that was refused may ask again.
 _RETRY_AFTER = 1.0
+# How many attempts that were never sent count as none, though nothing is known to be well.
+_BLIND_ATTEMPTS = 16
 ANY = Route()
 # Returns the headers of a request to a backend, given its name and its URL.
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
@@ -293,10 +295,12 @@ class Pool:
         if reason == "busy":
             usable = remaining = [one for one in usable if one.has_room]
         well = any(_is_well(one) for one in usable)
-        unsent = reason in UNCONNECTED and well
+        # On a machine that is too busy, checks find even those ill that are well.
+        blindly = bool(usable) and reason != "connect_timeout" and route.unsent < _BLIND_ATTEMPTS
+        unsent = reason in UNCONNECTED and (well or blindly)
         if not remaining or (route.tries >= self._retries and not unsent):
             return None
-        moves = (reason in UNREACHABLE or member is None or member.drains) and (not usable or well)
+        moves = unsent or ((reason in UNREACHABLE or member is None or member.drains) and (not usable or well))
         if not (moves or self._budget.take(self.members.clock())):
             return None
         self._observer.request_retried(self._label(failed), reason)

@@ -20,7 +20,7 @@ class Route(msgspec.Struct, frozen=True):
     `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same
     beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already.
     `again`: how often a server behind a router failed, whose URL is asked again. `unsent`: to how many of those in `avoid`
-    there was no connection, while others were well."""
+    there was no connection, where that does not count as an attempt."""
 
     model: str = ""
     affinity: str = ""

@@ -2,7 +2,8 @@
 
 Retries multiply the load when capacity is scarcest: a budget allows one for every few requests. A backend that cannot be
 reached has no load any more: its requests move to a healthy one without a budget, however many they are. Those that were never
-sent do not count as attempts while a backend is left that nothing speaks against."""
+sent do not count as attempts while a backend is left that nothing speaks against, nor some of them where none is: health checks
+may be late for all."""
 
 from __future__ import annotations
 
