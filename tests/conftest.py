@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from coverage import Coverage
 from hypothesis import HealthCheck, settings
+from pytest_rerunfailures import StatusDB
 
 from responses_gateway.backend.transport import aiohttp_internals as client_internals
 from responses_gateway.server.http import aiohttp_internals as server_internals
-from tests.stages import STAGES, stage_of
+from tests.stages import STAGES, TESTS, stage_of
 
 TRACED = pytest.StashKey[bool]()
 
@@ -27,9 +29,19 @@ settings.load_profile("any machine")
 pytest.register_assert_rewrite("tests.server.running_gateway")
 
 
-def pytest_configure() -> None:
-    """Let programs under test be ended by SIGHUP as usual, also where pytest itself was started with nohup."""
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let programs under test be ended by SIGHUP as usual, also where pytest itself was started with nohup.
+
+    Let each worker count by itself what it repeats: asking the main process, for tests whose worker crashed, takes 40 ms for
+    each test. End the tracing that pytest-cov starts before it knows that a process is a worker: it would go on whenever the
+    worker's own is paused."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if hasattr(config, "workerinput"):
+        if early := Coverage.current():
+            early.stop()
+        config.failures_db.sock.close()  # type: ignore[attr-defined]
+        config.failures_db = StatusDB()  # type: ignore[attr-defined]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -63,7 +75,7 @@ def _counts(item: pytest.Item, number: int) -> bool:
 
     The first ones do, and one in ten of the others, which repeat them with other data; of a property test, which has data
     of its own, the first alone."""
-    if item.get_closest_marker("untraced"):
+    if item.get_closest_marker("untraced") or item.path.parent == TESTS:  # which looks at other files
         return False
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         return number == 1

@@ -208,6 +208,7 @@ def test_reads_of_one_event_give_what_reader_and_table_give(sent: list[bytes], h
     assert played(sent, **how) == expected
 
 
+@pytest.mark.untraced  # the tests around it run the same lines
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("holds_text", [False, True])
 def test_every_cut_of_a_usual_chunk(raw: bool, holds_text: bool) -> None:

@@ -167,6 +167,7 @@ def test_every_chunk_alone_gives_the_same_stream(recording: Recording) -> None:
     assert translated(recording, chunks(recording)) == translated(recording, [recording.data])
 
 
+@pytest.mark.untraced  # the test above runs the same lines
 @pytest.mark.parametrize("recording", raw_recordings()[::3], ids=ident)
 def test_every_byte_alone_gives_the_same_stream(recording: Recording) -> None:
     data = recording.data

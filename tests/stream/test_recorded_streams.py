@@ -214,12 +214,14 @@ def test_every_chunk_alone_gives_the_same_stream(recording: Recording) -> None:
     assert substance(translate(event + b"\n\n" for event in data.split(b"\n\n")[:-1])) == substance(translate([data]))
 
 
+@pytest.mark.untraced  # the test above runs the same lines
 @pytest.mark.parametrize("recording", recordings()[::3] if STREAMS.exists() else [], ids=ident)
 def test_every_byte_alone_gives_the_same_stream(recording: Recording) -> None:
     data = recording.data
     assert substance(translate(data[at : at + 1] for at in range(len(data)))) == substance(translate([data]))
 
 
+@pytest.mark.untraced  # the tests above run the same lines
 @pytest.mark.parametrize("recording", short_ones() if STREAMS.exists() else [], ids=ident)
 def test_every_cut_in_two_gives_the_same_stream(recording: Recording) -> None:
     data = recording.data
