@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -98,6 +99,13 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     if tracing:
         tracing.pause()
     return result
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the objects of thousands of collected tests: going through them took a fifth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
