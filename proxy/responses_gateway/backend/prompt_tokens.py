@@ -141,12 +141,14 @@ def estimated_tokens(chat: Mapping[str, Any]) -> int:
     characters = 0
     pictures = 0
     for message in chat["messages"]:
-        content = message.get("content")
-        parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-        for part in parts:
-            text = part.get("text") if part.get("type") == "text" else None
-            characters += len(text or "")
-            pictures += text is None
+        content = message.get("content") or ""
+        if isinstance(content, str):
+            characters += len(content)
+        else:
+            for part in content:
+                text = part.get("text") if part.get("type") == "text" else None
+                characters += len(text or "")
+                pictures += text is None
         for name in ("reasoning", "reasoning_content"):
             characters += len(message.get(name) or "")
         if message.get("tool_calls"):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+import msgspec
 
 CallIds: TypeAlias = Literal["keep", "nine", "numbered"]
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """Options of the translation. The defaults suit a vLLM server with an ordinary chat template.
 
     `system_messages`: whether the instructions and the leading system/developer messages become one system message
@@ -72,7 +72,7 @@ class Policy:
     stores_responses: bool = False
     forward: frozenset[str] = frozenset()
     moderates: bool = False
-    service_tier_priorities: Mapping[str, int] = field(default_factory=dict)
+    service_tier_priorities: Mapping[str, int] = msgspec.field(default_factory=dict)
     forward_unknown: bool = False
     url_inputs: Literal["pass", "public", "refuse"] = "pass"
     max_input_items: int = 10_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -44,7 +43,7 @@ class MessagesReading(msgspec.Struct, frozen=True):
 
     def policy(self, policy: Policy) -> Policy:
         """Return how the request is translated."""
-        return replace(policy, continues_last_message=self.prefilled, separate_web_tools=True)
+        return msgspec.structs.replace(policy, continues_last_message=self.prefilled, separate_web_tools=True)
 
 
 class _Effort(NamedTuple):

@@ -7,7 +7,7 @@ import difflib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -250,7 +250,7 @@ def _translated(
     context = record.context
     policy = in_force.parsers.policy(request.model)
     if context:
-        policy = replace(policy, stores_responses=context["stores_responses"])
+        policy = msgspec.structs.replace(policy, stores_responses=context["stores_responses"])
         request = request.model_copy(update={name: context[name] for name in ("input", "store") if name in context})
     references = context.get("references", {})
     replaced = frozenset(context.get("replaced", ()))

@@ -6,8 +6,8 @@ and probes have shown of the model, and last its name."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from itertools import product
@@ -48,12 +48,13 @@ _NOTHING_SEEN = Evidence()
 
 # Parts of the names of models whose templates read the ids of calls -> how these have to look.
 _CALL_IDS: dict[str, CallIds] = {"kimi": "numbered", "stral": "nine", "mixtral": "nine"}
+_CALL_ID_NAMES = re.compile("|".join(_CALL_IDS), re.ASCII | re.IGNORECASE)
 
 
 def call_ids(name: str) -> CallIds:
     """Return how the ids of calls have to look for the model of this name. Other templates do not mind either form."""
-    lowered = name.lower()
-    return next((form for part, form in _CALL_IDS.items() if part in lowered), "keep")
+    part = _CALL_ID_NAMES.search(name)
+    return "keep" if part is None else _CALL_IDS[part[0].lower()]
 
 
 class AnswerStart(msgspec.Struct, frozen=True):
@@ -148,11 +149,11 @@ class ParserChoice:
         policy = self._policy
         form = call_ids(self._own_name(model))
         if form != "keep":
-            policy = replace(policy, call_ids=form)
+            policy = msgspec.structs.replace(policy, call_ids=form)
         if not found.raw:
             return policy
         special = found.uses_vllm or found.uses_template or _has_special_tokens(*found.names(self._own_name(model)))
-        return replace(policy, raw_tools=found.tools not in OFF, special_tokens=special)
+        return msgspec.structs.replace(policy, raw_tools=found.tools not in OFF, special_tokens=special)
 
     async def start(self, body: Mapping[str, Any]) -> AnswerStart:
         """Decide how the answer to a chat request is read."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -242,7 +242,7 @@ class Preparation:
         if dialect is not None:
             policy = dialect.policy(policy)
         if previous is not None and previous.response_id == request.previous_response_id:
-            policy = replace(policy, stores_responses=True)  # what is continued is here
+            policy = msgspec.structs.replace(policy, stores_responses=True)  # what is continued is here
             if self.store is None:
                 request = request.model_copy(update={"store": False})
             context = continue_previous(request, previous, settings.hosted_history_bytes)
