@@ -64,7 +64,7 @@ test-newest: $(VENV)/.stamp ## tests of the gateway on the newest Python found, 
 	@if [ -x $(NEWEST)/bin/python ]; then \
 		echo "==> tests: gateway, on $$($(NEWEST)/bin/python --version)"; \
 		$(NEWEST)/bin/python $(COMPILE_ALL); \
-		$(NEWEST)/bin/python $(PYTEST) -m gateway $(ARGS); \
+		$(NEWEST)/bin/python $(PYTEST) -m gateway --data-sets 3 $(ARGS); \
 	fi
 
 test-all: test test-outside test-newest ## all tests, each of them once for each Python that matters to it

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import signal
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.failures_db = StatusDB()  # type: ignore[attr-defined]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add an option for another run of the same tests, which looks for what Python itself does in another way."""
+    parser.addoption("--data-sets", type=int, metavar="N", help="of a test with more sets of data run N, evenly spread")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files of stages that `-m` does not choose: importing them takes longer than many tests."""
     chosen = set(config.option.markexpr.split(" or "))
@@ -53,16 +59,32 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if stage_of(collection_path) not in chosen else None
 
 
+def _function(item: pytest.Item) -> tuple[Path, str]:
+    return item.path, getattr(item, "originalname", item.name)
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], most: int) -> None:
+    """Leave at most so many tests of each function, evenly spread."""
+    by_function = defaultdict(list)
+    for item in items:
+        by_function[_function(item)].append(item)
+    kept = {item for tests in by_function.values() for item in tests[:: math.ceil(len(tests) / most)]}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its stage, before `-m` chooses by it. Beside others, whose load may slow down processes and
     connections, a test that is not pure may fail once; the summary names it."""
     beside_others = hasattr(config, "workerinput")  # by pytest-xdist
+    if most := config.getoption("data_sets"):
+        _deselect(config, items, most)
     seen: Counter[tuple[Path, str]] = Counter()
     for item in items:
         stage = stage_of(item.path)
         item.add_marker(stage)
-        function = (item.path, getattr(item, "originalname", item.name))
+        function = _function(item)
         seen[function] += 1
         item.stash[TRACED] = stage == "pure" and _counts(item, seen[function])
         if stage != "pure" and beside_others:
