@@ -15,7 +15,7 @@ from tests.server.running_gateway import RawClient, run
 def test_the_server_of_an_answer_is_killed_and_started_again_and_the_next_one_is_killed(tmp_path: Path) -> None:
     async def test() -> None:
         async with (
-            simulators(2, "--tokens-per-second", "60") as several,
+            simulators(2, "--tokens-per-second", "20") as several,
             nginx(tmp_path, *(one.port for one in several)) as router,
         ):
             settings = tmp_path / "gateway.yaml"
