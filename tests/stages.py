@@ -38,6 +38,7 @@ STAGES: dict[str, Stage] = {
     "simulator": "gateway",
     "state": "gateway",
     "test_cli.py": "gateway",
+    "test_fair_queue.py": "gateway",
     "test_imports.py": "gateway",
     "test_request_path.py": "gateway",
     "backend/discovery/test_kubernetes_peer.py": "outside",

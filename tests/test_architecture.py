@@ -23,6 +23,7 @@ SOURCES = sorted(path for folder in ("proxy", "scripts", "bench", "tests") for p
 # Room -> the rooms that it may import besides itself. A room is a folder of the package, or a module beside them.
 ROOMS: dict[str, set[str]] = {
     "child_process": set(),
+    "fair_queue": set(),
     "folder_lock": set(),
     "extras": set(),
     "wire": set(),
@@ -35,12 +36,12 @@ ROOMS: dict[str, set[str]] = {
     "parsers": {"wire", "extras"},
     "request": {"wire"},
     "backend": {"wire", "extras"},
-    "hosted": {"wire", "child_process", "folder_lock", "extras"},
+    "hosted": {"wire", "child_process", "fair_queue", "folder_lock", "extras"},
     "stream": {"wire", "parsers"},
     "probing": {"wire", "parsers", "backend", "settings", "telemetry"},
     "server": {
         "wire", "conformance", "telemetry", "settings", "version", "state", "parsers", "request", "backend",
-        "stream", "probing", "hosted", "child_process", "extras",
+        "stream", "probing", "hosted", "child_process", "fair_queue", "extras",
     },
     "cli": {"settings", "commands", "version"},
     "__main__": {"cli"},

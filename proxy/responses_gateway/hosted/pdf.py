@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from responses_gateway.child_process import run_program
-from responses_gateway.hosted.interface import ToolFailure
-from responses_gateway.hosted.search.turns import Turns
+from responses_gateway.fair_queue import FairQueue
 
 PDF_PROCESS = Path(__file__).with_name("pdf_process.py")
 # Characters and pages of a document that are read, and documents of a request.
@@ -77,7 +76,7 @@ class PdfReader:
     def __init__(self, timeout: float) -> None:
         """`timeout`: seconds for all documents of one request."""
         self._timeout = timeout
-        self._processes = Turns(_PROCESSES, _SHARE, timeout)
+        self._processes = FairQueue(_PROCESSES, _SHARE, timeout)
         self._kept: OrderedDict[tuple[str, bytes], PdfText] = OrderedDict()
         self._size = 0
 
@@ -105,7 +104,7 @@ class PdfReader:
         try:
             async with self._processes.take(tenant):
                 return await read_pdf(content)
-        except (OSError, ToolFailure):
+        except OSError:  # a `TimeoutError` too
             return _LATE
 
     def _keep(self, key: tuple[str, bytes], text: PdfText) -> None:

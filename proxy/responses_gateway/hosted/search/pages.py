@@ -15,12 +15,12 @@ from typing import Any
 
 from responses_gateway.child_process import run_program
 from responses_gateway.extras import how_to_install
+from responses_gateway.fair_queue import FairQueue
 from responses_gateway.hosted.fetch import Fetched, Fetcher
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.pdf import read_pdf
 from responses_gateway.hosted.result_text import clean_line
 from responses_gateway.hosted.search.page import WebPage, lines_of
-from responses_gateway.hosted.search.turns import Turns
 
 # Characters and links of a page that are kept.
 _LONGEST_TEXT = 200_000
@@ -42,6 +42,10 @@ _UNKNOWN_TYPE = "application/octet-stream"
 _UNREADABLE = "The page cannot be read: it is too large or too complicated. Try another one."
 
 
+def _too_many() -> ToolFailure:
+    return ToolFailure("The gateway reads too many pages at the moment. Try again later.")
+
+
 class WebPages:
     """Opens pages. Nothing is shared between tenants: no page, and not whether somebody has read it."""
 
@@ -50,9 +54,11 @@ class WebPages:
         self._fetcher = fetcher
         self._timeout = timeout
         self._clock = clock
-        self._places = Turns(AT_ONCE, SHARE_AT_ONCE, timeout)
-        self._html_processes = Turns(_PROCESSES, SHARE_OF_PROCESSES, timeout)
-        self._text_processes = Turns(_PROCESSES, SHARE_OF_PROCESSES, timeout)  # apart, since text never takes long
+        self._places = FairQueue(AT_ONCE, SHARE_AT_ONCE, timeout, _too_many)
+        self._html_processes = FairQueue(_PROCESSES, SHARE_OF_PROCESSES, timeout, _too_many)
+        self._text_processes = FairQueue(
+            _PROCESSES, SHARE_OF_PROCESSES, timeout, _too_many
+        )  # apart, since text never takes long
         self._kept: OrderedDict[tuple[str, str], tuple[float, WebPage]] = OrderedDict()
         self._size = 0
 

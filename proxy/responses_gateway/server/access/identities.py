@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import KEY_NAME, TEAM, InForce, Keys, require_key
+from responses_gateway.server.http.bodies import OWNER
 from responses_gateway.server.identity.claimed import Claimed, NotIdentified
 from responses_gateway.server.identity.sources import Sources
 from responses_gateway.settings.keys import given_key
@@ -27,19 +28,20 @@ class Identities:
 
     async def identify(self, request: web.Request) -> None:
         """Note who a request comes from. Raise `ApiError` 401, or 503 where that cannot be told now."""
+        request[KEY_NAME] = request[OWNER] = await self._name_of(request)
+
+    async def _name_of(self, request: web.Request) -> str:
         key = given_key(request.headers)
         name = self._keys.name_of(key)
         if name is not None:
-            request[KEY_NAME] = name
-            return
+            return name
         found = await self._from_elsewhere(request, key)
         if found is None:
-            request[KEY_NAME] = require_key(self._keys, request.headers)
-            return
-        request[KEY_NAME] = found.name
+            return require_key(self._keys, request.headers)
         team = self._first_team(found.groups)
         if team is not None:
             request[TEAM] = team
+        return found.name
 
     async def _from_elsewhere(self, request: web.Request, key: str) -> Claimed | None:
         proxy = self._sources.proxy

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from aiohttp import StreamReader, web
 
+from responses_gateway.fair_queue import FairQueue
 from responses_gateway.server.http.foreign_pages import is_of_browser
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.unpacking import DamagedBodyError, Unpacker, is_known
@@ -46,7 +47,7 @@ class Bodies:
         self._count_refusal = count_refusal
         self._show_size = show_size
         self._arriving: set[Body] = set()
-        self._turn = asyncio.Semaphore(1)
+        self._queue = FairQueue(1, 1)
 
     def open(self, content: StreamReader | None = None) -> Body:
         """Begin to count a body. `content` is the stream that it is read from, unless it has arrived already."""
@@ -86,8 +87,8 @@ class Bodies:
         """Show the size of all bodies."""
         self._show_size(self.size)
 
-    async def unpack(self, body: Body, packed: bytes, encoding: str) -> bytes:
-        """Return what a compressed body contains. Raise `ApiError` 413 and 503, `DamagedBodyError`."""
+    async def unpack(self, owner: str, body: Body, packed: bytes, encoding: str) -> bytes:
+        """Return what a compressed body of `owner` contains. Raise `ApiError` 413 and 503, `DamagedBodyError`."""
         unpacker = Unpacker(packed, encoding)
         piece = unpacker.read(min(_FIRST_STEP, self.largest + 1))  # one byte more than allowed tells what is too large
         body.add(len(piece))
@@ -99,17 +100,17 @@ class Bodies:
         unpacked.write(piece)
         while not unpacker.ended:
             room = self.largest - unpacked.tell() + 1
-            piece = await self.in_thread(unpacker.read, min(_STEP, room))
+            piece = await self.in_thread(owner, unpacker.read, min(_STEP, room))
             body.add(len(piece))
             unpacked.write(piece)
             if unpacked.tell() > self.largest:
                 raise too_large(self.largest)
         return unpacked.getvalue()
 
-    async def in_thread(self, work: Callable[..., _R], *arguments: object) -> _R:
-        """Do work on a large body in a thread. One at a time, in turn: several would keep the event loop from the interpreter's
-        lock, one after the other."""
-        async with self._turn:
+    async def in_thread(self, owner: str, work: Callable[..., _R], *arguments: object) -> _R:
+        """Do work on a large body in a thread. One at a time, since several would keep the event loop from the interpreter's
+        lock, one after the other. The owners of bodies are served in turn, however many one of them sends."""
+        async with self._queue.take(owner):
             return await asyncio.to_thread(work, *arguments)
 
 
@@ -143,6 +144,13 @@ class Body:
 BODIES: web.AppKey[Bodies] = web.AppKey("bodies", Bodies)
 # The body of a request, if it was read.
 BODY: web.RequestKey[Body] = web.RequestKey("body", Body)
+# The client of a request, if it has a name.
+OWNER: web.RequestKey[str] = web.RequestKey("owner", str)
+
+
+async def in_thread(request: web.Request, work: Callable[..., _R], *arguments: object) -> _R:
+    """Do work on a large body in a thread, when it is its client's turn."""
+    return await request.app[BODIES].in_thread(request.get(OWNER, ""), work, *arguments)
 
 
 async def read_body(request: web.Request) -> bytes:
@@ -162,7 +170,7 @@ async def read_body(request: web.Request) -> bytes:
         data = await _read(content, body, bodies.largest)
         if encoding is not None:
             packed = len(data)
-            data = await bodies.unpack(body, data, encoding)
+            data = await bodies.unpack(request.get(OWNER, ""), body, data, encoding)
             body.add(-packed)
     except ApiError as error:
         error.__traceback__ = None  # the reader keeps the error, whose frames would keep the body

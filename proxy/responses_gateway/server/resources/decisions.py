@@ -35,7 +35,7 @@ from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.prepare import backend_headers
 from responses_gateway.server.generation.responses import Responses
-from responses_gateway.server.http.bodies import BODIES, read_json_body
+from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob, possible
 from responses_gateway.wire.errors import ApiError, server_error
@@ -81,9 +81,8 @@ class DecisionsResource:
         """Answer `POST`."""
         if self._responses.in_flight.state >= State.DRAINING:
             raise shutting_down()
-        bodies = request.app[BODIES]
         body = await read_json_body(request)
-        asked = await bodies.in_thread(lambda: read_decisions(read_object(body)))
+        asked = await in_thread(request, lambda: read_decisions(read_object(body)))
         check_model(request.get(ALLOWS), asked.model)
         prompt = await self._prompt(request, asked)
         reservation = request.get(RESERVATION)
@@ -102,7 +101,7 @@ class DecisionsResource:
         responses = self._responses
         in_force = responses.live.current
         mark = secrets.token_hex(16)
-        given = await request.app[BODIES].in_thread(lambda: _as_request(asked, mark))
+        given = await in_thread(request, lambda: _as_request(asked, mark))
         chat = (await responses.preparation.translate(given, tenant_of(request), in_force)).body
         for name in ("stream", "stream_options", "max_tokens", "max_completion_tokens"):
             chat.pop(name, None)

@@ -8,7 +8,7 @@ from responses_gateway.backend.prompt_tokens import PromptTokens
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs, tenant_of
 from responses_gateway.server.generation.preparation.prepare import backend_headers
 from responses_gateway.server.generation.responses import Responses
-from responses_gateway.server.http.bodies import BODIES, read_json_body
+from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.requests import parse_request
@@ -26,7 +26,7 @@ class InputTokens:
         """Answer `POST`: the request is translated like a real one; the backend counts, or else the gateway's own tokenizer."""
         responses = self._responses
         in_force = responses.live.current
-        asked = await request.app[BODIES].in_thread(parse_request, await read_json_body(request))
+        asked = await in_thread(request, parse_request, await read_json_body(request))
         check_model(request.get(ALLOWS), asked.model)
         chat_request = await responses.preparation.translate(asked, tenant_of(request), in_force)
         headers = backend_headers(in_force.settings, request.headers, request[REQUEST_ID])

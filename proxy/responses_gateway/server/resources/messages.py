@@ -23,7 +23,7 @@ from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.preparation.prepare import backend_headers, forwards_client_key
 from responses_gateway.server.generation.responses import Creation, Responses
-from responses_gateway.server.http.bodies import BODIES, read_json_body
+from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID, error_response
 from responses_gateway.server.resources.messages_models import served_model
 from responses_gateway.server.resources.responses import abort, loss_header, observe_release, stream_answer, whole_answer
@@ -70,14 +70,13 @@ class Messages:
     async def _answer(self, request: web.Request, creation: Creation, caller: Caller) -> web.StreamResponse:
         body = await read_json_body(request)
         creation.recording.received(body)
-        bodies = request.app[BODIES]
         large = len(body) >= _LARGE_BODY
-        asked = await bodies.in_thread(parse_messages, body) if large else parse_messages(body)
+        asked = await in_thread(request, parse_messages, body) if large else parse_messages(body)
         creation.recording.parsed()
         in_force = creation.in_force
         model = await self._served(asked.model, in_force, caller.allows)
         policy = in_force.parsers.policy(model)
-        reading = await bodies.in_thread(self._read, asked, model, policy) if large else self._read(asked, model, policy)
+        reading = await in_thread(request, self._read, asked, model, policy) if large else self._read(asked, model, policy)
         try:
             await creation.prepare(
                 reading.request, context=Context(reading.request), dialect=self._dialect(reading, asked, in_force, caller)
@@ -105,11 +104,11 @@ class Messages:
         responses = self._responses
         in_force = responses.live.current
         body = await read_json_body(request)
-        asked = await request.app[BODIES].in_thread(lambda: parse_messages(body, counts=True))
+        asked = await in_thread(request, lambda: parse_messages(body, counts=True))
         allows = request.get(ALLOWS)
         model = await self._served(asked.model, in_force, allows)
         check_model(allows, model)
-        reading = await request.app[BODIES].in_thread(self._read, asked, model, in_force.parsers.policy(model))
+        reading = await in_thread(request, self._read, asked, model, in_force.parsers.policy(model))
         headers = _with_authorization(request.headers, in_force)
         caller = Caller(tenant_of(request), request[REQUEST_ID], headers)
         try:

@@ -21,7 +21,7 @@ from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.preparation.prepare import client_of
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
-from responses_gateway.server.http.bodies import BODIES, read_json_body
+from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID
 from responses_gateway.server.http.event_stream import EventStream, event_stream
 from responses_gateway.server.resources.resume import Follower
@@ -93,7 +93,7 @@ class ResponsesResource:
         """Answer `POST …/compact`: the backend writes the summary. That takes what a response takes; nothing is stored."""
         body = await read_json_body(request)
         # In a thread, so that no other stream waits for a long history.
-        asked = await request.app[BODIES].in_thread(lambda: parse_request({**read_object(body), "store": False}))
+        asked = await in_thread(request, lambda: parse_request({**read_object(body), "store": False}))
         caller = self._caller(request, f"{_OPERATION}/compact")
         request[HAS_LOG] = True
         summary = await self._responses.summarise(with_trigger(asked), caller)
@@ -106,7 +106,7 @@ class ResponsesResource:
         body = await read_json_body(request)
         creation.recording.received(body)
         large = len(body) >= _LARGE_BODY
-        asked = await request.app[BODIES].in_thread(parse_request, body) if large else parse_request(body)
+        asked = await in_thread(request, parse_request, body) if large else parse_request(body)
         creation.recording.parsed()
         await creation.prepare(asked)
         headers = loss_header(creation.prepared.losses)

@@ -8,7 +8,7 @@ from responses_gateway.hosted.search.codex_commands import CodexCommands
 from responses_gateway.hosted.search.web import Web
 from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
-from responses_gateway.server.http.bodies import BODIES, read_json_body
+from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
@@ -36,7 +36,7 @@ class Search:
         if self._access is None:
             raise ApiError(404, _NOT_CONFIGURED, code="web_search_not_configured")
         body = await read_json_body(request)
-        asked = await request.app[BODIES].in_thread(parse_search, body)
+        asked = await in_thread(request, parse_search, body)
         answer = await CodexCommands(self._access, asked, tenant_of(request)).run()
         for outcome, number in (("completed", answer.commands - answer.failures), ("failed", answer.failures)):
             if number:

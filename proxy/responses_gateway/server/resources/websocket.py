@@ -23,7 +23,7 @@ from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, PreviousResponse
 from responses_gateway.server.generation.responses import Creation, Responses
-from responses_gateway.server.http.bodies import Bodies, Body
+from responses_gateway.server.http.bodies import Bodies, Body, in_thread
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.event_stream import WebSocketSender
 from responses_gateway.server.resources.socket_messages import error_frame, may_be_other, other_message
@@ -172,7 +172,7 @@ class _Session:
     async def _answered_at_once(self, data: bytes) -> bool:
         """Answer a message that does not ask for a response. Return False for one that does, or cannot be read."""
         large = len(data) >= _LARGE
-        message = await self._bodies.in_thread(other_message, data) if large else other_message(data)
+        message = await in_thread(self._request, other_message, data) if large else other_message(data)
         if message is None:
             return False
         if message.get("type") == "response.cancel":
@@ -316,7 +316,7 @@ class _Session:
     async def _read_request(self, data: bytes, record: Callable[[bytes], None]) -> ResponsesRequest:
         """Return the request in a message, with the steers that wait for it: it is recorded with them. Raise `ApiError`."""
         large = len(data) >= _LARGE
-        request = await self._bodies.in_thread(parse_message, data) if large else parse_message(data)
+        request = await in_thread(self._request, parse_message, data) if large else parse_message(data)
         steered = self._steering.with_input(request)
         if steered is not request:
             record(_as_message(steered))

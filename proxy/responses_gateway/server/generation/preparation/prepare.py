@@ -16,6 +16,7 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
+from responses_gateway.fair_queue import FairQueue
 from responses_gateway.hosted.pdf import PdfReader
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
@@ -220,7 +221,7 @@ class Preparation:
     toolbox: Toolbox | None = None
     prompt_hashes: PromptHashes | None = None
     pdf_reader: PdfReader | None = None
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    queue: FairQueue = field(default_factory=partial(FairQueue, 1, 1))  # of long requests
 
     async def prepare(
         self,
@@ -303,10 +304,10 @@ class Preparation:
         self, translation: Translation, request: ResponsesRequest, context: Context, recording: Recording = NO_RECORDING
     ) -> ChatRequest:
         """Translate a request: a long one in a thread, so that no other stream waits for it, and one at a time, since several
-        would keep the event loop from the interpreter's lock. Raise `ApiError` 400."""
+        would keep the event loop from the interpreter's lock; tenants are served in turn. Raise `ApiError` 400."""
         if not _is_long(request.input) and not _is_long(context.history):
             return translation.translate(request, context, recording)
-        async with self.turn:
+        async with self.queue.take(translation.tenant):
             return await asyncio.to_thread(translation.translate, request, context, recording)
 
     async def _open_tools(self, request: ResponsesRequest, context: Context, tenant: str, policy: Policy) -> OpenedTools | None:

@@ -1,30 +1,31 @@
-"""Places that several tenants share: each has its part of them, and they wait in turn."""
+"""A queue for places that several tenants share: each has its part of them, and they are served in turn."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from responses_gateway.hosted.interface import ToolFailure
 
-
-class Turns:
+class FairQueue:
     """A number of places. A tenant has at most its share of them, so that one is left for others; of those that wait, the
     tenant with the fewest places is next."""
 
-    def __init__(self, places: int, share: int, timeout: float) -> None:
-        """`timeout`: seconds after which nobody waits any longer."""
+    def __init__(
+        self, places: int, share: int, timeout: float | None = None, late: Callable[[], Exception] = TimeoutError
+    ) -> None:
+        """`timeout`: seconds after which nobody waits any longer; None: all wait. `late` makes the error that ends it."""
         self._free = places
         self._share = share
         self._timeout = timeout
+        self._late = late
         self._taken: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
     async def take(self, tenant: str) -> AsyncIterator[None]:
-        """Hold a place of a tenant while the block runs. Raise `ToolFailure` if none gets free in time."""
+        """Hold a place of a tenant while the block runs. Raise the error of `late` if none gets free in time."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append(turn)
         self._give()
@@ -34,7 +35,7 @@ class Turns:
         except BaseException as error:
             self._leave(tenant, turn)
             if isinstance(error, TimeoutError):
-                raise ToolFailure("The gateway reads too many pages at the moment. Try again later.") from None
+                raise self._late() from None
             raise
         try:
             yield

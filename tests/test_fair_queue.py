@@ -1,4 +1,4 @@
-"""Places that tenants share: who is next, and what is left for others."""
+"""A queue for places that tenants share: who is next, and what is left for others."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from responses_gateway.hosted.interface import ToolFailure
-from responses_gateway.hosted.search.turns import Turns
+from responses_gateway.fair_queue import FairQueue
 from tests.server.running_gateway import run
 from tests.waiting import PATIENCE
 
@@ -16,7 +15,7 @@ class Scene:
     """Tenants that take places until they are let go. `running` has those that hold one, in the order of getting it."""
 
     def __init__(self, places: int, share: int, timeout: float = PATIENCE) -> None:
-        self.turns = Turns(places, share, timeout)
+        self.queue = FairQueue(places, share, timeout)
         self.running: list[str] = []
         self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -33,7 +32,7 @@ class Scene:
         await settle()
 
     async def _hold(self, name: str) -> None:
-        async with self.turns.take(name[0]):
+        async with self.queue.take(name[0]):
             self.running.append(name)
             await self.ends[name].wait()
         self.running.remove(name)
@@ -86,11 +85,25 @@ def test_nobody_waits_without_end() -> None:
     async def test() -> None:
         scene = Scene(1, 1, timeout=0.05)
         await scene.begin("a1")
-        with pytest.raises(ToolFailure, match="too many pages"):
-            async with scene.turns.take("b"):
+        with pytest.raises(TimeoutError):
+            async with scene.queue.take("b"):
                 pass
         await scene.end("a1")
-        async with scene.turns.take("b"):
+        async with scene.queue.take("b"):
             pass
+
+    run(test())
+
+
+def test_of_one_place_the_tenants_have_it_in_turn() -> None:
+    async def test() -> None:
+        scene = Scene(1, 1)
+        for name in ("a1", "a2", "a3", "b1", "c1", "b2"):
+            await scene.begin(name)
+        order = []
+        while scene.running:
+            order += scene.running
+            await scene.end(scene.running[0])
+        assert order == ["a1", "a2", "b1", "c1", "a3", "b2"]
 
     run(test())
