@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+import msgspec
 
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.messages import FIELDS, in_own_fields
@@ -31,7 +32,7 @@ _MEMBERS = {
 _ITEM = re.compile(r"(input|tools)\[(\d+)\](?:\.(?:content|output)\[(\d+)\])?(?:\.(.+))?")
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """Where an item stands in the body, and each of its parts."""
 
     path: str

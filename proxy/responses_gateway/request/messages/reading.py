@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -46,7 +46,7 @@ class MessagesReading(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(policy, continues_last_message=self.prefilled, separate_web_tools=True)
 
 
-class _Effort(NamedTuple):
+class _Effort(msgspec.Struct, frozen=True):
     thinking: Thinking
     effort: str | None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from responses_gateway.request.fields import (
     Object,
@@ -33,7 +34,7 @@ _WEB_OPTIONS = frozenset({
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
-class Tools(NamedTuple):
+class Tools(msgspec.Struct, frozen=True):
     """The tools of a Responses request: `declared`, the `choice`, and whether several may be called at once."""
 
     declared: list[Object]

@@ -167,12 +167,14 @@ class Messages:
     async def _fit(self, body: dict[str, Any], window: int, in_force: InForce, caller: Caller) -> list[Loss]:
         """Ask for no more tokens than the context has room for: clients ask for as many as their own models may write. Counting
         is left out where the room is certain."""
-        name = in_force.parsers.policy(body["model"]).max_tokens_field
-        asked = body.get(name)
-        estimate = estimated_tokens(body)
-        if not isinstance(asked, int) or asked + 2 * estimate <= window:
-            return []
         settings = in_force.settings
+        name = settings.max_tokens_field
+        asked = body.get(name)
+        if not isinstance(asked, int):
+            return []
+        estimate = estimated_tokens(body)
+        if asked + 2 * estimate <= window:
+            return []
         sent = backend_headers(settings, caller.headers, caller.request_id)
         try:
             tokens = await self._tokens.count(body, sent, settings.connect_timeout)
