@@ -50,8 +50,8 @@ from responses_gateway.wire.errors import ApiError, gateway_key_refused, server_
 
 # Seconds after which a client that was refused may ask again.
 _RETRY_AFTER = 1.0
-# How many attempts that were never sent count as none, though nothing is known to be well.
-_BLIND_ATTEMPTS = 16
+# How many attempts that were never sent count as none where no backend is known to be well.
+_UNSENT_ATTEMPTS = 16
 ANY = Route()
 # Returns the headers of a request to a backend, given its name and its URL.
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
@@ -281,7 +281,7 @@ class Pool:
     def retry_route(self, route: Route, failed: str, reason: Reason = "broke") -> Route | None:
         """Return the route of another attempt without the backend that failed, or None: too many attempts, no other backend,
         or no budget left. Requests of a backend that cannot be reached, or that is going, need no budget to move to a healthy
-        one, nor to wait for it; those that were not even sent do not count as attempts.
+        one, nor to wait for it; those that were not even sent do not count as attempts, or a few of them where none is healthy.
 
         Call it only before the client has seen anything of the answer, and close the failed stream first."""
         member = self.members.by_name.get(failed)
@@ -295,9 +295,9 @@ class Pool:
         if reason == "busy":
             usable = remaining = [one for one in usable if one.has_room]
         well = any(_is_well(one) for one in usable)
-        # On a machine that is too busy, checks find even those ill that are well.
-        blindly = bool(usable) and reason != "connect_timeout" and route.unsent < _BLIND_ATTEMPTS
-        unsent = reason in UNCONNECTED and (well or blindly)
+        # On a busy machine checks are late, and then nobody counts as well.
+        some_left = bool(usable) and reason == "connect" and route.unsent < _UNSENT_ATTEMPTS
+        unsent = reason in UNCONNECTED and (well or some_left)
         if not remaining or (route.tries >= self._retries and not unsent):
             return None
         moves = unsent or ((reason in UNREACHABLE or member is None or member.drains) and (not usable or well))
