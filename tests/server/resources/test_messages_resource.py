@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -529,6 +530,27 @@ def test_a_client_that_leaves_frees_the_backend() -> None:
             await client.read_until(b"text_delta")
             client.close()
             await until(lambda: all(connection.lost.done() for connection in behind.connections), "the backend is free")
+
+    run(test())
+
+
+def test_a_client_that_leaves_while_its_tokens_are_counted_frees_the_backend() -> None:
+    async def test() -> None:
+        counting = asyncio.Event()
+
+        async def play(connection: Connection) -> None:
+            if connection.request.startswith(b"GET"):  # for its models
+                connection.close()
+                return
+            counting.set()
+            await connection.lost
+
+        async with backend(play) as behind, gateway(behind.url) as served:
+            asking = asyncio.create_task(send(served, path=COUNT))
+            await counting.wait()
+            asking.cancel()
+            await until(lambda: all(connection.lost.done() for connection in behind.connections), "the backend is free")
+            assert any(request.startswith(b"POST /tokenize") for request in behind.requests)
 
     run(test())
 
