@@ -63,6 +63,29 @@ def test_a_token_opens_the_door_and_is_never_sent_to_the_backend() -> None:
     run(test())
 
 
+MESSAGE = {"model": "simulator", "max_tokens": 16, "messages": [{"role": "user", "content": "hi"}]}
+
+
+def test_tokens_and_trusted_proxies_open_the_door_of_the_messages_api_too() -> None:
+    async def test() -> None:
+        async with trusting(proxy_name_header="X-User", proxy_secret=SECRET) as (served, issuer):
+            for path in ("/v1/messages", "/v1/messages/count_tokens"):
+                for headers, status in (
+                    ({"Authorization": f"Bearer {issuer.token()}"}, 200),
+                    ({"x-api-key": issuer.token()}, 200),
+                    ({"X-User": "alice", "X-Responses-Gateway-Proxy-Secret": SECRET}, 200),
+                    ({"X-User": "alice"}, 401),
+                    ({"Authorization": f"Bearer {_tampered(issuer)}"}, 401),
+                    ({"x-api-key": _signed_with_the_public_key(issuer)}, 401),
+                ):
+                    answer = await ask(served, "POST", path, json=MESSAGE, headers=headers)
+                    assert answer.status == status, (path, headers)
+                    if status == 401:
+                        assert answer.json["error"]["type"] == "authentication_error"
+
+    run(test())
+
+
 def _with(issuer: Issuer, header: dict[str, Any], signature: bytes = b"") -> str:
     """Return a token with another header, and any signature."""
     _, payload, _ = issuer.token().split(".")
