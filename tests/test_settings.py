@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -371,7 +371,7 @@ def test_models_that_are_no_mapping_are_refused(tmp_path: Path) -> None:
 
 def test_the_policy_of_the_translation_has_the_same_defaults() -> None:
     settings = Settings().model_dump()
-    policy = dataclasses.asdict(Policy())
+    policy = msgspec.structs.asdict(Policy())
     shared = settings.keys() & policy.keys()
     assert {"system_messages", "late_developer", "reasoning_field", "reasoning_effort", "strict"} <= shared
     plain = {name: frozenset(value) if isinstance(value, list) else value for name, value in settings.items()}
