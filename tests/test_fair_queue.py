@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -105,5 +106,30 @@ def test_of_one_place_the_tenants_have_it_in_turn() -> None:
             order += scene.running
             await scene.end(scene.running[0])
         assert order == ["a1", "a2", "b1", "c1", "a3", "b2"]
+
+    run(test())
+
+
+def test_work_in_a_thread_keeps_its_place_though_its_client_has_left() -> None:
+    async def test() -> None:
+        queue = FairQueue(1, 1)
+        began, may_end, order = threading.Event(), threading.Event(), []
+
+        def first() -> None:
+            began.set()
+            may_end.wait(PATIENCE)
+            order.append("first")
+            raise ValueError  # which nobody hears of
+
+        working = asyncio.create_task(queue.in_thread("a", first))
+        await asyncio.to_thread(began.wait, PATIENCE)
+        working.cancel()
+        waiting = asyncio.create_task(queue.in_thread("b", order.append, "second"))
+        await settle()
+        assert order == []
+        may_end.set()
+        await waiting
+        assert order == ["first", "second"]
+        assert working.cancelled()
 
     run(test())

@@ -6,6 +6,9 @@ import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
+
+_R = TypeVar("_R")
 
 
 class FairQueue:
@@ -41,6 +44,18 @@ class FairQueue:
             yield
         finally:
             self._release(tenant)
+
+    async def in_thread(self, tenant: str, work: Callable[..., _R], *arguments: object) -> _R:
+        """Do a tenant's work in a thread. It has its place until it ends, also if nobody waits for it any longer: else clients
+        that leave at once could have any number of threads."""
+        async with self.take(tenant):
+            running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                await asyncio.wait([running])
+                running.exception()  # nobody wants to know
+                raise
 
     def _give(self) -> None:
         """Give the free places to those that wait."""

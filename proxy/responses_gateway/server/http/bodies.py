@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from io import BytesIO
 from typing import TypeVar
@@ -110,8 +109,7 @@ class Bodies:
     async def in_thread(self, owner: str, work: Callable[..., _R], *arguments: object) -> _R:
         """Do work on a large body in a thread. One at a time, since several would keep the event loop from the interpreter's
         lock, one after the other. The owners of bodies are served in turn, however many one of them sends."""
-        async with self._queue.take(owner):
-            return await asyncio.to_thread(work, *arguments)
+        return await self._queue.in_thread(owner, work, *arguments)
 
 
 class Body:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -307,8 +306,7 @@ class Preparation:
         would keep the event loop from the interpreter's lock; tenants are served in turn. Raise `ApiError` 400."""
         if not _is_long(request.input) and not _is_long(context.history):
             return translation.translate(request, context, recording)
-        async with self.queue.take(translation.tenant):
-            return await asyncio.to_thread(translation.translate, request, context, recording)
+        return await self.queue.in_thread(translation.tenant, translation.translate, request, context, recording)
 
     async def _open_tools(self, request: ResponsesRequest, context: Context, tenant: str, policy: Policy) -> OpenedTools | None:
         """Return the hosted tools of a request; None if it declares none that are turned on. Raise `ApiError` 400."""
