@@ -56,9 +56,8 @@ class WebPages:
         self._clock = clock
         self._places = FairQueue(AT_ONCE, SHARE_AT_ONCE, timeout, _too_many)
         self._html_processes = FairQueue(_PROCESSES, SHARE_OF_PROCESSES, timeout, _too_many)
-        self._text_processes = FairQueue(
-            _PROCESSES, SHARE_OF_PROCESSES, timeout, _too_many
-        )  # apart, since text never takes long
+        # Apart, since text never takes long.
+        self._text_processes = FairQueue(_PROCESSES, SHARE_OF_PROCESSES, timeout, _too_many)
         self._kept: OrderedDict[tuple[str, str], tuple[float, WebPage]] = OrderedDict()
         self._size = 0
 
