@@ -56,6 +56,8 @@ class FairQueue:
                 await asyncio.wait([running])
                 running.exception()  # nobody wants to know
                 raise
+            finally:
+                del running  # the frames of its error would keep it, and with it the work's arguments
 
     def _give(self) -> None:
         """Give the free places to those that wait."""
