@@ -62,7 +62,7 @@ def reading_of(body: Fields, policy: Policy | None = None, hosted: Container[str
 def translated(body: Fields, policy: Policy | None = None, hosted: HostedTools = NO_HOSTED_TOOLS) -> ChatRequest:
     """Translate a body; check the chat request against the rules of servers, and the losses against the table."""
     reading = reading_of(body, policy, hosted.kinds)
-    found = translate(reading.request, reading.policy(policy or Policy()), hosted=hosted)
+    found = translate(reading.request, reading.policy, hosted=hosted)
     assert complaints(found.body) == []
     losses = [*reading.losses, *in_messages_words(found.losses)]
     assert [loss for loss in losses if (loss.kind, loss.name, loss.outcome) not in _known] == []
@@ -94,6 +94,6 @@ def refusal_of(*messages: Fields, policy: Policy | None = None, **fields: Any) -
     except ApiError as error:
         return error
     with pytest.raises(ApiError) as caught:
-        translate(reading.request, reading.policy(policy or Policy()))
+        translate(reading.request, reading.policy)
     assert caught.value.status == 400
     return reading.places.error(caught.value)

@@ -110,7 +110,7 @@ def test_a_garbled_body_is_accepted_or_refused_in_the_words_of_the_client(seed: 
         reading = None
         try:
             reading = reading_of(garbled(chance), policy, CAN_SEARCH.kinds)
-            chat = translate(reading.request, reading.policy(policy), hosted=CAN_SEARCH).body
+            chat = translate(reading.request, reading.policy, hosted=CAN_SEARCH).body
         except ApiError as error:
             told = error if reading is None else reading.places.error(error)
             assert told.status == 400

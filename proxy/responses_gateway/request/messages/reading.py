@@ -31,19 +31,16 @@ _BUDGETS = ((4096, "low"), (16384, "medium"))
 
 class MessagesReading(msgspec.Struct, frozen=True):
     """`request` asks for the same as the body. `places` is where its parts stand in the body. `losses` are what the reading
-    itself could not carry over. `user`: whom the request is for, by the client's own id; empty if it says nothing. `prefilled`:
-    the answer continues the last message."""
+    itself could not carry over. `policy`: how the request is translated. `user`: whom the request is for, by the client's own
+    id; empty if it says nothing. `prefilled`: the answer continues the last message."""
 
     request: ResponsesRequest
     places: Places
     losses: list[Loss]
     thinking: Thinking
+    policy: Policy
     user: str = ""
     prefilled: bool = False
-
-    def policy(self, policy: Policy) -> Policy:
-        """Return how the request is translated."""
-        return msgspec.structs.replace(policy, continues_last_message=self.prefilled, separate_web_tools=True)
 
 
 class _Effort(msgspec.Struct, frozen=True):
@@ -87,7 +84,8 @@ def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] 
     request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
     if conversation.prefilled:
         report.preserved("content", "prefill")
-    return MessagesReading(request, places, report.losses(), effort.thinking, _user(body), conversation.prefilled)
+    own = msgspec.structs.replace(policy, continues_last_message=conversation.prefilled, separate_web_tools=True)
+    return MessagesReading(request, places, report.losses(), effort.thinking, own, _user(body), conversation.prefilled)
 
 
 def _refuse_unavailable(body: MessagesRequest) -> None:

@@ -246,7 +246,7 @@ def _translated(
 ) -> tuple[ResponsesRequest, ChatRequest]:
     """Return the request as the translation got it, and the chat request that this version makes of it. Raises `ApiError`."""
     if message is not None:
-        return request, _translated_message(record, in_force, message)
+        return request, _translated_message(record, message)
     context = record.context
     policy = in_force.parsers.policy(request.model)
     if context:
@@ -259,10 +259,10 @@ def _translated(
     return request, translate(request, policy, references.get, context.get("history", ()), replaced, hosted, results)
 
 
-def _translated_message(record: Record, in_force: InForce, message: _Message) -> ChatRequest:
+def _translated_message(record: Record, message: _Message) -> ChatRequest:
     """Return the chat request for a request of the Messages API, with the limit that its context had room for."""
     reading = message.reading
-    policy = reading.policy(in_force.parsers.policy(reading.request.model))
+    policy = reading.policy
     hosted = msgspec.convert(record.context["hosted"], HostedTools) if "hosted" in record.context else NO_HOSTED_TOOLS
     request = reading.request
     if "input" in record.context:  # with the texts of its documents

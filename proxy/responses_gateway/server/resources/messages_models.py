@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.members import Members
 from responses_gateway.server.access.api_keys import Allows
 from responses_gateway.server.http.errors import Handler
 from responses_gateway.server.resources.models import Models, Refused
@@ -24,12 +24,12 @@ _MOST = 1000
 _DEFAULT = 20
 
 
-def served_model(pool: Pool, asked: str, default: str | None, allows: Allows | None = None) -> str:
+def served_model(members: Members, asked: str, default: str | None, allows: Allows | None = None) -> str:
     """Return the model that a request asks for: for a name of Anthropic's that no backend is known to serve, the default, or
     else the first one that is served and allowed."""
     if not asked.lower().startswith(_NAMES):
         return asked
-    catalogues = [member.catalogue for member in pool.members.by_name.values()]
+    catalogues = [member.catalogue for member in members.by_name.values()]
     if any(catalogue.serves(asked) for catalogue in catalogues):
         return asked
     if default is not None:

@@ -28,7 +28,7 @@ class Dialect(msgspec.Struct, frozen=True):
     losses: Sequence[Loss]
     words: Callable[[Iterable[Loss]], Sequence[Loss]]
     fit: Fit
-    policy: Callable[[Policy], Policy]
+    policy: Policy
     affinity: str = ""
 
     def options(self, options: StreamOptions) -> StreamOptions:

@@ -238,9 +238,7 @@ class Preparation:
         dialect = scope.dialect
         settings = scope.in_force.settings
         parsers = scope.in_force.parsers
-        policy = parsers.policy(request.model)
-        if dialect is not None:
-            policy = dialect.policy(policy)
+        policy = parsers.policy(request.model) if dialect is None else dialect.policy
         if previous is not None and previous.response_id == request.previous_response_id:
             policy = msgspec.structs.replace(policy, stores_responses=True)  # what is continued is here
             if self.store is None:
@@ -292,9 +290,7 @@ class Preparation:
     ) -> ChatRequest:
         """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
         context = await find_context(self.store, tenant, request, in_force.settings.hosted_history_bytes)
-        policy = in_force.parsers.policy(request.model)
-        if dialect is not None:
-            policy = dialect.policy(policy)
+        policy = in_force.parsers.policy(request.model) if dialect is None else dialect.policy
         opened = await self._open_tools(request, context, tenant, policy)
         translation = await self._translation(request.model, policy, in_force, tenant, opened, context, dialect)
         return await self._translate(translation, request, context)
