@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from responses_gateway.backend.members import Member
 from responses_gateway.backend.policies.health import check_health
-from responses_gateway.backend.policies.server_load import load_of as told_by
+from responses_gateway.backend.policies.server_load import load_of as server_load_of
 from responses_gateway.backend.pool import Pool
 
 # Of the places of a backend, one in so many may be used by requests that can wait.
@@ -38,14 +38,14 @@ async def load_of(pool: Pool, model: str, idle_requests: int) -> ModelLoad:
     else:
         usable = [member for member in serving if member.state(now) == "ready"]
     asked = sorted((member for member in usable if member.tells_load), key=lambda member: member.in_flight)[:_ASKED]
-    told = dict(zip(asked, await asyncio.gather(*(_requests_of(member) for member in asked)), strict=True))
-    used = sum(max(member.in_flight + member.elsewhere, told.get(member, 0)) for member in usable)
+    reported = dict(zip(asked, await asyncio.gather(*(_requests_of(member) for member in asked)), strict=True))
+    used = sum(max(member.in_flight + member.elsewhere, reported.get(member, 0)) for member in usable)
     return ModelLoad(used, sum(_idle(member, idle_requests) for member in usable), _free(pool, usable))
 
 
 async def _requests_of(member: Member) -> int:
-    told = await told_by(member.backend, _WITHIN)
-    return told.requests if told is not None else 0
+    load = await server_load_of(member.backend, _WITHIN)
+    return load.requests if load is not None else 0
 
 
 def _idle(member: Member, idle_requests: int) -> int:

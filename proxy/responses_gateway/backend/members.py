@@ -133,7 +133,7 @@ class Member:
         self.breaker = Breaker(options.breaker_failures, options.breaker_time)
         self.in_flight = 0
         self.elsewhere = 0  # requests that it has from others, as far as it tells
-        self.router = bool(spec.router)  # many servers behind one URL, as the settings say or its answers told
+        self.router = bool(spec.router)  # many servers behind one URL, as the settings say or its answers show
         self.answered = False  # an answer was looked at
         self.cache = 0.0  # the part of its KV cache that is taken, as far as it tells
         self.healthy = True

@@ -127,8 +127,8 @@ class MessageChecker:
         if self._started:
             self._report("message_start", "message_start does not stand at the beginning, once")
         self._started = True
-        told = all(isinstance(message.get(name), str) and message[name] for name in ("id", "model"))
-        if not told or message.get("role") != "assistant" or message.get("content") != []:
+        named = all(isinstance(message.get(name), str) and message[name] for name in ("id", "model"))
+        if not named or message.get("role") != "assistant" or message.get("content") != []:
             self._report("message_identity", f"message {short(message)}")
         self._check_usage(message.get("usage"))
 

@@ -156,8 +156,8 @@ class Autoconfiguration:
         known = known_model(profile)
         if profile.server == "vllm" and profile.refusal is None:
             try:
-                told = await ask_chat_template(Questions(backend, profile, _TEMPLATE_TIMEOUT))
-                known = known.with_more(KnownModel(thoughts=told.thoughts) if known.field else told)
+                found = await ask_chat_template(Questions(backend, profile, _TEMPLATE_TIMEOUT))
+                known = known.with_more(KnownModel(thoughts=found.thoughts) if known.field else found)
             except ApiError as error:
                 logs.logger().debug("the chat template is not known", extra=logs.fields(reason=error.message))
         self._known.learn(profile.model, known)

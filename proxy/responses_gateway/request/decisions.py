@@ -167,13 +167,13 @@ def weights_of(labels: Sequence[str], token: TokenLogprob | None, *, by_ids: boo
     `ApiError` 502 if it is nothing that can be a probability."""
     if token is None:
         return [0.0] * len(labels)
-    told = [(top.token, math.exp(min(top.logprob, 1.0))) for top in token.top_logprobs or ()]
-    if all(token.token != alternative for alternative, _ in told):
-        told.append((token.token, math.exp(min(token.logprob, 1.0))))
-    if sum(share for _, share in told) > 1 + _OPEN:
+    reported = [(top.token, math.exp(min(top.logprob, 1.0))) for top in token.top_logprobs or ()]
+    if all(token.token != alternative for alternative, _ in reported):
+        reported.append((token.token, math.exp(min(token.logprob, 1.0))))
+    if sum(share for _, share in reported) > 1 + _OPEN:
         raise ApiError(502, "The log probabilities of the backend are none.", type="server_error", code="logprobs_unavailable")
     found: dict[str, float] = {}
-    for alternative, share in told:
+    for alternative, share in reported:
         label = alternative.strip()
         found[label] = found.get(label, 0.0) + share
     weights = [found.get(label, 0.0) for label in labels]
@@ -181,9 +181,9 @@ def weights_of(labels: Sequence[str], token: TokenLogprob | None, *, by_ids: boo
     total = sum(weights)
     if by_ids and unseen:
         raise Inexact
-    # A token that is not told is less likely than those that are, of which the one that was drawn may be any.
-    likeliest = [share for alternative, share in told if alternative != token.token]
-    if unseen and total and len(told) >= FEWER_ALTERNATIVES and unseen * min(likeliest) > _OPEN * total:
+    # A token that is not reported is less likely than those that are, of which the one that was drawn may be any.
+    likeliest = [share for alternative, share in reported if alternative != token.token]
+    if unseen and total and len(reported) >= FEWER_ALTERNATIVES and unseen * min(likeliest) > _OPEN * total:
         raise Inexact
     return weights
 
@@ -200,12 +200,12 @@ def answer_of(question: Question, weights: Sequence[float]) -> Object:
     answer: Object = {"type": question.kind, "name": question.name, "confidence": shares[best]}
     values = question.values
     if question.kind == "choice":
-        told = [{"value": value, "probability": share} for value, share in zip(values, shares, strict=True)]
-        return {**answer, "choice": values[best], "probabilities": told}
+        probabilities = [{"value": value, "probability": share} for value, share in zip(values, shares, strict=True)]
+        return {**answer, "choice": values[best], "probabilities": probabilities}
     score = sum(place * share for place, share in enumerate(shares))
     levels = zip(values, shares, strict=True)
-    told = [{"label": label, "value": place, "probability": share} for place, (label, share) in enumerate(levels)]
-    return {**answer, "score": score, "probabilities": told}
+    probabilities = [{"label": label, "value": place, "probability": share} for place, (label, share) in enumerate(levels)]
+    return {**answer, "score": score, "probabilities": probabilities}
 
 
 def _question(question: Object, path: str) -> Question:

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be opened, read or written. The message is for operators, `for_clients` is what clients are told."""
+    """The store cannot be opened, read or written. The message is for operators, `for_clients` is the message for clients."""
 
     for_clients = "The store of this gateway cannot be reached. Please try again."
 

@@ -87,7 +87,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX prompt_hashes_expiry ON prompt_hashes (expires_at)",
     ),
     (
-        # What endpoints are to be told of (see `webhooks.py`).
+        # What endpoints are to be notified of (see `webhooks.py`).
         "CREATE TABLE webhooks (id TEXT PRIMARY KEY, response TEXT NOT NULL, endpoint TEXT NOT NULL, due {real} NOT NULL, "
         "attempts {integer} NOT NULL, ended_at {integer}, expires_at {real} NOT NULL)",
         "CREATE INDEX webhooks_due ON webhooks (endpoint, due)",

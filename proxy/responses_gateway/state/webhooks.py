@@ -1,4 +1,4 @@
-"""What is to be told to webhook endpoints about background responses, in a table.
+"""Notifications of webhook endpoints about background responses that are due, in a table.
 
 A row is written before its response begins, and becomes due when the store has the end of the response, whichever process wrote
 that: so no end is missed. Whoever takes a row is its only sender for a while; it is deleted once it was delivered. A row
@@ -76,7 +76,7 @@ class WebhookTable:
         self._clock = clock
 
     async def announce(self, response_id: str, endpoints: Sequence[str]) -> None:
-        """Note that these endpoints are to be told of the end of a response, which is about to begin."""
+        """Note that these endpoints are to be notified of the end of a response, which is about to begin."""
         now = self._clock()
 
         def work(sql: Sql) -> None:

@@ -126,8 +126,8 @@ class GenAiMetrics:
         """Observe a call of a hosted tool of a kind, `mcp` for instance, which took so many seconds."""
         _record(self._tool, seconds, {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": kind}, error)
         if kind == "mcp":
-            told = {} if transport is None else {"network.transport": transport}
-            _record(self._mcp, seconds, {"mcp.method.name": "tools/call", **told}, error)
+            network = {} if transport is None else {"network.transport": transport}
+            _record(self._mcp, seconds, {"mcp.method.name": "tools/call", **network}, error)
 
 
 def _record(records: Sequence[Record], value: float, attributes: Mapping[str, str], error: str | None = None) -> None:

@@ -109,7 +109,7 @@ def in_own_fields(message: str) -> str:
     return _NAMED.sub(lambda found: FIELDS[found[0]], message)
 
 
-def told(error: ApiError) -> ApiError:
+def for_client(error: ApiError) -> ApiError:
     """Return an error in the words of this protocol, as far as they do not depend on where the parts of the request stand. A
     key that a backend refuses is not the client's."""
     if not error.quoted:

@@ -7,8 +7,8 @@ import pytest
 from responses_gateway.backend.idle import ModelLoad
 from responses_gateway.server.generation.background.completion_windows.schedule import (
     AT_ONCE,
+    LATEST_START,
     MEMORY,
-    PATIENCE,
     SAFETY,
     ModelSchedule,
     Startable,
@@ -56,7 +56,7 @@ def test_a_clock_that_is_set_back_changes_nothing() -> None:
         (ModelLoad(16, 8, None), 99, SAFETY, AT_ONCE),
         (ModelLoad(16, 8, 9), 200, HOUR + SAFETY, 4),  # a minute each, and some doubt
         (ModelLoad(0, 0, 0), 1, 0.0, 0),  # no backend
-        (ModelLoad(0, 0, 0), 99, -PATIENCE - 1, AT_ONCE),  # the pool tells why
+        (ModelLoad(0, 0, 0), 99, -LATEST_START - 1, AT_ONCE),  # the pool tells why
     ],
 )
 def test_as_many_begin_as_a_deadline_needs(load: ModelLoad, number: int, left: float, begin: int) -> None:

@@ -1,7 +1,7 @@
 """Watches the sources of all pools, and tells what they hold.
 
-A source that fails keeps what it said last. Changes are told together, a few times a second at most: many members that come or
-go at once cost little more than one."""
+A source that fails keeps what it said last. Changes are reported together, a few times a second at most: many members that
+come or go at once cost little more than one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from random import random
 
 from responses_gateway.backend.discovery.interface import MOST_TARGETS, Source, SourceKind, Target
 
-# Least seconds between two times that changes are told.
+# Least seconds between two times that changes are reported.
 _INTERVAL = 0.1
 # Seconds until a source is watched again whose own code failed.
 _AFTER_DEFECT = 10.0
@@ -45,7 +45,7 @@ class Discovery:
         self._on_defect = on_defect
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
-        self._told = self._loop.time() - _INTERVAL
+        self._reported_at = self._loop.time() - _INTERVAL
         self._telling: asyncio.TimerHandle | None = None
 
     def watch(self, sources: Mapping[str, Source]) -> None:
@@ -60,7 +60,7 @@ class Discovery:
                 self._tasks[name] = asyncio.create_task(self._watch(name, found))
 
     async def first_answers(self, seconds: float) -> None:
-        """Wait until each source has said something, at most so many seconds; what they said is told then."""
+        """Wait until each source has said something, at most so many seconds; what they said is reported then."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 for found in list(self.found.values()):
@@ -101,12 +101,12 @@ class Discovery:
             found.targets = targets
         found.answered.set()
         if self._telling is None:
-            due = max(self._loop.time(), self._told + _INTERVAL)
+            due = max(self._loop.time(), self._reported_at + _INTERVAL)
             self._telling = self._loop.call_at(due, self._tell)
 
     def _tell(self) -> None:
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None
-        self._told = self._loop.time()
+        self._reported_at = self._loop.time()
         self._use()

@@ -98,7 +98,7 @@ class KubernetesSource:
                 report(None, str(error))
                 retry_after = error.retry_after
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                report(None, f"the API server cannot be reached, or its answer broke off: {_told(error)}")
+                report(None, f"the API server cannot be reached, or its answer broke off: {_reason(error)}")
                 retry_after = None
             failures = 1 if known.news else failures + 1
             wait = min(FIRST_WAIT * 2 ** min(failures - 1, 10), LONGEST_WAIT) * random.uniform(0.5, 1)
@@ -258,5 +258,5 @@ async def _refusal(answer: aiohttp.ClientResponse, namespace: str) -> _Failed:
     return _Failed(f"the API server answered with HTTP {answer.status}{': ' + message if message else ''}", retry_after)
 
 
-def _told(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__

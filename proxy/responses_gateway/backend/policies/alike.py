@@ -21,8 +21,8 @@ _PASSING = frozenset({"created", "permission"})
 
 def checkpoint_of(entry: Mapping[str, Any]) -> str | None:
     """Return what an entry of a list of models says of the model, as a text to be compared; None if that is not enough."""
-    told = isinstance(entry.get("root"), str) and type(entry.get("max_model_len")) is int
-    if not told or server_of(entry.get("owned_by")) != "vllm":
+    complete = isinstance(entry.get("root"), str) and type(entry.get("max_model_len")) is int
+    if not complete or server_of(entry.get("owned_by")) != "vllm":
         return None
     lasting = {name: value for name, value in entry.items() if name not in _PASSING}
     return msgspec.json.encode(lasting, order="deterministic").decode()

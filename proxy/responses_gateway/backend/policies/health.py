@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from responses_gateway.backend.policies.alike import checkpoint_of
-from responses_gateway.backend.policies.routers import QUESTIONS, told_by
+from responses_gateway.backend.policies.routers import QUESTIONS, identified_by
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.json_text import decode_as
@@ -66,7 +66,7 @@ async def asks_many(backend: Backend, within: float) -> bool | None:
                 async with await backend.request("GET", question, below=backend.root) as answer:
                     body = await _read(answer)
                 with suppress(msgspec.DecodeError):
-                    if told_by(question, msgspec.json.decode(body)):
+                    if identified_by(question, msgspec.json.decode(body)):
                         return True
     except (TimeoutError, ApiError, aiohttp.ClientError):
         return None

@@ -41,15 +41,15 @@ _CONVERSATIONS = 10_000
 def refusal(status: int, reason: str, retry_after: float | None) -> ApiError:
     """Return the error for a request that a router has refused, with its reason."""
     wait = _RETRY_AFTER if retry_after is None else retry_after
-    told = f"The router in front of the models refused the request: {reason[:100]}."
+    message = f"The router in front of the models refused the request: {reason[:100]}."
     if status == 429:
-        return ApiError(429, told, type="rate_limit_error", code="rate_limit_exceeded", retry_after=wait)
-    error = server_error(told, 503 if status == 503 else 502)
+        return ApiError(429, message, type="rate_limit_error", code="rate_limit_exceeded", retry_after=wait)
+    error = server_error(message, 503 if status == 503 else 502)
     error.retry_after = wait
     return error
 
 
-def told_by(question: str, answer: object) -> bool:
+def identified_by(question: str, answer: object) -> bool:
     """Tell whether the answer to one of `QUESTIONS` is a router's: that of vllm-router and sglang-router to `readiness`, or
     production-stack's to `engines`."""
     if question == "readiness":

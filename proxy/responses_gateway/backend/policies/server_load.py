@@ -25,7 +25,7 @@ _AT_A_TIME = 16
 # Least and most seconds between two looks at who is to be asked, and the longest wait for an answer.
 _LOOK = 0.05
 _LONGEST_LOOK = 1.0
-_PATIENCE = 2.0
+_TIMEOUT = 2.0
 # A server with requests of ours is asked so many times as often as another one, where not all can be.
 _OURS_FIRST = 10
 
@@ -136,8 +136,8 @@ class LoadReports:
         place.last = backend.last
         before = backend.in_flight
         try:
-            told = await load_of(backend.backend, _PATIENCE)
+            load = await load_of(backend.backend, _TIMEOUT)
         finally:
             place.asking = False
-        backend.elsewhere = max(0, told.requests - max(before, backend.in_flight)) if told is not None else 0
-        backend.cache = told.cache if told is not None else 0.0
+        backend.elsewhere = max(0, load.requests - max(before, backend.in_flight)) if load is not None else 0
+        backend.cache = load.cache if load is not None else 0.0

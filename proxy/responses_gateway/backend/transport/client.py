@@ -231,7 +231,7 @@ class Backend:
 
 
 def _unreachable(error: Exception, *, large: bool) -> Unreachable:
-    """Return what is told of a backend that did not answer; `large` tells about the request's body."""
+    """Return the message about a backend that did not answer; `large` tells about the request's body."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             return Unreachable("connect_timeout", "The backend did not accept the connection in time.", 504)
@@ -258,7 +258,7 @@ class ChatStream:
     def __init__(self, response: Answer, lingering: set[Answer], large: bool) -> None:
         """Keep an answer that is left before its end in `lingering`. `large` tells about the request's body."""
         self.backend = ""  # the name of the backend that answers
-        self.pod = ""  # the server behind a router that answers, if it told
+        self.pod = ""  # the server behind a router that answers, if it says so
         self.refuses_gateway_key = False
         # Called once, when the answer is read or dropped, with the reason if the backend failed.
         self.on_end: Callable[[Failure | None], None] | None = None

@@ -135,7 +135,7 @@ def values(data: bytes | Raw) -> int:
 
 
 class MessageReader:
-    """Reads messages within limits. `log` is told how many tools of a list cannot be offered. `refused` is what was refused of
+    """Reads messages within limits. `log` gets how many tools of a list cannot be offered. `refused` is what was refused of
     an answer, by the id of the request: "longer than …"."""
 
     def __init__(self, limits: McpLimits, log: Callable[[str], None]) -> None:

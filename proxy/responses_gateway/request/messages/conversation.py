@@ -90,25 +90,25 @@ class Conversation:
             self._report.ignored("content", "billing_header", reason, path, matters=False)
         return kept
 
-    def _late_system(self, told: str, path: str) -> None:
+    def _late_system(self, notice: str, path: str) -> None:
         """Read a system message that stands among the others. Where the template may refuse it, it becomes part of what stands
         before it: of the user's message, or of the last result. A user message of its own behind results would make templates
         drop the reasoning before them."""
-        if not told:
+        if not notice:
             return
         if not self.items:
-            self.leading.append(told)
+            self.leading.append(notice)
         elif self._open:
-            self._waiting.append(told)
+            self._waiting.append(notice)
         elif self._policy.late_developer == "system":
             self._report.preserved("content", "late_system")
-            self._add({"type": "message", "role": "system", "content": told}, path)
+            self._add({"type": "message", "role": "system", "content": notice}, path)
         else:
             self._report.adapted("content", "late_system", "part of the message before it")
-            self._fold(_marked(told), path)
+            self._fold(_marked(notice), path)
 
-    def _fold(self, told: str, path: str) -> None:
-        part = {"type": "input_text", "text": told}
+    def _fold(self, notice: str, path: str) -> None:
+        part = {"type": "input_text", "text": notice}
         last = self.items[-1]
         if self._last_result is not None:
             self._last_result["output"].append(part)
@@ -122,8 +122,8 @@ class Conversation:
         waiting = self._waiting
         self._open.clear()
         self._waiting = []
-        for told in waiting:
-            self._late_system(told, path)
+        for notice in waiting:
+            self._late_system(notice, path)
 
     # ---- users ---------------------------------------------------------------------------------------------------------
 
@@ -228,8 +228,8 @@ class Conversation:
             error = f"{path}.tool_use_id: there is no `server_tool_use` block with the id {quote(call_id)} before this result."
             raise invalid_request(error, f"{path}.tool_use_id", "tool_call_not_found")
         self._report.adapted("content", "server_tool_use", "shown as a function call with its result")
-        told = server_result(fields.get("content"))
-        self._add({"type": "function_call_output", "call_id": call_id, "output": [{"type": "input_text", "text": told}]}, path)
+        shown = server_result(fields.get("content"))
+        self._add({"type": "function_call_output", "call_id": call_id, "output": [{"type": "input_text", "text": shown}]}, path)
 
     def _add(self, item: Object, path: str, parts: list[str] | None = None) -> None:
         last = self._last_result
@@ -241,5 +241,5 @@ class Conversation:
         self.places.items.append(Place(path, parts or []))
 
 
-def _marked(told: str) -> str:
-    return f"<system_message>\n{told}\n</system_message>"
+def _marked(notice: str) -> str:
+    return f"<system_message>\n{notice}\n</system_message>"

@@ -15,7 +15,7 @@ NO_MODERATION: Object = {"input": _UNAVAILABLE, "output": _UNAVAILABLE}
 
 
 class Modes(NamedTuple):
-    """What becomes of what is flagged: told (`score`), or held back as well (`block`)."""
+    """What becomes of what is flagged: reported (`score`), or held back as well (`block`)."""
 
     input: Mode
     output: Mode

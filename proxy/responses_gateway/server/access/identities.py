@@ -27,7 +27,7 @@ class Identities:
         self._sources = sources
 
     async def identify(self, request: web.Request) -> None:
-        """Note who a request comes from. Raise `ApiError` 401, or 503 where that cannot be told now."""
+        """Note who a request comes from. Raise `ApiError` 401, or 503 where that cannot be found out now."""
         request[KEY_NAME] = request[OWNER] = await self._name_of(request)
 
     async def _name_of(self, request: web.Request) -> str:

@@ -9,7 +9,7 @@ from responses_gateway.server.quotas.quota import Owner, owner_of
 from responses_gateway.settings import Settings
 from responses_gateway.state import counter
 
-# Quotas that are told, those of which most is used.
+# Quotas that are shown, those of which most is used.
 _MOST_ROWS = 500
 
 

@@ -30,7 +30,7 @@ class Tokens:
         self._groups_claim = groups_claim
 
     async def identify(self, token: str) -> Claimed:
-        """Return whose token it is. Raise `NotIdentified`, and `KeysUnavailable` where that cannot be told."""
+        """Return whose token it is. Raise `NotIdentified`, and `KeysUnavailable` where that cannot be found out."""
         if len(token) > _LONGEST:
             raise NotIdentified("it is too long")
         try:

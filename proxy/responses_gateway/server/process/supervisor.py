@@ -296,11 +296,11 @@ class Parent:
         return result
 
     async def _show_waiting(self) -> None:
-        """Say what all workers together wait for, once each has told its number, or has ended."""
+        """Say what all workers together wait for, once each has reported its number, or has ended."""
         numbers = [worker.left for worker in self._all]
-        told, _ = await asyncio.wait(numbers, timeout=_LEFT) if numbers else (set[asyncio.Future[int]](), None)
+        reported, _ = await asyncio.wait(numbers, timeout=_LEFT) if numbers else (set[asyncio.Future[int]](), None)
         if not self._stop_signals.stop_now.is_set():
-            show_waiting(sum(number.result() for number in told), self._in_force.drain_timeout)
+            show_waiting(sum(number.result() for number in reported), self._in_force.drain_timeout)
 
     async def _pass_on_stop_now(self) -> None:
         await self._stop_signals.stop_now.wait()

@@ -15,7 +15,7 @@ from responses_gateway.state import Charge, Counter, QuotaCounters, QuotasUnavai
 from responses_gateway.telemetry import logs
 
 # Seconds for which a request waits for the counters, and an answer until it is charged.
-PATIENCE = 2.0
+WAIT_LIMIT = 2.0
 # Seconds between two attempts to reach the counters again.
 _RETRY = 0.5
 # Charges in one write, and counters that are remembered.
@@ -42,10 +42,10 @@ class Ledger:
         """Return the tokens of some counters, with what this process has charged to them so far."""
         names = [counter.name for counter in counters]
         if self.reachable and any(self._unwritten[name] for name in names):
-            await asyncio.wait(list(self._written.values()), timeout=PATIENCE)
+            await asyncio.wait(list(self._written.values()), timeout=WAIT_LIMIT)
         if self.reachable:
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(WAIT_LIMIT):
                     self._remember(await self._counters.read(counters, self._known))
             except _UNAVAILABLE as error:
                 self._lose(error)
@@ -69,12 +69,12 @@ class Ledger:
         """Have a charge written before this returns, unless the counters cannot be reached: then it waits for them alone."""
         written = self.add(charge)
         if self.reachable:
-            await asyncio.wait({written}, timeout=PATIENCE)
+            await asyncio.wait({written}, timeout=WAIT_LIMIT)
 
     async def close(self) -> None:
         """Write what is left, if the counters can be reached, and disconnect."""
         if self._written:
-            await asyncio.wait(list(self._written.values()), timeout=PATIENCE)
+            await asyncio.wait(list(self._written.values()), timeout=WAIT_LIMIT)
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

@@ -1,1 +1,1 @@
-"""Webhooks: endpoints in the settings are told when a background response has ended."""
+"""Webhooks: endpoints in the settings are notified when a background response has ended."""

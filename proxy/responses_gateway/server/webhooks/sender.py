@@ -45,7 +45,7 @@ class Webhooks:
         self._tasks.append(asyncio.create_task(self._count_waiting()))
 
     async def announce(self, response_id: str) -> None:
-        """Note that the endpoints are to be told of the end of a response. Raise `StoreUnavailable`."""
+        """Note that the endpoints are to be notified of the end of a response. Raise `StoreUnavailable`."""
         await self._table.announce(response_id, list(self._endpoints))
 
     async def close(self) -> None:

@@ -39,7 +39,7 @@ class Turn:
         return self.counted if self.usage is None else self.usage
 
     @property
-    def goes_on(self) -> bool:
+    def asks_again(self) -> bool:
         """Whether the model answers again in the same response: it has made calls, and none that the client has to answer."""
         return bool(self.hosted_calls or self.pending_calls) and not self.client_calls
 

@@ -9,7 +9,7 @@ from responses_gateway.stream.writer.messages import MessagesWriter, Thinking
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.json_text import json_text, quote, sendable
-from responses_gateway.wire.messages import error_body, told
+from responses_gateway.wire.messages import error_body, for_client
 
 # Tokens of the context that servers leave empty.
 _WINDOW_MARGIN = 2
@@ -78,7 +78,7 @@ class MessageStream(AnswerStream):
         """Return the last events."""
         if self.status == "failed":
             error = self._outcome.error or server_error("The message failed.")
-            return _event("error", json_text(error_body(told(error), self._options.request_id)))
+            return _event("error", json_text(error_body(for_client(error), self._options.request_id)))
         usage = usage_json(self._outcome.usage)
         delta = _event("message_delta", f'{{"type":"message_delta","delta":{{{self._ending()}}},"usage":{usage}}}')
         return delta + _event("message_stop", '{"type":"message_stop"}')

@@ -39,7 +39,7 @@ SILENCE = 15.0
 _TAKEN_AT_ONCE = 16
 
 
-# Notes that somebody is to be told of the end of a response. Raises `StoreUnavailable`.
+# Notes that somebody is to be notified of the end of a response. Raises `StoreUnavailable`.
 Announce = Callable[[str], Awaitable[None]]
 
 

@@ -127,7 +127,9 @@ class HostedTurns:
                 made.id = call.request_id
         names = {target._replace(needs_approval=False): name for name, target in tools.items()}
         said = [
-            RunCall(call.request_id, names.get(_target(call), call.name), call.arguments or "{}", _told(begun.get(call)))
+            RunCall(
+                call.request_id, names.get(_target(call), call.name), call.arguments or "{}", _approved_text(begun.get(call))
+            )
             for call in self.approved
         ]
         self.approved = ()
@@ -247,8 +249,8 @@ def _finished(result: HostedResult) -> asyncio.Future[HostedResult]:
     return future
 
 
-def _told(run: asyncio.Future[HostedResult] | None) -> str:
-    """Return what the model is told of an approved call; None is one that was run for an earlier request."""
+def _approved_text(run: asyncio.Future[HostedResult] | None) -> str:
+    """Return the result of an approved call for the model; None is one that was run for an earlier request."""
     return INTERRUPTED if run is None or run.cancelled() else run.result().text
 
 

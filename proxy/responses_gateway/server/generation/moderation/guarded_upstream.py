@@ -52,7 +52,7 @@ async def moderate(guard: Guard, prepared: PreparedRequest, settings: Settings) 
 
 class GuardedUpstream(Upstream):
     """Holds an answer back until the guard has judged it: by sentences, and calls as a whole; or only its end, where what is
-    flagged is told alone. One question at a time: while the guard thinks, more text comes together."""
+    flagged is only reported. One question at a time: while the guard thinks, more text comes together."""
 
     __slots__ = (
         "_blocked",

@@ -150,7 +150,7 @@ class HeldAnswer:
 
 
 class HeldEnd(HeldAnswer):
-    """An answer of which the end alone is held back: what is flagged in it is told, and not kept from anybody."""
+    """An answer of which the end alone is held back: what is flagged in it is reported, and not kept from anybody."""
 
     @property
     def waits(self) -> bool:

@@ -53,7 +53,7 @@ class Moderation:
 
     async def admit_turn(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Judge what the model is to be asked, as far as it is new and not the model's own: results of hosted tools, behind the
-        first turn. Where it is only told, do not wait for that. Raise `ApiError`."""
+        first turn. Where it is only reported, do not wait for that. Raise `ApiError`."""
         if messages is self._judged:
             return
         known = {id(message) for message in self._judged}
@@ -100,11 +100,11 @@ class Moderation:
     def at_end(self, other: AtEnd | None) -> AtEnd:
         """Return what the end of the response tells: the judgements, and what `other` has."""
 
-        def told(usage: Usage | None) -> Mapping[str, Any]:
+        def with_results(usage: Usage | None) -> Mapping[str, Any]:
             rest = other(usage) if other is not None else {}
             return {**rest, "moderation": self._results}
 
-        return told
+        return with_results
 
     async def _score_input(self, texts: Sequence[str], earlier: asyncio.Task[None] | None) -> None:
         try:

@@ -1,7 +1,7 @@
 """PDFs of requests as their text: few chat servers read them.
 
 Without text a PDF stays the file that it is, for a backend that may read it; where clients send a conversation again and again,
-so that one refusal would end it, the model is told that it cannot be read instead (`told`)."""
+so that one refusal would end it, the model is told that it cannot be read instead (`explains`)."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ NO_DOCUMENTS = ReadDocuments({}, ())
 
 
 async def read_documents(
-    reader: PdfReader | None, items: Iterable[Any], tenant: str, *, told: bool, strict: bool
+    reader: PdfReader | None, items: Iterable[Any], tenant: str, *, explains: bool, strict: bool
 ) -> ReadDocuments:
-    """Read the PDFs among items, which may be anything. Without a `reader` they stay as they are. With `told`, `strict` refuses
-    what cannot be read: raise `ApiError` 400."""
+    """Read the PDFs among items, which may be anything. Without a `reader` they stay as they are. With `explains`, `strict`
+    refuses what cannot be read: raise `ApiError` 400."""
     places = dict(_files(items)) if reader is not None else {}
     wanted = [sent for sent in places if is_pdf(sent[1])]
-    if reader is None or not (wanted or (places and told)):
+    if reader is None or not (wanted or (places and explains)):
         return NO_DOCUMENTS
     found = dict(zip(wanted, await reader.read([data for _, data in wanted], tenant), strict=True))
     texts: dict[SentFile, str] = {}
@@ -54,9 +54,9 @@ async def read_documents(
     for sent, place in places.items():
         pdf = found.get(sent, PdfText(reason="type"))
         if pdf.text:
-            texts[sent] = _told(sent[0], pdf)
+            texts[sent] = _shown(sent[0], pdf)
             losses[_READ] = None
-        elif told:
+        elif explains:
             reason = _REASONS[pdf.reason]
             if strict:
                 raise invalid_request(f"A document cannot be read: {reason}.", place, "unsupported_value")
@@ -101,7 +101,7 @@ def _files(items: Iterable[Any]) -> Iterator[tuple[SentFile, str]]:
                         yield sent, f"input[{number}].{member}[{place}]"
 
 
-def _told(name: str, pdf: PdfText) -> str:
+def _shown(name: str, pdf: PdfText) -> str:
     named = f" {name!r}" if name else ""
     rest = "" if pdf.read >= pdf.pages else f"\n\n[The document goes on: {pdf.read} of its {pdf.pages} pages were read.]"
     return f"[Text of the document{named}, {pdf.pages} page{'' if pdf.pages == 1 else 's'}]\n\n{pdf.text}{rest}"

@@ -255,8 +255,8 @@ class Preparation:
         start = resumed.beginning.start if resumed is not None else await parsers.start(chat_request.body)
         stored = self.store is not None and request.store is not False
         # The next turn of a response has the same beginning, and so has the answer behind a summary.
-        goes_on = any(target.asynchronous for target in chat_request.tools.values())
-        followed = stored or caller.over_websocket or chat_request.compacting or opened is not None or goes_on
+        has_async_tools = any(target.asynchronous for target in chat_request.tools.values())
+        followed = stored or caller.over_websocket or chat_request.compacting or opened is not None or has_async_tools
         route = self._route(request, context, dialect, followed=followed)
         losses: Sequence[Loss] = chat_request.losses
         if dialect is not None:
@@ -272,7 +272,7 @@ class Preparation:
         hosted = None
         if opened is not None and not chat_request.compacting and not chat_request.warming:
             hosted = _hosted_turns(opened, policy, context, chat_request, options.response_id)
-        turns = FurtherTurns(parsers, policy, settings.hosted_turns, hosted) if hosted is not None or goes_on else None
+        turns = FurtherTurns(parsers, policy, settings.hosted_turns, hosted) if hosted is not None or has_async_tools else None
         record = new_record(options.response_id, context, caller.tenant) if stored else None
         compaction = None
         if chat_request.compact_threshold is not None and await is_due(
@@ -333,7 +333,7 @@ class Preparation:
         token_ids = self.asks_for_token_ids(model, in_force)
         given = context.request.input
         items = [*(given if isinstance(given, list) else ()), *context.history, *context.references.values()]
-        documents = await read_documents(self.pdf_reader, items, tenant, told=dialect is not None, strict=policy.strict)
+        documents = await read_documents(self.pdf_reader, items, tenant, explains=dialect is not None, strict=policy.strict)
         return Translation(policy, self.encryption, tenant, served_as, hosted, token_ids, documents)
 
     def _continuable(self, request: ResponsesRequest, chat_request: ChatRequest, scope: RequestScope) -> Continuable:

@@ -25,7 +25,7 @@ _WEIGHT = 0.1
 SAFETY = 600.0
 _DOUBT = 1.2
 # Seconds after a deadline for which a response waits for a backend that serves its model.
-PATIENCE = 3600.0
+LATEST_START = 3600.0
 # Responses of a model that begin at a time.
 AT_ONCE = 32
 
@@ -76,7 +76,7 @@ class ModelSchedule:
         while self._others[0][0] < now - MEMORY:
             self._others.popleft()
         if not load.idle:  # no backend: what was missed for too long ends with the reason
-            return Startable(0, min(AT_ONCE, sum(each.number for each in due if each.deadline + PATIENCE < now)))
+            return Startable(0, min(AT_ONCE, sum(each.number for each in due if each.deadline + LATEST_START < now)))
         idle = max(0, load.idle - self._others[0][1])
         needed = self._needed(self._measured(idle, now), load.idle, due, now)
         most = AT_ONCE if load.free is None else min(AT_ONCE, load.free)
