@@ -10,6 +10,7 @@ import pytest
 
 from responses_gateway.stream.writer import messages
 from tests.judges import judge_message
+from tests.server.fleet_of_simulators import READINGS, WEATHER, fleet
 from tests.server.running_gateway import Served, ask, events_of, gateway, run, simulated
 from tests.server.scripted_backend import (
     HEAD,
@@ -98,6 +99,34 @@ def test_what_breaks_behind_the_end_of_the_answer_is_not_seen(phase: str) -> Non
             assert judge_message(answer.body) == []
             events = events_of(answer.body)
             assert (events[-1]["type"], events[-2]["delta"]["stop_reason"]) == ("message_stop", "tool_use")
+
+    run(test())
+
+
+@pytest.mark.parametrize("dialect", list(READINGS))
+def test_cut_anywhere_another_backend_goes_on_and_each_block_is_opened_once(dialect: str) -> None:
+    """A thought, text, and several calls, cut at many places, others for each dialect: the message is the same."""
+    weather = {"name": WEATHER["name"], "input_schema": WEATHER["parameters"]}
+
+    async def test() -> None:
+        async with fleet(dialect) as served:
+
+            async def answer(fault: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+                messages = [{"role": "user", "content": f"scenario: parallel fault: {fault}"}]
+                body = {**QUESTION, "model": "simulator", "tools": [weather], "messages": messages}
+                streamed = await ask(served, "POST", "/v1/messages", json=body)
+                assert judge_message(streamed.body) == []
+                events = events_of(streamed.body)
+                assert [event["type"] for event in events[-2:]] == ["message_delta", "message_stop"]
+                blocks = [{name: value for name, value in block.items() if name != "id"} for block in read_blocks(events)]
+                return blocks, {"delta": events[-2]["delta"], "tokens": events[-2]["usage"]["output_tokens"]}
+
+            whole = await answer("drop=5,times=0")
+            assert {"tool_use"} < {block["type"] for block in whole[0]}
+            step = 2 if dialect == "vllm-interval" else 7
+            for position in range(len(dialect) % step, 14 * step, step):
+                assert await answer(f"drop={position},times=1") == whole, position
+            assert served.metric("continuations_total", outcome="continued", reason="broke") >= 5
 
     run(test())
 
