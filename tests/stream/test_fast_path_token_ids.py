@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from responses_gateway import parsers
@@ -200,7 +200,15 @@ def test_however_the_bytes_are_cut_the_events_and_the_ledger_are_the_same(
     assert played(reads, **how) == expected
 
 
+IDS_LATE = [
+    b'data: {"choices":[{"delta":{"content":"0"}}]}\n\n',
+    b'data: {"choices":[{"delta":{"reasoning":"0"}}]}\n\n',
+    *(written(ALIKE[0], "reasoning", "0", ids) for ids in ("[1]", "null")),
+]
+
+
 @given(events(), streams)
+@example(IDS_LATE, {"continuable": True, "holds_text": False, "raw": False, "goes_on": False})
 @settings(max_examples=150, deadline=None)
 def test_reads_of_one_event_give_what_reader_and_table_give(sent: list[bytes], how: dict[str, bool]) -> None:
     with without_fast_path():

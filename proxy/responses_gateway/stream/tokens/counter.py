@@ -74,8 +74,7 @@ class TokenCounter:
         if the backend sent them."""
         if token_ids is not None:
             self._count_ids(deltas, token_ids)
-        elif self.ids.total:
-            self.ids.note(deltas)
+        self.ids.note(deltas)  # also before the first ids: what continues these deltas may come with some
         if self.meter is not None:
             for delta in deltas:
                 kind = _KIND.get(type(delta))
@@ -87,7 +86,6 @@ class TokenCounter:
 
     def _count_ids(self, deltas: Sequence[Delta], token_ids: Sequence[int]) -> None:
         self.ids.take(token_ids)
-        self.ids.note(deltas)
         if self._thoughts is not None and token_ids:
             self.meter = None  # ids tell what reading the text would
         if self.silent_ids is not None:
