@@ -104,11 +104,6 @@ _ASKED = re.compile(
 )
 
 
-def in_own_fields(message: str) -> str:
-    """Return the message of a server with the fields of this protocol in place of those of a Responses request."""
-    return _NAMED.sub(lambda found: FIELDS[found[0]], message)
-
-
 def for_client(error: ApiError) -> ApiError:
     """Return an error in the words of this protocol, as far as they do not depend on where the parts of the request stand. A
     key that a backend refuses is not the client's."""
@@ -117,7 +112,7 @@ def for_client(error: ApiError) -> ApiError:
     if error.status in (401, 403):
         return key_refused(error.status)
     renamed = error.copy()
-    renamed.message = in_own_fields(error.message)
+    renamed.message = _NAMED.sub(lambda found: FIELDS[found[0]], error.message)
     if error.param is not None:
         renamed.param = FIELDS.get(error.param, error.param)
     return renamed

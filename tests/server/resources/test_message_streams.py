@@ -104,15 +104,20 @@ def test_what_breaks_behind_the_end_of_the_answer_is_not_seen(phase: str) -> Non
 
 
 @pytest.mark.parametrize("dialect", list(READINGS))
-def test_cut_anywhere_another_backend_goes_on_and_each_block_is_opened_once(dialect: str) -> None:
-    """A thought, text, and several calls, cut at many places, others for each dialect: the message is the same."""
+@pytest.mark.parametrize(
+    ("scenario", "kinds"), [("demo", ["thinking", "text", "tool_use"]), ("parallel", ["thinking", "tool_use", "tool_use"])]
+)
+def test_cut_anywhere_another_backend_goes_on_and_each_block_is_opened_once(
+    scenario: str, kinds: list[str], dialect: str
+) -> None:
+    """Cut at many places, others for each dialect: the message is the same."""
     weather = {"name": WEATHER["name"], "input_schema": WEATHER["parameters"]}
 
     async def test() -> None:
         async with fleet(dialect) as served:
 
             async def answer(fault: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-                messages = [{"role": "user", "content": f"scenario: parallel fault: {fault}"}]
+                messages = [{"role": "user", "content": f"scenario: {scenario} fault: {fault}"}]
                 body = {**QUESTION, "model": "simulator", "tools": [weather], "messages": messages}
                 streamed = await ask(served, "POST", "/v1/messages", json=body)
                 assert judge_message(streamed.body) == []
@@ -122,7 +127,7 @@ def test_cut_anywhere_another_backend_goes_on_and_each_block_is_opened_once(dial
                 return blocks, {"delta": events[-2]["delta"], "tokens": events[-2]["usage"]["output_tokens"]}
 
             whole = await answer("drop=5,times=0")
-            assert {"tool_use"} < {block["type"] for block in whole[0]}
+            assert [block["type"] for block in whole[0]] == kinds
             step = 2 if dialect == "vllm-interval" else 7
             for position in range(len(dialect) % step, 14 * step, step):
                 assert await answer(f"drop={position},times=1") == whole, position

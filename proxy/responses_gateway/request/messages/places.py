@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.messages import FIELDS, in_own_fields
+from responses_gateway.wire.messages import FIELDS, for_client
 
 # Fields of a Responses request -> those of a Messages body, the longest first.
 _FIELDS = {
@@ -48,13 +48,11 @@ class Places:
 
     def error(self, error: ApiError) -> ApiError:
         """Return an error of the translation, or of a backend, with the fields that the client has sent."""
-        renamed = error.copy()
-        if error.quoted:
-            renamed.message = in_own_fields(error.message)
-        if error.param is not None:
-            renamed.param = self.path(error.param)
-            if not error.quoted:
-                renamed.message = error.message.replace(f"'{error.param}'", f"'{renamed.param}'")
+        renamed = for_client(error).copy()
+        if renamed.param is not None:
+            renamed.param = self.path(renamed.param)
+            if not renamed.quoted:
+                renamed.message = renamed.message.replace(f"'{error.param}'", f"'{renamed.param}'")
         return renamed
 
     def path(self, param: str) -> str:

@@ -84,8 +84,8 @@ def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] 
     request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
     if conversation.prefilled:
         report.preserved("content", "prefill")
-    own = msgspec.structs.replace(policy, continues_last_message=conversation.prefilled, separate_web_tools=True)
-    return MessagesReading(request, places, report.losses(), effort.thinking, own, _user(body), conversation.prefilled)
+    policy = msgspec.structs.replace(policy, continues_last_message=conversation.prefilled, separate_web_tools=True)
+    return MessagesReading(request, places, report.losses(), effort.thinking, policy, _user(body), conversation.prefilled)
 
 
 def _refuse_unavailable(body: MessagesRequest) -> None:

@@ -29,7 +29,7 @@ from responses_gateway.server.resources.messages_models import served_model
 from responses_gateway.server.resources.responses import abort, loss_header, observe_release, stream_answer, whole_answer
 from responses_gateway.stream.writer.message import MessageOptions, MessagesProtocol
 from responses_gateway.wire.errors import ApiError, invalid_request
-from responses_gateway.wire.messages import MessagesRequest, key_refused, parse_messages
+from responses_gateway.wire.messages import MessagesRequest, parse_messages
 
 # Larger bodies are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE_BODY = 256 * 1024
@@ -86,7 +86,7 @@ class Messages:
                 return await stream_answer(request, creation, loss_header(creation.prepared.losses))
             return await self._whole(request, creation, reading)
         except ApiError as error:
-            raise _for_client(error, reading) from None
+            raise reading.places.error(error) from None
 
     async def _whole(self, request: web.Request, creation: Creation, reading: MessagesReading) -> web.StreamResponse:
         """Answer with the whole message, or with an error, never with half a message. Once tools have run, clients are told not
@@ -95,7 +95,7 @@ class Messages:
         failure = creation.translator.error
         if failure is None:
             return answer
-        refusal = error_response(_for_client(failure, reading), request)
+        refusal = error_response(reading.places.error(failure), request)
         refusal.headers["x-should-retry"] = "false"
         return refusal
 
@@ -118,7 +118,7 @@ class Messages:
             sent = backend_headers(in_force.settings, headers, caller.request_id)
             tokens = await self._tokens.count(chat, sent, in_force.settings.idle_timeout)
         except ApiError as error:
-            raise _for_client(error, reading) from None
+            raise reading.places.error(error) from None
         losses = [_ESTIMATED] if tokens is None else []
         return web.json_response(
             {"input_tokens": estimated_tokens(chat) if tokens is None else tokens}, headers=loss_header(losses)
@@ -191,13 +191,6 @@ class Messages:
 async def hello(request: web.Request) -> web.Response:
     """Answer `HEAD`: there is a server."""
     return web.Response()
-
-
-def _for_client(error: ApiError, reading: MessagesReading) -> ApiError:
-    """Return an error in the words of this protocol. A key that a backend refuses is not the client's."""
-    if error.status in (401, 403) and error.quoted:
-        return key_refused(error.status)
-    return reading.places.error(error)
 
 
 def _with_authorization(headers: CIMultiDictProxy[str], in_force: InForce) -> Mapping[str, str]:
