@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gc
 import gzip
+import json
 import random
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
+from types import UnionType
 from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.stream.translator import Translator
-from tests.server.running_gateway import RawClient, ask, gateway, post, run, simulated, until
+from tests.server.running_gateway import Answer, RawClient, Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, Play, backend, chunk
 
 
@@ -29,9 +32,9 @@ def _uncollected() -> Iterator[None]:
     gc.enable()
 
 
-def alive() -> int:
+def alive(kind: type | UnionType = Creation | Generation | Translator) -> int:
     """Return how many parts of requests there are; other tests may have left some."""
-    return sum(isinstance(one, Creation | Generation | Translator) for one in gc.get_objects())
+    return sum(isinstance(one, kind) for one in gc.get_objects())
 
 
 @pytest.mark.usefixtures("_uncollected")
@@ -41,12 +44,15 @@ def alive() -> int:
         {"input": "scenario: demo"},
         {"input": "scenario: demo", "stream": False},
         {"input": "scenario: demo", "store": True},
+        {"input": "scenario: demo", "background": True},
+        {"input": "scenario: agent", "tools": [{"type": "shell"}]},
     ],
-    ids=["streamed", "whole", "stored"],
+    ids=["streamed", "whole", "stored", "background", "agent"],
 )
-def test_a_request_leaves_nothing(question: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", [{}, {"on_disconnect": "continue"}], ids=["abort", "continue"])
+def test_a_request_leaves_nothing(question: dict[str, Any], settings: dict[str, Any]) -> None:
     async def test() -> None:
-        async with simulated(store="memory") as served:
+        async with simulated(store="memory", **settings) as served:
             before = alive()
             for _ in range(3):
                 await post(served, question)
@@ -88,6 +94,10 @@ async def answering_nonsense(connection: Connection) -> None:
     connection.write(HEAD)
     connection.send(b"data: {nonsense}\n\n")
     connection.end()
+
+
+FAILING = pytest.mark.parametrize("play", [refusing, breaking, answering_nonsense], ids=["refused", "broken", "nonsense"])
+MODERATION: dict[str, Any] = {"model": "any", "policy": {"output": {"mode": "block"}}}
 
 
 def large_alive() -> int:
@@ -169,6 +179,19 @@ def test_a_body_that_is_not_taken_leaves_nothing(encoding: str, data: bytes, sta
     run(test())
 
 
+@pytest.mark.usefixtures("_uncollected")
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_a_wrong_key_leaves_nothing(path: str) -> None:
+    async def test() -> None:
+        async with simulated(api_keys={"one": f"sha256:{'0' * 64}"}) as served:
+            for _ in range(5):
+                headers = {"Authorization": "Bearer wrong"}
+                assert (await ask(served, "POST", path, data=LARGE.encode(), headers=headers)).status == 401
+            await until(lambda: not alive(web.Request), "no request is left, with the body that nobody has read")
+
+    run(test())
+
+
 @pytest.mark.usefixtures("_uncollected", "_traced")
 def test_a_body_that_gave_way_leaves_nothing() -> None:
     async def test() -> None:
@@ -190,14 +213,14 @@ def test_a_body_that_gave_way_leaves_nothing() -> None:
 
 @pytest.mark.usefixtures("_uncollected", "_traced")
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("play", [refusing, breaking, answering_nonsense], ids=["refused", "broken", "nonsense"])
-def test_a_response_that_fails_leaves_nothing(play: Play, stream: bool) -> None:
+@pytest.mark.parametrize("fields", [{}, {"moderation": MODERATION}], ids=["plain", "moderated"])
+@FAILING
+def test_a_response_that_fails_leaves_nothing(play: Play, fields: dict[str, Any], stream: bool) -> None:
     async def test() -> None:
-        async with backend(play) as behind, gateway(behind.url, store="memory") as served:
+        async with backend(play) as behind, gateway(behind.url, store="memory", moderation_model="guard") as served:
 
             async def ask_once() -> None:
-                behind.requests.clear()
-                await post(served, input=LARGE, stream=stream)
+                await post(served, input=LARGE, stream=stream, **fields)
                 behind.requests.clear()
 
             await nothing_stays(ask_once)
@@ -235,6 +258,140 @@ def test_a_message_that_is_refused_leaves_nothing() -> None:
                 for body in REFUSED.values():
                     await socket.send_json({"type": "response.create", "model": "simulator", **body})
                     assert (await socket.receive_json())["type"] == "error"
+
+            await nothing_stays(ask_once)
+
+    run(test())
+
+
+# ---- the other doors ---------------------------------------------------------------------------------------------------
+
+MESSAGE: dict[str, Any] = {"model": "simulator", "max_tokens": 100, "messages": [{"role": "user", "content": LARGE}]}
+REFUSED_MESSAGES: dict[str, dict[str, Any]] = {
+    "a wrong parameter": {"temperature": "hot"},
+    "a wrong tool": {"tools": [{"type": "nothing_20250101"}]},
+    "a wrong block": {"messages": [{"role": "user", "content": [{"type": "text", "text": LARGE}, {"type": "image"}]}]},
+    "a result without its call": {
+        "messages": [{"role": "user", "content": [{"type": "tool_result", "content": LARGE}]}],
+    },
+    "servers of tools": {"mcp_servers": [{"url": "https://example.com", "name": "example"}]},
+}
+
+
+async def refusing_what_is_long(connection: Connection) -> None:
+    if connection.request.startswith(b"GET "):
+        listed = b'{"object": "list", "data": [{"id": "simulator", "object": "model", "max_model_len": 1000}]}'
+        connection.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(listed))
+        connection.write(listed)
+    else:
+        await refusing(connection)
+
+
+async def message(served: Served, path: str = "/v1/messages", **fields: Any) -> Answer:
+    return await ask(served, "POST", path, json={**MESSAGE, **fields})
+
+
+@pytest.mark.usefixtures("_uncollected", "_traced")
+@pytest.mark.parametrize("body", REFUSED_MESSAGES.values(), ids=REFUSED_MESSAGES.keys())
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_a_refused_request_for_a_message_leaves_nothing(body: dict[str, Any], path: str) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+
+            async def ask_once() -> None:
+                assert (await message(served, path, **body)).status >= 400
+
+            await nothing_stays(ask_once)
+
+    run(test())
+
+
+@pytest.mark.usefixtures("_uncollected", "_traced")
+@pytest.mark.parametrize("stream", [True, False])
+@FAILING
+def test_a_message_that_fails_leaves_nothing(play: Play, stream: bool) -> None:
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url) as served:
+
+            async def ask_once() -> None:
+                await message(served, stream=stream)
+                await message(served, "/v1/messages/count_tokens")
+                behind.requests.clear()
+
+            await nothing_stays(ask_once)
+
+    run(test())
+
+
+@pytest.mark.usefixtures("_uncollected", "_traced")
+def test_a_prompt_that_cannot_be_counted_leaves_nothing() -> None:
+    async def test() -> None:
+        async with backend(refusing_what_is_long) as behind, gateway(behind.url) as served:
+
+            async def ask_once() -> None:
+                assert (await message(served)).status == 400
+                assert any(request.startswith(b"POST /tokenize ") for request in behind.requests)
+                behind.requests.clear()
+
+            await nothing_stays(ask_once)
+
+    run(test())
+
+
+@pytest.mark.usefixtures("_uncollected", "_traced")
+def test_a_client_that_leaves_a_message_takes_everything_along() -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            asked = {**MESSAGE, "stream": True, "messages": [{"role": "user", "content": f"tokens: 1000 tps: 50 {LARGE}"}]}
+            data = json.dumps(asked).encode()
+
+            async def ask_once() -> None:
+                client = await RawClient.connect(served)
+                await client.send(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+                await client.read_until(b"content_block_delta")
+                client.close()
+                await until(lambda: not served.parts.in_flight.activities)
+
+            await nothing_stays(ask_once)
+
+    run(test())
+
+
+@pytest.mark.usefixtures("_uncollected", "_traced")
+@FAILING
+def test_a_background_response_that_fails_leaves_nothing(play: Play) -> None:
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, store="memory") as served:
+
+            async def ask_once() -> None:
+                accepted = await post(served, input=LARGE, background=True, stream=False)
+                path = f"/v1/responses/{accepted.json['id']}"
+                while (await ask(served, "GET", path)).json["status"] in ("queued", "in_progress"):
+                    pass
+                await ask(served, "DELETE", path)
+                behind.requests.clear()
+
+            await nothing_stays(ask_once)
+
+    run(test())
+
+
+@pytest.mark.usefixtures("_uncollected", "_traced")
+@FAILING
+def test_a_response_that_fails_at_a_websocket_leaves_nothing(play: Play) -> None:
+    async def test() -> None:
+        async with (
+            backend(play) as behind,
+            gateway(behind.url) as served,
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"{served.url}/v1/responses", max_msg_size=0) as socket,
+        ):
+
+            async def ask_once() -> None:
+                await socket.send_json({"type": "response.create", "model": "simulator", "input": LARGE, "store": False})
+                while (await socket.receive_json())["type"] not in ("error", "response.failed"):
+                    pass
+                behind.requests.clear()
 
             await nothing_stays(ask_once)
 

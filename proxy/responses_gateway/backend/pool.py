@@ -406,9 +406,8 @@ class Pool:
             self._observer.queue_rejected("late")
             if not any(self._is_allowed(member) for member in serving):
                 raise self._none_usable(serving) from None
-            error = server_error("All backends are busy, and none had room in time. Please try again.", 503)
-            error.retry_after = _RETRY_AFTER
-            raise error from None
+            message = "All backends are busy, and none had room in time. Please try again."
+            raise ApiError(503, message, type="server_error", code="server_error", retry_after=_RETRY_AFTER) from None
         finally:
             self._observer.queue_length_changed(len(self._queue.waiters))
         self._observer.queue_wait_ended(self.members.clock() - came)

@@ -90,10 +90,9 @@ class PromptTokens:
             raise server_error("The backend did not count the tokens in time.", 504) from None
         except aiohttp.ClientError:
             raise server_error("The connection to the backend broke in the middle of the answer.") from None
-        error = in_client_terms(read_error(status, data))
-        known = status not in _NO_ENDPOINT or error.code == "model_not_found"
+        known = status not in _NO_ENDPOINT or read_error(status, data).code == "model_not_found"
         if known and (status != 400 or self._tokenizer is None):
-            raise error
+            raise in_client_terms(read_error(status, data))
         return None
 
     async def _count_rendered(self, chat: Mapping[str, Any], route: Route, headers: list[tuple[str, str]]) -> int | None:

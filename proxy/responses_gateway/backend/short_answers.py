@@ -15,6 +15,7 @@ from responses_gateway.wire.json_text import decode_as
 
 _A = TypeVar("_A")
 
+_NO_COMPLETION = "The backend sent something that is not a chat completion."
 # Bytes of an answer that are read.
 _LIMIT = 4 * 1024 * 1024
 
@@ -54,8 +55,10 @@ async def ask(pool: Pool, body: Mapping[str, Any] | bytes, headers: Mapping[str,
             raise gateway_key_refused(chat.status)
         if chat.status != 200:
             raise in_client_terms(read_error(chat.status, await chat.read_refusal(), chat.retry_after))
+        if chat.is_event_stream:  # though none was asked for
+            raise server_error(_NO_COMPLETION)
         answer = await chat.read(_LIMIT)
     try:
         return decode_as(answer, kind)
     except msgspec.DecodeError:
-        raise server_error("The backend sent something that is not a chat completion.") from None
+        raise server_error(_NO_COMPLETION) from None

@@ -68,7 +68,10 @@ _FIELD_NAMES = re.compile(r"\b(?:max_(?:completion_|new_)?tokens|response_format
 class ApiError(Exception):
     """An error as the client will see it: HTTP status and the four fields of OpenAI's error object. `code` is a string or None,
     never a number (the SDKs' models require it). `retry_after` is in seconds. `quoted`: message and `param` come from a backend
-    and may repeat parts of the request."""
+    and may repeat parts of the request. `final`: the same request would fail again; SDKs, which repeat some, are told not to.
+
+    A variable that holds an error is not raised where the request is at hand: the error would keep the frame, and the frame the
+    error, until the collector of cycles comes."""
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class ApiError(Exception):
         param: str | None = None,
         retry_after: float | None = None,
         quoted: bool = False,
+        final: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -89,7 +93,7 @@ class ApiError(Exception):
         self.param = param
         self.retry_after = retry_after
         self.quoted = quoted
-        self.final = False  # the same request would fail again: SDKs, which repeat some, are told not to
+        self.final = final
         self.reason: str | None = None  # for logs and metrics: why a backend could not be reached
 
     def copy(self) -> ApiError:

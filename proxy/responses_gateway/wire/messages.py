@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from responses_gateway.wire.errors import ApiError, invalid_request, server_error
+from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import MAX_FIELDS, Open, PositiveInt, Probability, Temperature, read_object, refusal
 
 # The most stop sequences of a request: each costs time at every token.
@@ -131,9 +131,7 @@ def key_refused(status: int) -> ApiError:
     """Return the error (502) for a backend that answers 401 or 403. As a 401 it would question the client's key for the
     gateway, and Claude Code would ask for another one."""
     words = f"The backend refused the key that it was given (HTTP {status}): the gateway's, or one that the gateway passes on."
-    error = server_error(words)
-    error.final = True
-    return error
+    return ApiError(502, words, type="server_error", code="server_error", final=True)
 
 
 def error_body(error: ApiError, request_id: str | None = None) -> dict[str, Any]:

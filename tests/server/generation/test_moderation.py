@@ -226,6 +226,10 @@ async def nested(body: dict[str, Any]) -> str:
     raise web.HTTPOk(text='{"choices": ' + "[" * 100_000)
 
 
+async def streaming(body: dict[str, Any]) -> str:
+    raise web.HTTPOk(text="data: {}\n\n", content_type="text/event-stream")
+
+
 async def broken(body: dict[str, Any]) -> str:
     raise web.HTTPInternalServerError(text="no")
 
@@ -241,7 +245,7 @@ def for_output_alone(guard: Callable[[dict[str, Any]], Awaitable[str]]) -> Calla
     return answer
 
 
-@pytest.mark.parametrize("guard", [garbage, nested, broken, slow])
+@pytest.mark.parametrize("guard", [garbage, nested, streaming, broken, slow])
 def test_nothing_passes_without_a_guard_where_it_is_to_block(guard: Callable[[dict[str, Any]], Awaitable[str]]) -> None:
     async def test() -> None:
         async with moderating(guard=guard, moderation_timeout=0.05) as (served, models):

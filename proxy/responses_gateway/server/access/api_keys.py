@@ -100,9 +100,8 @@ def require_key(keys: Keys, headers: Mapping[str, str]) -> str:
     key = given_key(headers)
     name = keys.name_of(key)
     if name is None:
-        error = ApiError(401, _WRONG if key else _MISSING, code="invalid_api_key")
-        error.final = True  # Claude Code would try a wrong key ten times
-        raise error
+        # Final: Claude Code would try a wrong key ten times.
+        raise ApiError(401, _WRONG if key else _MISSING, code="invalid_api_key", final=True)
     return name
 
 

@@ -54,8 +54,7 @@ class Identities:
             raise ApiError(401, f"You could not be identified by what you sent: {error}.", code="invalid_token") from None
         except self._sources.unavailable:
             message = "The keys of the identity provider cannot be reached. Please try again."
-            error_now = ApiError(503, message, type="server_error", code="server_error", retry_after=_TRY_AGAIN)
-            raise error_now from None
+            raise ApiError(503, message, type="server_error", code="server_error", retry_after=_TRY_AGAIN) from None
         return found
 
     def _first_team(self, groups: Sequence[str]) -> str | None:

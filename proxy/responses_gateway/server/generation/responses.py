@@ -337,6 +337,7 @@ class Creation:
         self.ended.set_result(None)
         # The generation refers to its sink, which refers to this: free them without the garbage collector.
         self._generation = None
+        self.hand_over = None
 
     # ---- looking at it -----------------------------------------------------------------------------------------------
 

@@ -161,6 +161,4 @@ def _exceeded(owner: Owner, bounds: Bounds, used: int, ends: float) -> ApiError:
         f"You exceeded your current quota: {owner.name} has used {used} of {bounds.most} tokens of this {bounds.period} (UTC). "
         f"It is renewed at {renewed}."
     )
-    error = ApiError(429, message, type="insufficient_quota", code="insufficient_quota")
-    error.final = True
-    return error
+    return ApiError(429, message, type="insufficient_quota", code="insufficient_quota", final=True)

@@ -62,7 +62,7 @@ class Follower:
         self._clock = asyncio.get_running_loop().time
         self._sent_at = self._clock()
         self._awake = asyncio.Event()
-        self._stream = event_stream(request, _on_slow, self.wake)
+        self._stream = event_stream(request, _on_slow, self._awake.set)  # not `wake`: the stream would refer to this
         self._stream.response.headers.update(headers or {})
 
     def stored(self, row: EventRow) -> None:
@@ -73,7 +73,7 @@ class Follower:
             self._sent_at = self._clock()
 
     def wake(self) -> None:
-        """Look for more events: the client has caught up, or no more come from memory."""
+        """Look for more events: no more come from memory."""
         self._awake.set()
 
     async def run(self) -> web.StreamResponse:

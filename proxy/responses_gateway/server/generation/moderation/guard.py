@@ -208,8 +208,8 @@ async def _together(tasks: list[asyncio.Task[Judgement]]) -> Judgement:
             judgement = judgement.also(one)
         return judgement
     finally:
-        for task in tasks:
-            task.cancel()
+        while tasks:  # this frame may not keep them: they keep their errors, whose frames keep the texts
+            tasks.pop().cancel()
 
 
 def _pieces(text: str) -> list[str]:

@@ -121,7 +121,7 @@ class GuardedUpstream(Upstream):
         try:
             completion = await super().finish()
         except ApiError as error:
-            broken = error
+            broken = error.copy()  # one that was raised would keep this frame, and be kept by it
         if completion is not None:
             self._begin(None)
             assert self._held is not None
@@ -132,7 +132,7 @@ class GuardedUpstream(Upstream):
         if self._blocked:
             return None if completion is None else _FILTERED
         if broken is not None:
-            raise broken
+            raise broken.copy()
         return completion
 
     def redirect(self) -> bool:
@@ -171,6 +171,7 @@ class GuardedUpstream(Upstream):
     def close(self, translator: Translator) -> None:
         """Leave backend and guard for good."""
         self._moderation.end()
+        self._pass_on = None  # it refers to this
         super().close(translator)
 
     # ---- holding -----------------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ class GuardedUpstream(Upstream):
             try:
                 flagged = await self._moderation.judge_answer(held.text[:length], start)
             except ApiError as error:
-                self._failure = error
+                self._failure = error.copy()
                 super().disconnect()
                 return
             if flagged and self._moderation.modes.output == "block":

@@ -96,6 +96,7 @@ class Moderation:
         """Leave the guard."""
         if self._judging_input is not None:
             self._judging_input.cancel()
+            self._judging_input = None  # its error keeps the frames that it went through, and they this
 
     def at_end(self, other: AtEnd | None) -> AtEnd:
         """Return what the end of the response tells: the judgements, and what `other` has."""
