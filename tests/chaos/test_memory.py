@@ -18,6 +18,7 @@ from aiohttp import web
 from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.stream.translator import Translator
+from tests.ports import free_port
 from tests.server.running_gateway import Answer, RawClient, Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, Play, backend, chunk
 
@@ -222,6 +223,21 @@ def test_a_response_that_fails_leaves_nothing(play: Play, fields: dict[str, Any]
             async def ask_once() -> None:
                 await post(served, input=LARGE, stream=stream, **fields)
                 behind.requests.clear()
+
+            await nothing_stays(ask_once)
+
+    run(test())
+
+
+@pytest.mark.usefixtures("_uncollected", "_traced")
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/chat/completions"])
+def test_a_backend_that_is_away_leaves_nothing(path: str) -> None:
+    async def test() -> None:
+        async with gateway(f"http://localhost:{free_port()}") as served:
+            body = {"model": "m", "max_tokens": 5, "input": LARGE, "messages": [{"role": "user", "content": LARGE}]}
+
+            async def ask_once() -> None:
+                assert (await ask(served, "POST", path, json=body)).status == 502
 
             await nothing_stays(ask_once)
 
