@@ -8,6 +8,7 @@ import json
 import random
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from types import UnionType
 from typing import Any
 
@@ -19,6 +20,7 @@ from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.stream.translator import Translator
 from tests.ports import free_port
+from tests.server.fleet_of_simulators import fleet
 from tests.server.running_gateway import Answer, RawClient, Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, Play, backend, chunk
 
@@ -58,6 +60,17 @@ def test_a_request_leaves_nothing(question: dict[str, Any], settings: dict[str, 
             for _ in range(3):
                 await post(served, question)
             await until(lambda: alive() <= before, "nothing is left")
+
+    run(test())
+
+
+@pytest.mark.usefixtures("_uncollected")
+def test_a_background_response_that_others_could_take_over_leaves_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with fleet(store=str(tmp_path / "responses.db")) as served:
+            for _ in range(3):
+                await post(served, input="scenario: demo", background=True)
+            await until(lambda: not alive(), "nothing is left")
 
     run(test())
 
@@ -386,6 +399,25 @@ def test_a_background_response_that_fails_leaves_nothing(play: Play) -> None:
                     pass
                 await ask(served, "DELETE", path)
                 behind.requests.clear()
+
+            await nothing_stays(ask_once)
+
+    run(test())
+
+
+@pytest.mark.usefixtures("_uncollected", "_traced")
+@pytest.mark.parametrize("last", ["response.completed", "response.output_text.delta"], ids=["answered", "left"])
+def test_a_websocket_that_was_closed_leaves_nothing(last: str) -> None:
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            body = {"type": "response.create", "model": "simulator", "input": f"scenario: plain {LARGE}", "store": False}
+
+            async def ask_once() -> None:
+                async with session.ws_connect(f"{served.url}/v1/responses", max_msg_size=0) as socket:
+                    await socket.send_json(body)
+                    while (await socket.receive_json())["type"] != last:
+                        pass
+                await until(lambda: not served.parts.in_flight.activities)
 
             await nothing_stays(ask_once)
 

@@ -238,6 +238,14 @@ class WebSocketSender:
                 self.slow = False
                 self._on_ready()
 
+    def close(self) -> None:
+        """Call nobody any more: whom this calls refers to this, and both would stay in memory."""
+        self._on_slow = _call_nobody
+        self._on_ready = _call_nobody
+
+
+def _call_nobody() -> None: ...
+
 
 def unsent_bytes(transport: asyncio.Transport | None) -> int:
     """Return how many bytes are not sent yet: in this process, and in the kernel until the client has acknowledged them.

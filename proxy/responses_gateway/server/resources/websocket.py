@@ -150,6 +150,7 @@ class _Session:
             results = await asyncio.gather(*tasks, return_exceptions=True)
             self._forget_messages()
             self._steering.close()
+            self._outbox.close()
             await self._socket.close()
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, ConnectionError):
