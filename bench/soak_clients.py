@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from responses_gateway.conformance.checker import check_stream
+from responses_gateway.conformance.messages import check_message_stream
 
 # Longest time for one exchange, in seconds: a gateway that needs more has hung.
 PATIENCE = 90.0
@@ -207,6 +208,31 @@ async def socket(visit: Visit) -> str:
     return ""
 
 
+async def message(visit: Visit) -> str:
+    """Ask the Messages API for a stream or for the whole, of a backend that may fail; or have the tokens counted."""
+    directives = f"scenario: {visit.random.choice(_SCENARIOS)}"
+    if visit.random.random() < 0.4:
+        directives += f" fault: {visit.random.choice(_FAULTS)}"
+    body: dict[str, Any] = {
+        "model": "simulator",
+        "max_tokens": 4000,
+        "thinking": {"type": "adaptive"},
+        "tools": [{"name": _TOOL["name"], "input_schema": _TOOL["parameters"]}],
+        "messages": [{"role": "user", "content": f"{directives} {visit.random.random()}"}],
+    }
+    way = visit.random.choice(("stream", "stream", "whole", "count"))
+    path = "messages/count_tokens" if way == "count" else "messages"
+    async with visit.session.post(f"{visit.url}/{path}", json={**body, "stream": way == "stream"}) as answer:
+        data = await answer.read()
+    if answer.status != 200:
+        return "" if json.loads(data)["type"] == "error" else f"HTTP {answer.status} without an error"
+    if way == "stream":
+        broken = check_message_stream(data)
+        return f"{broken[0].rule}: {broken[0].detail}" if broken else ""
+    told = json.loads(data)
+    return "" if "input_tokens" in told or told.get("stop_reason") else f"neither a count nor a message that has ended: {told}"
+
+
 async def relayed(visit: Visit) -> str:
     """Use the paths that go through to the backend."""
     async with visit.session.get(f"{visit.url}/models") as answer:
@@ -223,7 +249,7 @@ async def relayed(visit: Visit) -> str:
 # How often each kind comes, of all exchanges.
 KINDS: dict[Kind, int] = {
     stream: 30, fault: 20, whole: 10, refused: 8, bomb: 2, slow: 3, leaving: 12, chained: 5, background: 5, socket: 8,
-    relayed: 4,
+    message: 12, relayed: 4,
 }  # fmt: skip
 
 
