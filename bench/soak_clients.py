@@ -229,8 +229,9 @@ async def message(visit: Visit) -> str:
     if way == "stream":
         broken = check_message_stream(data)
         return f"{broken[0].rule}: {broken[0].detail}" if broken else ""
-    told = json.loads(data)
-    return "" if "input_tokens" in told or told.get("stop_reason") else f"neither a count nor a message that has ended: {told}"
+    result = json.loads(data)
+    ended = result["input_tokens"] > 0 if way == "count" else result["stop_reason"] is not None
+    return "" if ended else f"neither a count nor a message that has ended: {result}"
 
 
 async def relayed(visit: Visit) -> str:

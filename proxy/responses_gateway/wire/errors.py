@@ -70,8 +70,8 @@ class ApiError(Exception):
     never a number (the SDKs' models require it). `retry_after` is in seconds. `quoted`: message and `param` come from a backend
     and may repeat parts of the request. `final`: the same request would fail again; SDKs, which repeat some, are told not to.
 
-    A variable that holds an error is not raised where the request is at hand: the error would keep the frame, and the frame the
-    error, until the collector of cycles comes."""
+    Raise an error where it is made, not from a variable that holds it: the frame would keep the error, and the error the frame
+    with the request in it, until the collector of cycles comes."""
 
     def __init__(
         self,

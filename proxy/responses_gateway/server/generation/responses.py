@@ -335,7 +335,7 @@ class Creation:
         self.recording.end(outcome)
         self._responses.in_flight.activities.discard(self)
         self.ended.set_result(None)
-        # The generation refers to its sink, which refers to this: free them without the garbage collector.
+        # The generation refers to its sink, which refers to this, as `hand_over` does: free them without the garbage collector.
         self._generation = None
         self.hand_over = None
 
