@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
+from responses_gateway.backend.transport.client import read_beginning
 from responses_gateway.wire.errors import ApiError, in_client_terms, read_error, server_error
 from responses_gateway.wire.json_text import decode_as
 
@@ -29,24 +30,40 @@ _FIELDS = (
 # Answers of servers without such an endpoint, or with one that takes no messages.
 _NO_ENDPOINT = frozenset({404, 405, 422, 501})
 
+# Bytes that are read of an answer: about seven for each token.
+_LARGEST = 64 * 1024 * 1024
+
 # Characters of a text for each token, about: a little less than in English, since code and other languages have fewer.
 _CHARACTERS = 3.5
 # Tokens of a picture, about.
 _PICTURE = 1500
 
 
-class _Tokenized(msgspec.Struct):
-    """The answer of `/tokenize`, with or without a count, or of `/apply-template`."""
+class _Counted(msgspec.Struct):
+    """What an answer of vLLM's `/tokenize` tells. Its ids, which may be millions, are passed over."""
 
     count: int | None = None
-    tokens: list[msgspec.Raw] | None = None
+
+
+class _Rendered(msgspec.Struct):
+    """The answer of `/apply-template`."""
+
     prompt: str | None = None
+
+
+class _Tokens(msgspec.Struct):
+    """The answer of llama.cpp's `/tokenize`."""
+
+    tokens: list[msgspec.Raw] | None = None
 
 
 class _Ids(msgspec.Struct):
     """The ids in an answer of vLLM's `/tokenize`."""
 
     tokens: list[int]
+
+
+_K = TypeVar("_K", _Counted, _Rendered, _Tokens)
 
 
 class PromptTokens:
@@ -84,8 +101,8 @@ class PromptTokens:
             async with asyncio.timeout(within):
                 status, data = await self._post("tokenize", _question(chat), route, headers)
                 if status == 200:
-                    answer = _decoded(data)
-                    return await self._count_rendered(chat, route, headers) if answer.count is None else answer.count
+                    count = _decoded(data, _Counted).count
+                    return await self._count_rendered(chat, route, headers) if count is None else count
         except TimeoutError:
             raise server_error("The backend did not count the tokens in time.", 504) from None
         except aiohttp.ClientError:
@@ -100,14 +117,14 @@ class PromptTokens:
         such endpoint."""
         try:
             status, data = await self._post("apply-template", chat, route, headers)
-            prompt = _decoded(data).prompt if status == 200 else None
+            prompt = _decoded(data, _Rendered).prompt if status == 200 else None
             if prompt is None:
                 return None
             text = {"model": chat["model"], "content": prompt, "add_special": True, "parse_special": True}
             status, data = await self._post("tokenize", text, route, headers)
         except ApiError:  # the gateway may have a tokenizer of its own
             return None
-        tokens = _decoded(data).tokens if status == 200 else None
+        tokens = _decoded(data, _Tokens).tokens if status == 200 else None
         return len(tokens) if tokens else None
 
     async def _post(
@@ -116,7 +133,7 @@ class PromptTokens:
         async with self._pool.request(
             "POST", path, route, below_root=True, body=msgspec.json.encode(body), headers=headers
         ) as answer:
-            return answer.status, await answer.read()
+            return answer.status, await read_beginning(answer, _LARGEST)
 
 
 def _question(chat: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,11 +145,11 @@ def _question(chat: Mapping[str, Any]) -> dict[str, Any]:
     return question
 
 
-def _decoded(data: bytes) -> _Tokenized:
+def _decoded(data: bytes, kind: type[_K]) -> _K:
     try:
-        return decode_as(data, _Tokenized)
+        return decode_as(data, kind)
     except msgspec.MsgspecError:
-        return _Tokenized()
+        return kind()
 
 
 def estimated_tokens(chat: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ from yarl import URL
 from responses_gateway import parsers
 from responses_gateway.backend.policies.alike import checkpoint_of
 from responses_gateway.backend.server_types import server_by_header, server_of
-from responses_gateway.backend.transport.client import Backend
+from responses_gateway.backend.transport.client import Backend, read_beginning
 from responses_gateway.parsers.thought_tokens import ends_open, prompt_end_of
 from responses_gateway.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
 from responses_gateway.probing.known_models import KnownModel
@@ -96,9 +96,7 @@ class Questions:
             async with asyncio.timeout(self._answer_timeout):
                 async with await self.backend.request(method, path, below=below, body=data, headers=headers) as answer:
                     self._software = answer.headers.get("Server", "")
-                    body = b""
-                    while len(body) < _BODY_LIMIT and (piece := await answer.content.readany()):
-                        body += piece
+                    body = await read_beginning(answer, _BODY_LIMIT)
         except TimeoutError:
             raise ApiError(504, f"/{path} did not answer within {self._answer_timeout:g} seconds.") from None
         except aiohttp.ClientError:

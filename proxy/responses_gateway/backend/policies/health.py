@@ -13,7 +13,7 @@ import msgspec
 
 from responses_gateway.backend.policies.alike import checkpoint_of
 from responses_gateway.backend.policies.routers import QUESTIONS, identified_by
-from responses_gateway.backend.transport.client import Backend
+from responses_gateway.backend.transport.client import Backend, read_beginning
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.json_text import decode_as
 
@@ -21,8 +21,8 @@ from responses_gateway.wire.json_text import decode_as
 FAILURES = 2
 # How servers without `/health` answer. Their list of models tells as much.
 _NO_SUCH_PATH = frozenset({401, 403, 404, 405, 501})
-# In bytes.
-_LARGEST_LIST = 8 * 1024 * 1024
+# Bytes that are read of a list of models.
+LARGEST_LIST = 8 * 1024 * 1024
 
 
 class _ModelList(msgspec.Struct):
@@ -64,7 +64,7 @@ async def asks_many(backend: Backend, within: float) -> bool | None:
         async with asyncio.timeout(within):
             for question in QUESTIONS:
                 async with await backend.request("GET", question, below=backend.root) as answer:
-                    body = await _read(answer)
+                    body = await read_beginning(answer, LARGEST_LIST)
                 with suppress(msgspec.DecodeError):
                     if identified_by(question, msgspec.json.decode(body)):
                         return True
@@ -73,19 +73,9 @@ async def asks_many(backend: Backend, within: float) -> bool | None:
     return False
 
 
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    """Return the body, or the beginning of one that is too large for a list of models."""
-    pieces = []
-    size = 0
-    while size < _LARGEST_LIST and (data := await answer.content.readany()):
-        pieces.append(data)
-        size += len(data)
-    return b"".join(pieces)
-
-
 async def _list_models(backend: Backend) -> HealthReport:
     async with await backend.request("GET", "models") as answer:
-        body = await _read(answer)
+        body = await read_beginning(answer, LARGEST_LIST)
     if answer.status >= 500:
         return HealthReport(f"/v1/models answered with HTTP {answer.status}")
     try:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import aiohttp
 
-from responses_gateway.backend.transport.client import Backend
+from responses_gateway.backend.transport.client import Backend, read_beginning
 from responses_gateway.wire.errors import ApiError
 
 # One line for each engine of a server (its data-parallel ranks): requests add up, and the part of the cache is an average.
@@ -28,6 +28,8 @@ _LONGEST_LOOK = 1.0
 _TIMEOUT = 2.0
 # A server with requests of ours is asked so many times as often as another one, where not all can be.
 _OURS_FIRST = 10
+# Bytes that are read of the metrics of a server.
+_LARGEST = 8 * 1024 * 1024
 
 
 class ServerLoad(NamedTuple):
@@ -50,7 +52,7 @@ async def load_of(backend: Backend, within: float) -> ServerLoad | None:
     """Ask a server for its load; None if it does not tell within so many seconds."""
     try:
         async with asyncio.timeout(within), await backend.request("GET", "metrics", below=backend.root) as answer:
-            return load_in(await answer.read()) if answer.status == 200 else None
+            return load_in(await read_beginning(answer, _LARGEST)) if answer.status == 200 else None
     except (TimeoutError, ApiError, aiohttp.ClientError, ValueError):
         return None
 

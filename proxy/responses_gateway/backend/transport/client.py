@@ -423,6 +423,17 @@ class ChatStream:
         self.close()
 
 
+async def read_beginning(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Return the body, or about the first `limit` bytes of one that is longer: a backend may send without end. Raise
+    `aiohttp.ClientError` if it breaks off."""
+    pieces = []
+    size = 0
+    while size < limit and (data := await answer.content.readany()):
+        pieces.append(data)
+        size += len(data)
+    return b"".join(pieces)
+
+
 def seconds_to_wait(value: str, now: float) -> float | None:
     """Parse a `Retry-After`, a number of seconds or a date; return None if it is invalid. `now` is a Unix time."""
     try:

@@ -216,6 +216,7 @@ class Creation:
         """Return the generation of the answer, whose events the sink gets."""
         responses = self._responses
         prepared = self.prepared
+        settings = self.in_force.settings
         continuation = None
         if prepared.continuable.attempts:
             continuation = Continuation(
@@ -224,9 +225,9 @@ class Creation:
                 prepared.continuable.obstacle,
                 self.in_force.parsers,
                 on_failure=self.log.continuation_failed,
+                within=settings.idle_timeout,
                 checkpoint=prepared.continuable.checkpoint,
             )
-        settings = self.in_force.settings
         translator = self.translator
         log = self.log
         counter = None

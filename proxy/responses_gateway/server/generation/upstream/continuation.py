@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import aiohttp
 import msgspec
 
 from responses_gateway.backend.members import ContinuationEndpoint
 from responses_gateway.backend.policies.retry import Reason
 from responses_gateway.backend.pool import HeadersFor, OnFailure, Pool
 from responses_gateway.backend.served_models import Route
-from responses_gateway.backend.transport.client import ChatStream
+from responses_gateway.backend.transport.client import ChatStream, read_beginning
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation_request import (
@@ -35,6 +36,7 @@ from responses_gateway.stream.reading.leading_thought import MarkupOf
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.json_text import decode_as
 
 # Why an answer broke off; `restart`: its gateway has stopped.
 Cause: TypeAlias = BrokenOff | Literal["broke", "silent", "restart"]
@@ -43,8 +45,16 @@ _TRIES = 64
 # Ids before those that are looked at: some tokenizers write the first token of a text in another way.
 _CONTEXT = 8
 _BROKEN = "\ufffd"
+# Bytes that are read of an answer that is a text.
+_LARGEST_TEXT = 8 * 1024 * 1024
 
 Decode: TypeAlias = Callable[[Sequence[int]], Awaitable[str]]
+
+
+class _Detokenized(msgspec.Struct):
+    """An answer of vLLM's `/detokenize`."""
+
+    prompt: str
 
 
 class CutPoint(NamedTuple):
@@ -69,13 +79,15 @@ class Continuation:
     """How an answer is continued elsewhere, at most `attempts` times.
 
     `obstacle` tells why it cannot. `checkpoint`: what the backends list of the model, where that is why
-    they may. `parsers` choose what reads it there. `on_failure` is called for each request that fails."""
+    they may. `parsers` choose what reads it there. `on_failure` is called for each request that fails. `within`: the seconds in
+    which a backend has to tell the text of ids."""
 
     pool: Pool
     attempts: int
     obstacle: Obstacle | None
     parsers: ParserChoice
     on_failure: OnFailure
+    within: float
     checkpoint: str = ""
 
     async def open(self, translator: Translator, call: ChatCall, failed: str, cause: Cause, headers: HeadersFor) -> Continued:
@@ -158,14 +170,13 @@ class Continuation:
             "POST", "detokenize", route, below_root=True, body=body, headers=headers, on_failure=self.on_failure
         )
         try:
-            async with asking as answer:
-                found = msgspec.json.decode(await answer.read()) if answer.status == 200 else None
-        except (ApiError, msgspec.DecodeError, OSError):
-            found = None
-        text = found.get("prompt") if isinstance(found, dict) else None
-        if not isinstance(text, str):
-            raise CannotContinue("no_text")
-        return text
+            async with asyncio.timeout(self.within), asking as answer:
+                if answer.status != 200:
+                    raise CannotContinue("no_text")
+                body = await read_beginning(answer, _LARGEST_TEXT)
+            return decode_as(body, _Detokenized).prompt
+        except (ApiError, aiohttp.ClientError, OSError, msgspec.DecodeError):
+            raise CannotContinue("no_text") from None
 
     def _require_stream(self, chat: ChatStream) -> None:
         """Raise unless the backend streams its answer."""
