@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,3 +106,22 @@ def test_an_event_may_not_grow_without_end() -> None:
     assert decoder.feed(b"data: 0123456789 that is complete\n\ndata: 01") == [b"0123456789 that is complete"]
     with pytest.raises(SSETooLong, match="more than 10 bytes"):
         decoder.feed(b"234")
+
+
+@pytest.mark.parametrize("nothing", [b"\n", b"\r\n", b"\r", b": comment\n\n", b"\n\n: comment\n\n"])
+def test_what_has_no_data_costs_next_to_nothing(nothing: bytes) -> None:
+    """A server may send a quarter of a megabyte of it at once, again and again, while other streams wait."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    decoder = SSEDecoder()
+    sys.setprofile(count)
+    try:
+        payloads = decoder.feed(nothing * 10_000 + b"data: 1\n\n")
+    finally:
+        sys.setprofile(None)
+    assert payloads == [b"1"]
+    assert calls < 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_BLANK_LINES = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)+")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LF = 10
 # Most bytes of one event that is not complete.
@@ -60,12 +60,13 @@ class SSEDecoder:
             if events[:6] == b"data: " and events.count(b"\n") == 2 * len(payloads) - 2:  # each is one line of data
                 payloads[0] = payloads[0][6:]
                 return payloads
-            return [payload for event in events.split(b"\n\n") if (payload := _payload(event)) is not None]
+            found = [event for event in events.split(b"\n\n") if b"data" in event]
+            return [payload for event in found if (payload := _payload(event)) is not None]
         payloads = []
         start = 0
         # A "\r" at the very end may be half of "\r\n": keep it for the next read.
         end = len(data) - data.endswith(b"\r")
-        for blank in _BLANK_LINE.finditer(data, 0, end):
+        for blank in _BLANK_LINES.finditer(data, 0, end):
             payload = _payload(data[start : blank.start()])
             if payload is not None:
                 payloads.append(payload)
