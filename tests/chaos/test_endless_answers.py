@@ -24,11 +24,12 @@ MESSAGE = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "conten
 class Endless:
     """A backend that answers everything with a list that never ends. `sent`: how many bytes of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, status: int = 200) -> None:
         self.sent = 0
+        self._status = status
 
     async def play(self, connection: Connection) -> None:
-        connection.write(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{"tokens": [')
+        connection.write(b'HTTP/1.1 %d X\r\nContent-Type: application/json\r\n\r\n{"tokens": [' % self._status)
         while not connection.lost.done():
             if connection.transport.get_write_buffer_size() == 0:
                 connection.write(PIECE)
@@ -54,6 +55,17 @@ def test_an_answer_without_end_is_not_read_to_its_end(method: str, path: str, bo
             answer = await ask(served, method, path, json=body)
             assert answer.status == status, answer.body
             assert endless.sent < 2 * ENOUGH  # of two questions
+
+    run(test())
+
+
+def test_a_refusal_without_end_is_read_to_what_may_be_its_message() -> None:
+    async def test() -> None:
+        endless = Endless(400)
+        async with backend(endless.play) as behind, gateway(behind.url, idle_timeout=PATIENCE) as served:
+            answer = await ask(served, "POST", "/v1/messages/count_tokens", json=MESSAGE)
+            assert answer.status == 400
+            assert endless.sent < 10_000_000
 
     run(test())
 

@@ -30,8 +30,9 @@ _FIELDS = (
 # Answers of servers without such an endpoint, or with one that takes no messages.
 _NO_ENDPOINT = frozenset({404, 405, 422, 501})
 
-# Bytes that are read of an answer: about seven for each token.
+# Bytes that are read of an answer, which has about seven for each token, and of a refusal.
 _LARGEST = 64 * 1024 * 1024
+_LARGEST_REFUSAL = 64 * 1024
 
 # Characters of a text for each token, about: a little less than in English, since code and other languages have fewer.
 _CHARACTERS = 3.5
@@ -133,7 +134,7 @@ class PromptTokens:
         async with self._pool.request(
             "POST", path, route, below_root=True, body=msgspec.json.encode(body), headers=headers
         ) as answer:
-            return answer.status, await read_beginning(answer, _LARGEST)
+            return answer.status, await read_beginning(answer, _LARGEST if answer.status == 200 else _LARGEST_REFUSAL)
 
 
 def _question(chat: Mapping[str, Any]) -> dict[str, Any]:
