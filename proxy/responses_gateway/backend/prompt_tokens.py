@@ -1,15 +1,16 @@
-"""How many tokens the prompt of a chat request has: the backend counts, or else the gateway's own tokenizer."""
+"""How many tokens the prompt of a chat request has: the backend counts, or else the gateway's own tokenizer; the ids of a text,
+and the text of ids."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
 
-from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.pool import OnFailure, Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.backend.transport.client import read_beginning
@@ -27,6 +28,7 @@ _FIELDS = (
     "chat_template_kwargs",
     "mm_processor_kwargs",
 )
+_HEADERS = (("Content-Type", "application/json"),)
 # Answers of servers without such an endpoint, or with one that takes no messages.
 _NO_ENDPOINT = frozenset({404, 405, 422, 501})
 
@@ -64,6 +66,12 @@ class _Ids(msgspec.Struct):
     tokens: list[int]
 
 
+class _Text(msgspec.Struct):
+    """The answer of vLLM's `/detokenize`."""
+
+    prompt: str
+
+
 _K = TypeVar("_K", _Counted, _Rendered, _Tokens)
 
 
@@ -77,7 +85,7 @@ class PromptTokens:
     async def count(self, chat: Mapping[str, Any], headers: Mapping[str, str], within: float) -> int | None:
         """Return the number of tokens; None if nobody can count them. `within` is in seconds. Raise `ApiError` if the backend
         refuses the request or fails."""
-        sent = [("Content-Type", "application/json"), *headers.items()]
+        sent = [*_HEADERS, *headers.items()]
         tokens = await self._ask_backend(chat, sent, within)
         if tokens is None and self._tokenizer is not None:
             tokens = await asyncio.to_thread(self._tokenizer.count_input, chat)
@@ -86,7 +94,7 @@ class PromptTokens:
     async def ids_of(self, model: str, text: str, headers: Mapping[str, str], within: float) -> list[int]:
         """Return the ids of a text's tokens, as vLLM's `/tokenize` tells them; none where it does not. `within` is in seconds.
         Raise `ApiError` if no backend can be reached."""
-        sent = [("Content-Type", "application/json"), *headers.items()]
+        sent = [*_HEADERS, *headers.items()]
         question = {"model": model, "prompt": text, "add_special_tokens": False}
         try:
             async with asyncio.timeout(within):
@@ -135,6 +143,19 @@ class PromptTokens:
             "POST", path, route, below_root=True, body=msgspec.json.encode(body), headers=headers
         ) as answer:
             return answer.status, await read_beginning(answer, _LARGEST if answer.status == 200 else _LARGEST_REFUSAL)
+
+
+async def text_of(pool: Pool, ids: Sequence[int], route: Route, within: float, on_failure: OnFailure) -> str | None:
+    """Return the text of ids, special tokens included, as vLLM's `/detokenize` tells it; None where it does not within so many
+    seconds. `on_failure` is called for each request that fails."""
+    body = msgspec.json.encode({"model": route.model, "tokens": list(ids)})
+    asking = pool.request("POST", "detokenize", route, below_root=True, body=body, headers=_HEADERS, on_failure=on_failure)
+    try:
+        async with asyncio.timeout(within), asking as answer:
+            data = await read_beginning(answer, _LARGEST) if answer.status == 200 else b""
+        return decode_as(data, _Text).prompt
+    except (ApiError, OSError, aiohttp.ClientError, msgspec.DecodeError):
+        return None
 
 
 def _question(chat: Mapping[str, Any]) -> dict[str, Any]:

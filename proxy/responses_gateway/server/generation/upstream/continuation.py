@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import aiohttp
-import msgspec
-
 from responses_gateway.backend.members import ContinuationEndpoint
 from responses_gateway.backend.policies.retry import Reason
 from responses_gateway.backend.pool import HeadersFor, OnFailure, Pool
+from responses_gateway.backend.prompt_tokens import text_of
 from responses_gateway.backend.served_models import Route
-from responses_gateway.backend.transport.client import ChatStream, read_beginning
+from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation_request import (
@@ -36,7 +34,6 @@ from responses_gateway.stream.reading.leading_thought import MarkupOf
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.json_text import decode_as
 
 # Why an answer broke off; `restart`: its gateway has stopped.
 Cause: TypeAlias = BrokenOff | Literal["broke", "silent", "restart"]
@@ -45,16 +42,8 @@ _TRIES = 64
 # Ids before those that are looked at: some tokenizers write the first token of a text in another way.
 _CONTEXT = 8
 _BROKEN = "\ufffd"
-# Bytes that are read of an answer that is a text.
-_LARGEST_TEXT = 8 * 1024 * 1024
 
 Decode: TypeAlias = Callable[[Sequence[int]], Awaitable[str]]
-
-
-class _Detokenized(msgspec.Struct):
-    """An answer of vLLM's `/detokenize`."""
-
-    prompt: str
 
 
 class CutPoint(NamedTuple):
@@ -164,19 +153,10 @@ class Continuation:
 
     async def _text_of(self, ids: Sequence[int], route: Route) -> str:
         """Return the text of some ids, special tokens included. Raise `CannotContinue`."""
-        body = msgspec.json.encode({"model": route.model, "tokens": list(ids)})
-        headers = [("Content-Type", "application/json")]
-        asking = self.pool.request(
-            "POST", "detokenize", route, below_root=True, body=body, headers=headers, on_failure=self.on_failure
-        )
-        try:
-            async with asyncio.timeout(self.within), asking as answer:
-                if answer.status != 200:
-                    raise CannotContinue("no_text")
-                body = await read_beginning(answer, _LARGEST_TEXT)
-            return decode_as(body, _Detokenized).prompt
-        except (ApiError, aiohttp.ClientError, OSError, msgspec.DecodeError):
-            raise CannotContinue("no_text") from None
+        text = await text_of(self.pool, ids, route, self.within, self.on_failure)
+        if text is None:
+            raise CannotContinue("no_text")
+        return text
 
     def _require_stream(self, chat: ChatStream) -> None:
         """Raise unless the backend streams its answer."""
