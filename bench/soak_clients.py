@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from responses_gateway.conformance.checker import check_stream
+from responses_gateway.conformance.levels import Violation
 from responses_gateway.conformance.messages import check_message_stream
 
 # Longest time for one exchange, in seconds: a gateway that needs more has hung.
@@ -74,14 +75,18 @@ def _body(visit: Visit, directives: str, **fields: Any) -> dict[str, Any]:
     return {"model": "simulator", "input": text, "tools": [_TOOL], "store": False, **fields}
 
 
+def _first(broken: list[Violation]) -> str:
+    """Tell the first broken rule of a stream; nothing if there is none."""
+    return f"{broken[0].rule}: {broken[0].detail}" if broken else ""
+
+
 async def _judged(visit: Visit, body: dict[str, Any]) -> str:
     """Ask for a stream, read it to its end and judge it."""
     async with visit.session.post(f"{visit.url}/responses", json={**body, "stream": True}) as answer:
         data = await answer.read()
         if answer.status != 200:
             return "" if answer.status in _TROUBLE or 400 <= answer.status < 500 else f"HTTP {answer.status}"
-    broken = check_stream(data)
-    return f"{broken[0].rule}: {broken[0].detail}" if broken else ""
+    return _first(check_stream(data))
 
 
 async def stream(visit: Visit) -> str:
@@ -134,8 +139,7 @@ async def slow(visit: Visit) -> str:
             await asyncio.sleep(0.01)
         if answer.status != 200:
             return ""
-    broken = check_stream(bytes(data))
-    return f"{broken[0].rule}: {broken[0].detail}" if broken else ""
+    return _first(check_stream(bytes(data)))
 
 
 async def leaving(visit: Visit) -> str:
@@ -181,7 +185,7 @@ async def background(visit: Visit) -> str:
         async with visit.session.get(url, params={"stream": "true"}) as answer:
             broken = check_stream(await answer.read()) if answer.status == 200 else []
         if broken:
-            return f"{broken[0].rule}: {broken[0].detail}"
+            return _first(broken)
     while response["status"] in ("queued", "in_progress"):
         await asyncio.sleep(0.05)
         async with visit.session.get(url) as answer:
@@ -227,8 +231,7 @@ async def message(visit: Visit) -> str:
     if answer.status != 200:
         return "" if json.loads(data)["type"] == "error" else f"HTTP {answer.status} without an error"
     if way == "stream":
-        broken = check_message_stream(data)
-        return f"{broken[0].rule}: {broken[0].detail}" if broken else ""
+        return _first(check_message_stream(data))
     result = json.loads(data)
     ended = result["input_tokens"] > 0 if way == "count" else result["stop_reason"] is not None
     return "" if ended else f"neither a count nor a message that has ended: {result}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 import aiohttp
@@ -139,10 +140,9 @@ class PromptTokens:
     async def _post(
         self, path: str, body: Mapping[str, Any], route: Route, headers: list[tuple[str, str]]
     ) -> tuple[int, bytes]:
-        async with self._pool.request(
-            "POST", path, route, below_root=True, body=msgspec.json.encode(body), headers=headers
-        ) as answer:
-            return answer.status, await read_beginning(answer, _LARGEST if answer.status == 200 else _LARGEST_REFUSAL)
+        return await _read(
+            self._pool.request("POST", path, route, below_root=True, body=msgspec.json.encode(body), headers=headers)
+        )
 
 
 async def text_of(pool: Pool, ids: Sequence[int], route: Route, within: float, on_failure: OnFailure) -> str | None:
@@ -151,11 +151,17 @@ async def text_of(pool: Pool, ids: Sequence[int], route: Route, within: float, o
     body = msgspec.json.encode({"model": route.model, "tokens": list(ids)})
     asking = pool.request("POST", "detokenize", route, below_root=True, body=body, headers=_HEADERS, on_failure=on_failure)
     try:
-        async with asyncio.timeout(within), asking as answer:
-            data = await read_beginning(answer, _LARGEST) if answer.status == 200 else b""
-        return decode_as(data, _Text).prompt
+        async with asyncio.timeout(within):
+            status, data = await _read(asking)
+        return decode_as(data, _Text).prompt if status == 200 else None
     except (ApiError, OSError, aiohttp.ClientError, msgspec.DecodeError):
         return None
+
+
+async def _read(asking: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> tuple[int, bytes]:
+    """Return the status and the body of an answer."""
+    async with asking as answer:
+        return answer.status, await read_beginning(answer, _LARGEST if answer.status == 200 else _LARGEST_REFUSAL)
 
 
 def _question(chat: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import aiohttp
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
+from responses_gateway.backend.transport.client import read_beginning
 from responses_gateway.hosted.code.container import ContainerLimits
 from responses_gateway.hosted.code.sandbox import Sandbox, SandboxOptions
 from responses_gateway.hosted.code.worker_sandbox import WorkerSandbox
@@ -32,10 +33,9 @@ from responses_gateway.wire.errors import ApiError, read_error
 _STARTING = 15
 # Of the images that code makes.
 IMAGE_BYTES = 4 * 1024**2
-# A request for an image to a backend, and how its answer is read, in bytes.
+# A request for an image to a backend.
 _PATH = "images/generations"
 _HEADERS = (("Content-Type", "application/json"),)
-_READ = 64 * 1024
 # How much of a server's refusal the model reads, in characters.
 _LONGEST_REASON = 300
 
@@ -120,22 +120,12 @@ def image_server(pool: Pool, model: str) -> Generate:
 async def _generate(pool: Pool, route: Route, body: bytes) -> bytes:
     try:
         async with pool.request("POST", _PATH, route, body=body, headers=_HEADERS) as answer:
-            found = await _read(answer)
+            found = await read_beginning(answer, LONGEST_ANSWER + 1)
+            if len(found) > LONGEST_ANSWER:
+                raise ToolFailure("The image is too large. Ask for a smaller one.")
             if answer.status != 200:
                 reason = read_error(answer.status, found).message[:_LONGEST_REASON]
                 raise ToolFailure(f"The server of images refused: {reason}")
             return found
     except (ApiError, aiohttp.ClientError):
         raise ToolFailure("The server of images cannot be reached.") from None
-
-
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    """Return the body, unless it is too long."""
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in answer.content.iter_chunked(_READ):
-        size += len(piece)
-        if size > LONGEST_ANSWER:
-            raise ToolFailure("The image is too large. Ask for a smaller one.")
-        pieces.append(piece)
-    return b"".join(pieces)
