@@ -81,8 +81,6 @@ types: $(VENV)/.stamp ## check the static types
 docs: $(VENV)/.stamp ## update the generated parts of docs/ and deploy/
 	$(BIN)/python scripts/generate_docs.py
 	$(BIN)/python scripts/lifecycle_diagram.py --write
-	$(BIN)/python scripts/request_path.py --write
-	$(BIN)/python scripts/structure.py --write
 	$(BIN)/python scripts/monitoring_files.py --write
 	$(BIN)/python scripts/chart_schema.py --write
 

@@ -1,40 +1,48 @@
-"""The size of the house: classes, rooms, floors and files, measured from the source alone: a part of `docs/ARCHITECTURE.md`.
+"""The size of the house: classes, functions, rooms, floors and lines, measured from the source alone; printed.
 
-Without arguments: exit code 1 if the document differs from what is measured. With `--write`: bring it up to date (`make docs`).
-`tests/test_architecture.py` measures with the same functions."""
+`tests/test_structure.py` bounds what is measured, `tests/test_architecture.py` measures with the same functions."""
 
 from __future__ import annotations
 
 import ast
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from generated_section import check_or_write
-
 ROOT = Path(__file__).parents[1]
-TARGET = ROOT / "docs" / "ARCHITECTURE.md"
-BEGIN = "<!-- structure: written by scripts/structure.py -->"
-END = "<!-- /structure -->"
+PACKAGE = ROOT / "proxy" / "responses_gateway"
 
-# A class with more members than this is in the table.
-LISTED = 50
+# A class with more members, or a function with more lines, than this is printed.
+LISTED_MEMBERS = 30
+LISTED_LINES = 40
 # A file with fewer lines is short, unless that is what it is for.
 SHORT = 60
 _SHORT_ON_PURPOSE = "parsers/families"
 HOUSES = (".", "stream", "server", "server/generation")
+# What is not part of the core: each of these can be taken away, or serves other purposes than answering.
+AROUND_THE_CORE = ("server/features", "hosted", "server/window", "simulator", "commands")
 
 
 class ClassSize(NamedTuple):
-    """A class: its file in the package, its members (methods and attributes that it defines itself, public and private, each
-    name once), and its parts (the parameters of its constructor; for a class of fields, the fields without a default)."""
+    """A class: its file in the package, its members (methods and attributes, public and private, each name once; those of base
+    classes in the package included), its parts (the parameters of its constructor, or its fields), and how many of them have
+    no default. `acts`: it has methods, and is no mere value."""
 
     file: str
     name: str
     members: int
     parts: int
+    required: int
+    acts: bool
+
+
+class FunctionSize(NamedTuple):
+    """A function: its file in the package, its name behind that of its class, and its lines without decorators."""
+
+    file: str
+    name: str
+    lines: int
 
 
 class Rooms(NamedTuple):
@@ -49,35 +57,6 @@ class Rooms(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.rooms}, {self.floors}, {self.arrows}, {self.circles}"
-
-
-class Structure(NamedTuple):
-    """All that is measured. `houses`: by folder in the package."""
-
-    classes: dict[str, ClassSize]
-    houses: dict[str, Rooms]
-    lines: int
-    files: int
-    short_files: int
-
-
-# What this script measures in commit 2a3a6eb: members and parts of the largest classes, rooms, and lines, files, short files.
-BEFORE_CLASSES = {
-    "Translator": (97, 3),
-    "Lifecycle": (80, 2),
-    "Generation": (74, 14),
-    "RequestLog": (66, 9),
-    "Creation": (57, 5),
-    "Metrics": (55, 0),
-    "Store": (52, 6),
-}
-BEFORE_HOUSES = {
-    ".": Rooms(21, 10, 45, 0),
-    "stream": Rooms(23, 11, 61, 0),
-    "server": Rooms(11, 5, 26, 0),
-    "server/generation": Rooms(21, 7, 51, 0),
-}
-BEFORE_FILES = (50_639, 401, 60)
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------------
@@ -144,23 +123,78 @@ def _assigned_to_self(method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterato
             yield node.attr
 
 
-def parts_of(definition: ast.ClassDef) -> int:
-    """Return the number of parts of a class: the parameters of its constructor, or its fields without a default."""
+def parts_of(definition: ast.ClassDef) -> tuple[int, int]:
+    """Return how many parts a class has (the parameters of its constructor, or its fields), and how many without a default."""
     for node in definition.body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             arguments = node.args
-            return len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs) - 1
-    return sum(isinstance(node, ast.AnnAssign) and node.value is None for node in definition.body)
+            parts = len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs) - 1
+            return parts, parts - len(arguments.defaults) - sum(default is not None for default in arguments.kw_defaults)
+    fields = [node for node in definition.body if isinstance(node, ast.AnnAssign)]
+    return len(fields), sum(node.value is None for node in fields)
 
 
-def class_sizes(package: Path) -> list[ClassSize]:
+def acts(definition: ast.ClassDef) -> bool:
+    """Tell whether a class has methods besides properties and its constructor."""
+    return any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("__")
+        and not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+        for node in definition.body
+    )
+
+
+def class_sizes(package: Path = PACKAGE) -> list[ClassSize]:
     """Measure all classes, the largest first."""
+    classes = [(path, definition) for path in sorted(package.rglob("*.py")) for definition in classes_of(path)]
+    by_name: dict[str, list[tuple[Path, ast.ClassDef]]] = {}
+    for path, definition in classes:
+        by_name.setdefault(definition.name, []).append((path, definition))
+
+    def lineage(path: Path, definition: ast.ClassDef) -> Iterator[ast.ClassDef]:
+        yield definition
+        for base in definition.bases:
+            name = ast.unparse(base).split("[")[0].split(".")[-1]
+            places = modules_imported(path, package) | {path}
+            for place, other in by_name.get(name, ()):
+                if place in places and other is not definition:
+                    yield from lineage(place, other)
+
     sizes = [
-        ClassSize(str(path.relative_to(package)), definition.name, len(members_of(definition)), parts_of(definition))
-        for path in sorted(package.rglob("*.py"))
-        for definition in classes_of(path)
+        ClassSize(
+            str(path.relative_to(package)),
+            definition.name,
+            len(set[str]().union(*map(members_of, lineage(path, definition)))),
+            *parts_of(definition),
+            acts(definition),
+        )
+        for path, definition in classes
     ]
     return sorted(sizes, key=lambda size: -size.members)
+
+
+# ---- functions --------------------------------------------------------------------------------------------------------
+
+
+def function_sizes(package: Path = PACKAGE) -> list[FunctionSize]:
+    """Measure all functions, the longest first."""
+    sizes = [size for path in sorted(package.rglob("*.py")) for size in _functions_in(path, package)]
+    return sorted(sizes, key=lambda size: -size.lines)
+
+
+def _functions_in(path: Path, package: Path) -> Iterator[FunctionSize]:
+    file = str(path.relative_to(package))
+
+    def walk(node: ast.AST, place: str) -> Iterator[FunctionSize]:
+        for child in ast.iter_child_nodes(node):
+            name = place
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{place}.{child.name}" if place else child.name
+                if not isinstance(child, ast.ClassDef):
+                    yield FunctionSize(file, name, (child.end_lineno or child.lineno) - child.lineno + 1)
+            yield from walk(child, name)
+
+    yield from walk(ast.parse(path.read_text(encoding="utf-8")), "")
 
 
 # ---- rooms ------------------------------------------------------------------------------------------------------------
@@ -214,54 +248,45 @@ def _reached(room: str, imports: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-# ---- the document -----------------------------------------------------------------------------------------------------
+# ---- lines ------------------------------------------------------------------------------------------------------------
 
 
-def measured(package: Path = ROOT / "proxy" / "responses_gateway") -> Structure:
-    """Measure a package. Of classes of the same name, the largest counts."""
-    files = sorted(package.rglob("*.py"))
-    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
-    short = [
-        path
-        for path, length in lengths.items()
-        if length < SHORT and path.name != "__init__.py" and not path.is_relative_to(package / _SHORT_ON_PURPOSE)
+def lines_of(package: Path = PACKAGE) -> dict[str, int]:
+    """Return the lines of each file of a package, by its path there."""
+    return {
+        str(path.relative_to(package)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in sorted(package.rglob("*.py"))
+    }
+
+
+def lines_of_core(lines: dict[str, int]) -> int:
+    """Return how many of the lines are those of the core."""
+    return sum(number for file, number in lines.items() if not file.startswith(tuple(f"{room}/" for room in AROUND_THE_CORE)))
+
+
+def short_files(lines: dict[str, int]) -> list[str]:
+    """Return the files with few lines, apart from those that are meant to have few."""
+    return [
+        file
+        for file, number in lines.items()
+        if number < SHORT and not file.endswith("__init__.py") and not file.startswith(f"{_SHORT_ON_PURPOSE}/")
     ]
-    return Structure(
-        classes={size.name: size for size in reversed(class_sizes(package))},
-        houses={house: measure_rooms(room_imports(package / house, package)) for house in HOUSES},
-        lines=sum(lengths.values()),
-        files=len(files),
-        short_files=len(short),
-    )
 
 
-def section(structure: Structure) -> str:
-    """Return the markdown between the two marker comments, both included."""
-    return "\n".join([BEGIN, "", *_class_rows(structure), "", *_house_rows(structure), "", END])
-
-
-def _class_rows(structure: Structure) -> Iterable[str]:
-    large = {name for name, size in structure.classes.items() if size.members > LISTED}
-    yield "| class | members before | members | parts before | parts |"
-    yield "|---|---|---|---|---|"
-    for name in sorted(large | BEFORE_CLASSES.keys(), key=lambda name: (-BEFORE_CLASSES.get(name, (0, 0))[0], name)):
-        before = BEFORE_CLASSES.get(name, ("", ""))
-        size = structure.classes.get(name)
-        place = "" if size is None else f" (`{size.file}`)"
-        after = ("", "") if size is None else (size.members, size.parts)
-        yield f"| `{name}`{place} | {before[0]} | {after[0]} | {before[1]} | {after[1]} |"
-
-
-def _house_rows(structure: Structure) -> Iterable[str]:
-    yield "| | before | after |"
-    yield "|---|---|---|"
-    for house, rooms in structure.houses.items():
-        name = "the package" if house == "." else f"`{house}/`"
-        yield f"| {name}: rooms, floors, arrows, circles | {BEFORE_HOUSES.get(house, '')} | {rooms} |"
-    names = ("lines", "files", f"files under {SHORT} lines")
-    for name, before, after in zip(names, BEFORE_FILES, structure[2:], strict=True):
-        yield f"| the package: {name} | {before:,} | {after:,} |"
+def main() -> None:
+    """Print all figures."""
+    lines = lines_of()
+    print(f"lines: {sum(lines.values()):,}, of the core: {lines_of_core(lines):,}")
+    print(f"files: {len(lines)}, with fewer than {SHORT} lines: {len(short_files(lines))}")
+    for house in HOUSES:
+        print(f"{house}: rooms, floors, arrows, circles: {measure_rooms(room_imports(PACKAGE / house, PACKAGE))}")
+    for size in class_sizes():
+        if size.members > LISTED_MEMBERS:
+            print(f"class {size.name} ({size.file}): {size.members} members, {size.parts} parts")
+    for function in function_sizes():
+        if function.lines > LISTED_LINES:
+            print(f"function {function.name} ({function.file}): {function.lines} lines")
 
 
 if __name__ == "__main__":
-    sys.exit(check_or_write(TARGET, section(measured()), sys.argv[1:]))
+    main()

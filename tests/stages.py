@@ -40,7 +40,7 @@ STAGES: dict[str, Stage] = {
     "test_cli.py": "gateway",
     "test_fair_queue.py": "gateway",
     "test_imports.py": "gateway",
-    "test_request_path.py": "gateway",
+    "test_request_cost.py": "gateway",
     "backend/discovery/test_kubernetes_peer.py": "outside",
     "bench": "outside",
     "bridges": "outside",
