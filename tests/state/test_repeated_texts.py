@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sqlite3
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from responses_gateway.server.generation.background.response import end_lost
-from responses_gateway.state import Database, EventRow, NewEvents, ResponseRecord, Running, Sqlite, Store, repeated_texts
+from responses_gateway.state import Database, EventRow, NewEvents, ResponseRecord, Running, Store, repeated_texts
 from responses_gateway.state.interfaces import Sql
-from responses_gateway.state.schema import MIGRATIONS, SQLITE
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 
@@ -138,41 +134,3 @@ def test_what_is_shortened_comes_back(text: str, repeated: list[str]) -> None:
     assert repeated_texts.restored(repeated_texts.shortened(text, repeated), repeated) == escaped
     short = repeated_texts.shortened_events(text.encode(), repeated)
     assert repeated_texts.restored_events(short, repeated) == escaped.encode()
-
-
-def test_the_responses_of_an_older_store_stay_readable(tmp_path: Path) -> None:
-    """A database as version 2 of the schema wrote it: one response, and one whose stream can be resumed for an hour."""
-    path = tmp_path / "old.sqlite3"
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE version (number INTEGER NOT NULL)")
-    for statement in (statement for version in MIGRATIONS[:2] for statement in version):
-        connection.execute(statement.format_map(SQLITE))
-    connection.execute("INSERT INTO version VALUES (2)")
-    connection.execute("INSERT INTO items (key, tenant, digest, body) VALUES (1, 'a', x'00', ?)", (said(1),))
-    connection.execute("INSERT INTO nodes (key, tenant, parent, item, item_id) VALUES (1, 'a', 0, 1, 'msg_1')")
-    for name in ("resp_1", "resp_2"):
-        connection.execute(
-            "INSERT INTO responses (id, tenant, created_at, expires_at, status, head, tail, input_end, output_end, background) "
-            "VALUES (?, 'a', 1000000.0, 1001000.0, 'completed', '{\"output\":[', ?, 0, 1, 0)",
-            (name, TAIL),
-        )
-    connection.execute("INSERT INTO events VALUES ('resp_2', 0, 1, x'00')")
-    connection.commit()
-    connection.close()
-
-    async def test() -> None:
-        clock = Clock()
-        database = Sqlite(path)
-        store = Store(database, 1000.0, clock)
-        await store.open()
-        stored = await store.response("a", "resp_1")
-        assert stored is not None
-        assert stored.json == f'{{"output":[{said(1)}{TAIL}'
-        clock.now += 500
-        await store.save(codex("resp_3", created_at=clock.now))
-        clock.now += 600
-        assert await store.clean_up() == 2
-        assert await rows(database) == {"items": 2, "nodes": 2, "responses": 1, "conversations": 0, "events": 0, "journals": 0}
-        await store.close()
-
-    asyncio.run(test())

@@ -25,7 +25,7 @@ from responses_gateway.state import (
     recent,
 )
 from responses_gateway.state.hosted_calls import approval_digest
-from responses_gateway.state.schema import MIGRATIONS
+from responses_gateway.state.schema import VERSION
 from tests.state.conftest import Clock, Opening
 
 USER = {"role": "user", "content": "hello"}
@@ -353,14 +353,20 @@ def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     assert (tmp_path / "state" / "x").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_store_of_a_later_version_is_left_alone(opening: Opening) -> None:
-    async def test(_store: Store, database: Database, _clock: Clock) -> None:
-        await database.run(lambda sql: sql.execute("UPDATE version SET number = ?", (len(MIGRATIONS) + 1,)).rowcount)
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_the_store_of_another_version_is_left_alone(opening: Opening, version: int) -> None:
+    async def test(store: Store, database: Database, _clock: Clock) -> None:
+        await store.save(record("resp_1", input=[USER]))
+        await database.run(lambda sql: sql.execute("UPDATE version SET number = ?", (version,)).rowcount)
         if isinstance(database, Sqlite) and database.path is None:
             return
-        with pytest.raises(StoreUnavailable, match="later version"):
+        reason = f"tables of version {version}, this gateway needs {VERSION}: let the setting `store` name an empty"
+        with pytest.raises(StoreUnavailable, match=reason):
             async with opening():
                 pass
+        await database.run(lambda sql: sql.execute("UPDATE version SET number = ?", (VERSION,)).rowcount)
+        async with opening() as (again, _, _):
+            assert await again.response("a", "resp_1") is not None
 
     play(opening, test)
 

@@ -44,7 +44,7 @@ class Database(Protocol):
     """A database with serializable transactions."""
 
     async def open(self) -> None:
-        """Connect, and migrate the schema. Raises `StoreUnavailable`."""
+        """Connect, and create the tables where there are none. Raises `StoreUnavailable`."""
 
     async def close(self) -> None:
         """Finish what was started, and disconnect."""

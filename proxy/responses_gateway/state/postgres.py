@@ -16,7 +16,7 @@ from psycopg import IsolationLevel, errors
 from psycopg.conninfo import conninfo_to_dict
 
 from responses_gateway.state.interfaces import Rows, Sql, StoreUnavailable, storable
-from responses_gateway.state.schema import POSTGRES, TooNew, migrate
+from responses_gateway.state.schema import POSTGRES, OtherSchema, create_tables
 
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ _LOST = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
 IDLE_TIMEOUT = 10.0
 # How often a transaction is attempted.
 _ATTEMPTS = 20
-# The advisory lock for migrations: any number that nobody else uses.
-_MIGRATION_LOCK = 7_265_737_031
+# The advisory lock for creating the tables: any number that nobody else uses.
+_SCHEMA_LOCK = 7_265_737_031
 # Pages of each table that are read to estimate its size. The same ones each time: so the estimate does not jump.
 _SAMPLE = 1000
 _PAGE = 8192
@@ -86,14 +86,12 @@ class Postgres:
 
     def _open(self) -> None:
         def locked(sql: Sql) -> None:
-            sql.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATION_LOCK,))
-            migrate(sql, POSTGRES)
+            sql.execute("SELECT pg_advisory_xact_lock(?)", (_SCHEMA_LOCK,))
+            create_tables(sql, POSTGRES)
 
         try:
             self._once(locked, IsolationLevel.READ_COMMITTED)
-        except TooNew as error:
-            raise StoreUnavailable(str(error)) from error
-        except psycopg.Error as error:
+        except (psycopg.Error, OtherSchema) as error:
             raise StoreUnavailable(f"cannot use the PostgreSQL store: {error}") from error
 
     def _run(self, work: Callable[[Sql], T], isolation: IsolationLevel = IsolationLevel.SERIALIZABLE) -> T:

@@ -10,12 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from responses_gateway.state.interfaces import Rows, Sql, StoreUnavailable, storable
-from responses_gateway.state.schema import SQLITE, TooNew, migrate
+from responses_gateway.state.schema import SQLITE, OtherSchema, create_tables
 
 T = TypeVar("T")
 
@@ -31,17 +30,12 @@ _CHECKPOINT = 4000
 # Page cache, in KiB.
 _CACHE = 16 * 1024
 
-# A file of an older version that is not larger than this, in bytes, is rewritten once so that it can shrink: it takes a second
-# or two, in which nobody can write.
-LARGEST_REWRITTEN = 256 * 1024 * 1024
 # Pages that are given back at once. Some stay free, for what comes next: so many, and this part of the file.
 _PAGES = 256
 _SPARE_PAGES = 256
 _SPARE_PART = 16
 # The write-ahead log shrinks to this size, in bytes, when it has been copied to the file.
 _LARGEST_LOG = 16 * 1024 * 1024
-
-_INCREMENTAL = 2  # a value of `PRAGMA auto_vacuum`
 
 # The result of a piece of work, or its error.
 _Outcome = tuple[Any, Exception | None]
@@ -150,15 +144,14 @@ class Sqlite:
     def _shrink(self) -> bool:
         try:
             connection = self._usable()
-            if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL:
-                return False
             surplus = _pages(connection).surplus
-            if surplus > 0:
-                # `execute` would end after one page.
-                connection.executescript(f"PRAGMA incremental_vacuum({min(_PAGES, surplus)})")
+            if surplus <= 0:
+                return False
+            # `execute` would end after one page.
+            connection.executescript(f"PRAGMA incremental_vacuum({min(_PAGES, surplus)})")
+            return _pages(connection).surplus < surplus  # nothing happens in a file that another program made
         except sqlite3.Error as error:
             raise _unavailable(error) from error
-        return surplus > _PAGES
 
     def _usable(self) -> sqlite3.Connection:
         """Return the connection; a new one if the file was deleted, or replaced by a backup."""
@@ -174,7 +167,7 @@ class Sqlite:
             if self.path is not None:
                 self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             connection = sqlite3.connect(self.path or ":memory:", timeout=BUSY_TIMEOUT, isolation_level=None)
-            # Files may shrink. The first write of a new file fixes this; an older one changes when it is rewritten.
+            # Files may shrink. The first write of a new file fixes this.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             if self.path is not None:
                 self.path.chmod(0o600)
@@ -187,14 +180,12 @@ class Sqlite:
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute(f"PRAGMA cache_size = -{_CACHE}")
             connection.execute("BEGIN IMMEDIATE")
-            migrate(_Transaction(connection), SQLITE)
+            create_tables(_Transaction(connection), SQLITE)
             connection.execute("COMMIT")
-            _let_it_shrink(connection)
-        except (sqlite3.Error, OSError, TooNew) as error:
+        except (sqlite3.Error, OSError, OtherSchema) as error:
             if connection is not None:
                 connection.close()
-            reason = str(error) if isinstance(error, TooNew) else f"cannot open {self.path}: {error}"
-            raise StoreUnavailable(reason) from error
+            raise StoreUnavailable(f"cannot open {self.path}: {error}") from error
         self._connection = connection
         self._file = _identity(self.path) if self.path is not None else None
 
@@ -267,14 +258,6 @@ class _Pages(NamedTuple):
 def _pages(sql: Sql | sqlite3.Connection) -> _Pages:
     statement = "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
     return _Pages(*sql.execute(statement).fetchone())
-
-
-def _let_it_shrink(connection: sqlite3.Connection) -> None:
-    """Rewrite the file of an older version, unless it is large, or another process uses it right now."""
-    pages = _pages(connection)
-    if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != _INCREMENTAL and pages.all * pages.size <= LARGEST_REWRITTEN:
-        with suppress(sqlite3.OperationalError):
-            connection.execute("VACUUM")
 
 
 class _Transaction:

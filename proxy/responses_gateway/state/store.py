@@ -79,7 +79,7 @@ class Store:
         self._trusted_from = 0.0  # from when on the heartbeats in the store can be relied on
 
     async def open(self) -> None:
-        """Connect, and migrate the schema. Raises `StoreUnavailable`."""
+        """Connect, and create the tables where there are none. Raises `StoreUnavailable`."""
         try:
             await self.database.open()
             if self._live is not None:
