@@ -1,7 +1,6 @@
 """Write the generated parts of docs/ (`make docs`): `configuration.md` from the settings, `translation.md` from the tables of
 the translation, the table of names in `parsers.md` from the formats, that of metrics in `observability.md` from the metrics,
-that of rules in `checking.md` from their levels. Also add new settings to the list of released ones, and have all pages install
-extras in the same way."""
+that of rules in `checking.md` from their levels. Also have all pages install extras in the same way."""
 
 from __future__ import annotations
 
@@ -52,7 +51,6 @@ MESSAGE_RULES_END = "<!-- /message rules -->"
 RULES_BEGIN = "<!-- rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
 RULES_END = "<!-- /rules -->"
 TARGET = ROOT / "docs" / "configuration.md"
-RELEASED = ROOT / "tests" / "released_settings.txt"
 TRANSLATION = ROOT / "docs" / "translation.md"
 _INSTALL = re.compile(r"pip install '(?:\.|responses-gateway)\[(?P<extra>\w+)\]'")
 
@@ -113,12 +111,6 @@ def _row(setting: SettingInfo) -> str:
     told = [] if setting.kind == "true|false" else [values]
     told += [] if setting.default == "none" else [f"default `{setting.default}`"]
     return f"- `{setting.name}` ({'; '.join(told)}): {setting.description}\n"
-
-
-def with_new_settings(released: str) -> str:
-    """Append new settings to the list of all released ones. Nothing is ever removed from it."""
-    known = released.split()
-    return released + "".join(f"{setting.name}\n" for setting in reference() if setting.name not in known)
 
 
 def with_install_commands(document: str) -> str:
@@ -335,7 +327,6 @@ if __name__ == "__main__":
     for page in PAGES:
         page.write_text(with_install_commands(page.read_text(encoding="utf-8")), encoding="utf-8")
     TARGET.write_text(render(), encoding="utf-8")
-    RELEASED.write_text(with_new_settings(RELEASED.read_text(encoding="utf-8")), encoding="utf-8")
     TRANSLATION.write_text(translation(), encoding="utf-8")
     OBSERVABILITY.write_text(with_metrics(OBSERVABILITY.read_text(encoding="utf-8")), encoding="utf-8")
     CHECKING.write_text(with_rules(CHECKING.read_text(encoding="utf-8")), encoding="utf-8")

@@ -66,7 +66,7 @@ STAGES: dict[str, Stage] = {
     "test_installation.py": "outside",
     "test_packaging.py": "outside",
     "test_tutorial.py": "outside",
-    "test_upgrades.py": "outside",
+    "test_version.py": "outside",
 }
 
 

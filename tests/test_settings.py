@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal, Optional
 
 import msgspec
 import pytest
@@ -13,6 +14,8 @@ from responses_gateway.request.policy import Policy
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import ModelParsers, Settings, SettingsError, backend_url, describe
 from responses_gateway.settings.load import load
+from responses_gateway.settings.reference import kind_of
+from responses_gateway.settings.webhooks import WebhookEndpoint
 
 
 def write(folder: Path, text: str) -> Path:
@@ -401,3 +404,26 @@ def test_events_are_in_the_store_or_in_redis() -> None:
         assert Settings(events=url).events == url
     with pytest.raises(ValidationError, match="events"):
         Settings(events="http://host:6379")
+
+
+# The reference
+
+
+@pytest.mark.parametrize(
+    ("annotation", "kind"),
+    [
+        (int | None, "NUMBER"),
+        (Optional[Path], "PATH"),  # noqa: UP045  (as pydantic may tell it)
+        (list[str], "TEXT"),
+        (Literal["auto", 0, 1], "auto|0|1"),
+        (dict[str, WebhookEndpoint], "MAPPING"),
+    ],
+)
+def test_each_type_of_a_setting_has_a_kind(annotation: Any, kind: str) -> None:
+    assert kind_of(annotation) == kind
+
+
+@pytest.mark.parametrize("annotation", [WebhookEndpoint, set[str], list[int], int | str])
+def test_a_type_without_a_kind_is_an_error(annotation: Any) -> None:
+    with pytest.raises(TypeError, match="has no kind"):
+        kind_of(annotation)

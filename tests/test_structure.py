@@ -14,7 +14,7 @@ from scripts import structure
 
 LINES = 68_000
 LINES_OF_THE_CORE = 54_900
-SETTINGS = 138
+SETTINGS = 135
 FILES_UNDER_60_LINES = 50
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
@@ -51,7 +51,7 @@ LARGER_CLASSES = {
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
     "ServerConnection": 43,
-    "Settings": 160,  # of all sections
+    "Settings": 157,  # of all sections
     "Store": 55,
     "Translator": 60,  # the library's front
     "_Session": 46,
@@ -65,7 +65,6 @@ CLASSES_OF_MORE_PARTS = {
     "FileRecording": 24,
     "Hosted": 27,
     "ModelEntry": 26,
-    "OperationSettings": 13,
     "RequestSummary": 18,
     "StreamOptions": 28,
 }

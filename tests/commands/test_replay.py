@@ -106,7 +106,7 @@ def test_so_does_one_of_any_backend(dialect: str, record: Record, capsys: pytest
 
 
 def test_and_one_with_settings_of_its_own(record: Record) -> None:
-    settings = {"system_messages": "keep", "reasoning_events": "spec", "max_tokens_field": "max_tokens", "cut_calls": "omit"}
+    settings = {"system_messages": "keep", "reasoning_events": "spec", "max_tokens_field": "max_tokens"}
     assert run(record({"input": "hi", "instructions": "Be brief.", "max_output_tokens": 300}, **settings)) == 0
 
 

@@ -20,7 +20,9 @@ from tests.server.running_gateway import QUESTION, final_of, until
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-_MAIN = "from responses_gateway.cli import main; raise SystemExit(main())"
+MAIN = "from responses_gateway.cli import main; raise SystemExit(main())"
+# To be run first: the gateway takes asyncio's own loop, as where uvloop is not installed.
+WITHOUT_UVLOOP = "import sys; sys.modules['uvloop'] = None"
 
 
 @dataclass
@@ -86,7 +88,7 @@ async def program(*flags: str, starts: bool = True, first: str = "", **variables
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RESPONSES_GATEWAY")}
     environment.update(variables)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", f"{first}\n{_MAIN}",
+        sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", f"{first}\n{MAIN}",
         "serve", "--port", "0", *flags,
         cwd=ROOT, env=environment, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

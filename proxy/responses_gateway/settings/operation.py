@@ -68,7 +68,6 @@ class OperationSettings(Section):
     record_limit: ByteSize = Field(
         default=ByteSize(1024**3), gt=0, description="Maximum total size of the files in `record`; the oldest are deleted."
     )
-    uvloop: bool = Field(default=True, description="Use uvloop if it is installed.")
 
     @field_validator("otel_endpoint")
     @classmethod

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import ByteSize, SecretStr
 
-from responses_gateway.settings import SECTIONS, ApiKey, BackendDetails, BackendPool, McpServerDetails, ModelParsers
-from responses_gateway.settings.keys import Team
+from responses_gateway.settings import SECTIONS
 
 
 class SettingInfo(NamedTuple):
@@ -26,24 +26,13 @@ class SettingInfo(NamedTuple):
 
 _KINDS: dict[Any, str] = {
     list[str]: "TEXT",
-    dict[str, ModelParsers]: "MAPPING",
-    dict[str, ApiKey]: "MAPPING",
-    dict[str, Team]: "MAPPING",
-    dict[str, int]: "MAPPING",
-    dict[str, BackendDetails]: "MAPPING",
-    dict[str, BackendPool]: "MAPPING",
-    dict[str, McpServerDetails]: "MAPPING",
-    dict[str, str]: "MAPPING",
-    SecretStr | None: "KEY",
-    bool: "true|false",
     str: "TEXT",
-    str | None: "TEXT",
+    bool: "true|false",
     int: "NUMBER",
-    int | None: "NUMBER",
     float: "NUMBER",
     ByteSize: "BYTES",
-    ByteSize | None: "BYTES",
-    Path | None: "PATH",
+    Path: "PATH",
+    SecretStr: "KEY",
 }
 
 
@@ -51,9 +40,24 @@ def reference() -> Iterator[SettingInfo]:
     """Yield every setting in the order of the documentation."""
     for section in SECTIONS:
         for name, field in section.model_fields.items():
-            kind = _KINDS.get(field.annotation) or "|".join(map(str, get_args(field.annotation)))
+            kind = kind_of(field.annotation)
             repeated = field.annotation == list[str]
             yield SettingInfo(section.title, name, kind, _default_text(field.default), field.description or "", repeated)
+
+
+def kind_of(annotation: Any) -> str:
+    """Return the kind of the values of a type. Raise `TypeError` for a type that has none: a flag for it could not work."""
+    if annotation in _KINDS:
+        return _KINDS[annotation]
+    origin = get_origin(annotation)
+    parts = get_args(annotation)
+    if origin is Literal:
+        return "|".join(map(str, parts))
+    if origin is dict:
+        return "MAPPING"
+    if origin in (Union, UnionType) and len(parts) == 2 and NoneType in parts:
+        return kind_of(parts[0] if parts[1] is NoneType else parts[1])
+    raise TypeError(f"a setting of the type {annotation} has no kind")
 
 
 def _default_text(value: object) -> str:

@@ -146,12 +146,3 @@ class ResponseSettings(Section):
         description="Names of the reasoning events: `response.reasoning_text.*` as sent by OpenAI, or `response.reasoning.*` "
         "as in the Open Responses specification.",
     )
-    refusal: Literal["auto", "part", "text"] = Field(
-        default="auto",
-        description="Send a refusal as a `refusal` part or as `text`. `auto` is `text` for clients known to drop such parts.",
-    )
-    cut_calls: Literal["auto", "incomplete", "omit"] = Field(
-        default="auto",
-        description="Send a tool call cut off at the token limit as `incomplete`, or `omit` it. `auto` is `omit` for "
-        "clients known to run a call regardless of its status.",
-    )

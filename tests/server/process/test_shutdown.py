@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.gateway_process import MAIN, WITHOUT_UVLOOP
 from tests.server.running_gateway import RawClient, body_of, final_of, run, until
 from tests.server.scripted_backend import HEAD, PHASES, Connection, backend, chat_stream
 from tests.waiting import PATIENCE
@@ -36,12 +37,13 @@ class Program:
 
 
 @asynccontextmanager
-async def program(backend_url: str | None, *flags: str) -> AsyncIterator[Program]:
+async def program(backend_url: str | None, *flags: str, first: str = "") -> AsyncIterator[Program]:
+    """Run `serve` in front of a backend until the block ends. `first`: Python to be run before it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RESPONSES_GATEWAY")}
     backend = [] if backend_url is None else ["--backend", backend_url]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-W", "error", "-W", "ignore::ResourceWarning",
-        "-m", "responses_gateway", "serve", *backend, "--port", "0", "--store", "memory", "--no-adapt", *flags,
+        "-c", f"{first}\n{MAIN}", "serve", *backend, "--port", "0", "--store", "memory", "--no-adapt", *flags,
         cwd=ROOT, env=environment, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -85,11 +87,11 @@ async def ended(client: RawClient) -> str:
     return str(final_of(body_of(client.received))["status"])
 
 
-@pytest.mark.parametrize("flags", [(), ("--no-uvloop",)], ids=["uvloop", "asyncio"])
-def test_streams_may_finish(flags: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("first", ["", WITHOUT_UVLOOP], ids=["uvloop", "asyncio"])
+def test_streams_may_finish(first: str) -> None:
     async def test() -> None:
         stream = Stream()
-        async with backend(stream) as behind, program(behind.url, *flags) as running:
+        async with backend(stream) as behind, program(behind.url, first=first) as running:
             client, other = await streaming(running), await RawClient.connect(running)
             probe = await RawClient.connect(running)
             for connected in (other, probe):

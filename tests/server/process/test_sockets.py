@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from responses_gateway.server.process.sockets import open_listeners, tls_context, url_of
 from responses_gateway.settings import Settings, SettingsError
-from tests.server.gateway_process import Program, fresh_connections, program
+from tests.server.gateway_process import WITHOUT_UVLOOP, Program, fresh_connections, program
 from tests.server.running_gateway import QUESTION, final_of, run, until
 
 WORKERS = pytest.mark.parametrize("workers", [("--workers", "2"), ()], ids=["2 workers", "1 process"])
@@ -57,13 +57,18 @@ def name_of_certificate(port: int) -> str:
 # HTTPS
 
 
-@pytest.mark.parametrize("workers", [("--workers", "2"), (), ("--no-uvloop",)], ids=["2 workers", "1 process", "asyncio"])
-def test_https(workers: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("workers", "first"),
+    [(("--workers", "2"), ""), ((), ""), ((), WITHOUT_UVLOOP)],
+    ids=["2 workers", "1 process", "asyncio"],
+)
+def test_https(workers: tuple[str, ...], first: str, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     trusted = ssl.create_default_context(cafile=cert)
 
     async def test() -> None:
-        async with program(*SIMULATED, *workers, "--tls-cert", str(cert), "--tls-key", str(key)) as running:
+        tls = ("--tls-cert", str(cert), "--tls-key", str(key))
+        async with program(*SIMULATED, *workers, *tls, first=first) as running:
             assert running.url.startswith("https://")
             url = running.url.replace("127.0.0.1", "localhost")
             async with fresh_connections() as session:

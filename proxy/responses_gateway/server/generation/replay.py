@@ -20,10 +20,10 @@ from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, Hosted
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart, ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import REVIEW_MODEL
 from responses_gateway.server.generation.preparation.live_settings import InForce, translation_policy
-from responses_gateway.server.generation.preparation.prepare import client_of, stream_options
+from responses_gateway.server.generation.preparation.prepare import stream_options
 from responses_gateway.server.recording.recorder import FORMAT, error_fields
 from responses_gateway.settings import Settings
-from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.options import StreamOptions, recognise
 from responses_gateway.stream.reading.leading_thought import MarkupOf
 from responses_gateway.stream.tape import METHODS, Call, Tape
 from responses_gateway.stream.translator import Translator
@@ -170,7 +170,7 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
         if request.model == REVIEW_MODEL and record.chat is not None:
             request = request.model_copy(update={"model": record.chat["chat"]["model"]})
         request, chat_request = _translated(record, in_force, request, message)
-        client = client_of(in_force.settings, headers)
+        client = recognise(headers)
         options = stream_options(
             in_force,
             request,

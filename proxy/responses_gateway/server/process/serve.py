@@ -65,7 +65,7 @@ def serve(
     logs.configure(settings.log_format, settings.log_level)
     try:
         tls = tls_context(settings)
-        with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings, tls, reload, link, prepare))
     except _WRONG_SETTINGS as error:
         logs.logger().error(str(error))
@@ -272,9 +272,7 @@ async def _either(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
-def _loop_factory(settings: Settings) -> type[asyncio.AbstractEventLoop] | None:
-    if not settings.uvloop:
-        return None
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     try:
         import uvloop  # noqa: PLC0415  (optional: absent on some platforms)
     except ImportError:

@@ -18,7 +18,6 @@ from responses_gateway.server.generation.generation import Generation, shutting_
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.compaction import with_trigger
 from responses_gateway.server.generation.preparation.context import Caller
-from responses_gateway.server.generation.preparation.prepare import client_of
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
 from responses_gateway.server.http.bodies import in_thread, read_json_body
@@ -26,6 +25,7 @@ from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID
 from responses_gateway.server.http.event_stream import EventStream, event_stream
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.server.resources.websocket import WebSockets
+from responses_gateway.stream.options import recognise
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest, parse_request, read_object
 
@@ -67,7 +67,7 @@ class ResponsesResource:
             observe_release(request, self._responses)
             raise
         except ApiError as error:
-            client = client_of(creation.in_force.settings, request.headers)
+            client = recognise(request.headers)
             if error.status == 400 and error.code not in _KNOWN_CODES and client.reads_invalid_prompt:
                 error.code = "invalid_prompt"
             raise

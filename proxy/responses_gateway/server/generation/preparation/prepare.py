@@ -385,7 +385,7 @@ class Preparation:
             more["holds_text"] = longest_stop(chat_request.body) > 0
         if caller.over_websocket:
             more["stream_id"] = request.stream_id
-        client = client_of(in_force.settings, caller.headers)
+        client = recognise(caller.headers)
         known = scope.resumed or scope.accepted
         response_id = known.response_id if known is not None else _new_response_id()
         options = stream_options(in_force, request, chat_request, client, response_id, start, **more)
@@ -492,16 +492,6 @@ def hosted_options(request: ResponsesRequest, chat_request: ChatRequest, turn_ca
 def reasoning_event(settings: Settings) -> str:
     """Return the name of the reasoning events, without `.delta` and `.done`."""
     return "response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text"
-
-
-def client_of(settings: Settings, headers: Mapping[str, str]) -> Client:
-    """Recognise the client behind a request; the settings take precedence over the table of clients."""
-    client = recognise(headers)
-    if settings.cut_calls != "auto":
-        client = client._replace(runs_cut_calls=settings.cut_calls == "omit")
-    if settings.refusal != "auto":
-        client = client._replace(drops_refusals=settings.refusal == "text")
-    return client
 
 
 def forwards_client_key(settings: Settings) -> bool:

@@ -1,9 +1,8 @@
-"""Upgrades: the names of settings stay, and the running version can be told."""
+"""The running version can be told."""
 
 from __future__ import annotations
 
 import re
-import runpy
 import subprocess
 import sys
 import zipfile
@@ -11,27 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from responses_gateway.settings import Settings
 from responses_gateway.version import __version__, read_commit, version_line
 
 ROOT = Path(__file__).parents[1]
-RELEASED = (ROOT / "tests" / "released_settings.txt").read_text(encoding="utf-8")
 SEMANTIC = r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?"
-
-
-# Settings
-
-
-def test_every_setting_that_was_ever_released_still_exists() -> None:
-    assert sorted(set(RELEASED.split()) - Settings.model_fields.keys()) == []
-
-
-def test_every_setting_of_today_is_in_the_list() -> None:
-    with_new_settings = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["with_new_settings"]
-    assert with_new_settings(RELEASED) == RELEASED, "run `make docs`"
-
-
-# Version
 
 
 def test_the_version_is_semantic_and_the_changelog_begins_with_it() -> None:
