@@ -77,7 +77,9 @@ async def searxng(settings: dict[str, Any], folder: Path) -> AsyncIterator[str]:
         await process.wait()
 
 
-def test_what_it_finds_is_shown_and_opened(tmp_path: Path) -> None:
+def test_what_it_finds_is_shown_and_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("responses_gateway.server.setup.hosted_tools.FETCH_SECONDS", PATIENCE)
+
     async def test() -> None:
         site = Website()
         async with open_site(site):
@@ -86,9 +88,7 @@ def test_what_it_finds_is_shown_and_opened(tmp_path: Path) -> None:
             site.page("/tower", ARTICLE)
             async with (
                 searxng(settings_of(site, free_port()), tmp_path) as url,
-                gateway(
-                    NOWHERE, adapt=False, web_search_url=url, web_fetch_private_hosts=[site.host], web_fetch_timeout=PATIENCE
-                ) as served,
+                gateway(NOWHERE, adapt=False, web_search_url=url, web_fetch_private_hosts=[site.host]) as served,
             ):
                 commands = {"search_query": [{"q": "tower"}], "open": [{"ref_id": f"{site.url}/tower"}]}
                 answer = await ask(served, "POST", "/v1/alpha/search", json={"commands": commands})

@@ -321,7 +321,6 @@ async def _open_toolbox(
         file_search_tools=settings.file_search_tools,
         sandbox=sandbox,
         code_tool=code.removeprefix("mcp:") if code.startswith("mcp:") else None,
-        code_output_bytes=settings.code_interpreter_output_bytes,
         images=image_server(pool, settings.image_generation_model) if settings.image_generation_model else None,
         image_model=settings.image_generation_model or "",
     )

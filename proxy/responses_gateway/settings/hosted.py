@@ -34,12 +34,6 @@ class Hosted(Section):
         description="Maximum turns of the model in one response with hosted or asynchronous tools. In the last one it may call"
         " none.",
     )
-    hosted_turn_calls: int = Field(
-        default=32,
-        ge=1,
-        le=10_000,
-        description="Maximum calls of hosted tools in one turn of the model. Further ones are dropped.",
-    )
     hosted_calls: int = Field(
         default=128,
         ge=1,
@@ -48,9 +42,6 @@ class Hosted(Section):
         " fail.",
     )
     hosted_call_timeout: Seconds = Field(default=60, gt=0, description="Maximum time for one call of a hosted tool.")
-    hosted_total_timeout: Seconds = Field(
-        default=600, gt=0, description="Maximum time for all calls of hosted tools in one response together."
-    )
     hosted_result_bytes: ByteSize = Field(
         default=ByteSize(64 * 1024), ge=1024, description="Maximum size of a result as shown to the model; the rest is cut off."
     )
@@ -74,20 +65,6 @@ class Hosted(Section):
         default=None,
         description="Key for Brave, Tavily or Exa; for SearXNG a bearer token. Prefer the environment to the flag.",
     )
-    web_search_results: int = Field(
-        default=8,
-        ge=1,
-        le=20,
-        description="Number of results of a search; half as many for `search_context_size: low`, twice as many for `high`.",
-    )
-    web_fetch_timeout: Seconds = Field(
-        default=15, gt=0, description="Maximum time for a search, and for fetching and reading a page."
-    )
-    web_fetch_max_bytes: ByteSize = Field(
-        default=ByteSize(5_000_000),
-        ge=10_000,
-        description="Maximum size of a page, compressed or not. Only the beginning of a larger page is read.",
-    )
     web_fetch_private_hosts: TextList = Field(
         default=[],
         description="Hosts whose pages may be read though their addresses are private, such as `wiki.example.lan` or "
@@ -105,12 +82,6 @@ class Hosted(Section):
         description="Hosts of MCP servers that requests may name with `server_url`: `mcp.example.com` (HTTPS), "
         "`*.example.com`, `*` for any public host, `tools.internal:9000` for one port, also plain HTTP and at"
         " a private address. None by default.",
-    )
-    mcp_list_age: Seconds = Field(
-        default=300, ge=0, description="How long the list of an MCP server's tools is used before it is asked again."
-    )
-    mcp_connect_timeout: Seconds = Field(
-        default=30, gt=0, description="Maximum time for connecting to an MCP server, and again for listing its tools."
     )
     file_search_tools: dict[str, str] = Field(
         default={},
@@ -140,16 +111,6 @@ class Hosted(Section):
         ge=64 * 1024**2,
         le=2 * 1024**3,
         description="Maximum memory of a container: the code's variables and its files together.",
-    )
-    code_interpreter_output_bytes: ByteSize = Field(
-        default=ByteSize(64 * 1024),
-        ge=1024,
-        le=16 * 1024**2,
-        description="Maximum output of one run; of more, beginning and end are kept. Code that prints 64 times as much is"
-        " stopped.",
-    )
-    code_interpreter_idle: Seconds = Field(
-        default=1200, gt=0, description="Time after which a container that is not used ends, with its variables and files."
     )
     code_interpreter_containers: int = Field(
         default=16,

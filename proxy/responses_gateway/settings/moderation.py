@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
-from responses_gateway.settings.section import Seconds, Section
+from responses_gateway.settings.section import Section
 
 # What stands in the prompt for the text that is to be judged.
 TEXT = "{text}"
 
 
 class ModerationSettings(Section):
-    """Who judges, how it is asked, and how long it may take."""
+    """Who judges, and how it is asked."""
 
     title = "Moderation"
 
@@ -25,9 +25,6 @@ class ModerationSettings(Section):
         default=None,
         description="A prompt with `{text}` for a guard model without a chat template of its own for this. It has to ask for "
         "the same answer. By default the guard gets the conversation.",
-    )
-    moderation_timeout: Seconds = Field(
-        default=10.0, gt=0, description="How long the guard model may take for one answer, in seconds."
     )
 
     @field_validator("moderation_prompt")

@@ -98,9 +98,6 @@ class TimingSettings(Section):
         description="How long to continue accepting requests after SIGTERM, while `/ready` already answers 503: as long as a "
         "load balancer needs to notice.",
     )
-    repair_timeout: Seconds = Field(
-        default=60, gt=0, description="Maximum time for the correction of a custom tool's input (`repair_custom_tools`)."
-    )
     drain_timeout: Seconds = Field(
         default=30, ge=0, description="How long running responses may continue after SIGTERM before they fail."
     )

@@ -52,11 +52,6 @@ class StorageSettings(Section):
         description="Endpoints that are told when a background response has ended, by name, each with `url`, `secret` and "
         "optionally `private`. See [docs/state.md](state.md).",
     )
-    waiting_responses: int = Field(
-        default=10_000,
-        ge=0,
-        description="Maximum number of responses of a key that wait for their `completion_window`.",
-    )
     idle_requests: int = Field(
         default=4,
         ge=1,

@@ -265,9 +265,11 @@ def silent_correction(first: list[bytes]) -> Play:
     return play
 
 
-def test_a_correction_that_takes_too_long_is_given_up() -> None:
+def test_a_correction_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("responses_gateway.server.custom_tools.repair.SECONDS_OF_A_REPAIR", 0.2)
+
     async def test() -> None:
-        settings: dict[str, Any] = {"repair_custom_tools": "once", "repair_timeout": 0.2, "keepalive_event": 0.05}
+        settings: dict[str, Any] = {"repair_custom_tools": "once", "keepalive_event": 0.05}
         async with backend(silent_correction(written("ABC"))) as server, gateway(server.url, **settings) as served:
             answer = await post(served, tools=[tool("[a-z]+", "t", "regex")])
             assert answer.final["output"][0]["input"] == "ABC"

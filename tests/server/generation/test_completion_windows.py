@@ -91,11 +91,13 @@ def test_a_deadline_that_nears_ends_the_wait(monkeypatch: pytest.MonkeyPatch) ->
     run(test())
 
 
-def test_what_may_not_wait() -> None:
+def test_what_may_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("responses_gateway.server.generation.background.completion_windows.runner.MOST_WAITING", 1)
+
     async def test() -> None:
         async with (
             serving(create_app()) as url,
-            gateway(url, store="memory", waiting_responses=1, **BUSY) as served,
+            gateway(url, store="memory", **BUSY) as served,
             busy(served),
         ):
             name = await queue(served)

@@ -246,12 +246,16 @@ def for_output_alone(guard: Callable[[dict[str, Any]], Awaitable[str]]) -> Calla
 
 
 @pytest.mark.parametrize("guard", [garbage, nested, streaming, broken, slow])
-def test_nothing_passes_without_a_guard_where_it_is_to_block(guard: Callable[[dict[str, Any]], Awaitable[str]]) -> None:
+def test_nothing_passes_without_a_guard_where_it_is_to_block(
+    guard: Callable[[dict[str, Any]], Awaitable[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("responses_gateway.server.generation.moderation.guard.SECONDS_OF_A_JUDGEMENT", 0.05)
+
     async def test() -> None:
-        async with moderating(guard=guard, moderation_timeout=0.05) as (served, models):
+        async with moderating(guard=guard) as (served, models):
             assert_error(await ask(served, stream=False), 503, "moderation_failed")
             assert models.asked["m"] == []
-        async with moderating(guard=for_output_alone(guard), moderation_timeout=0.05) as (served, models):
+        async with moderating(guard=for_output_alone(guard)) as (served, models):
             assert_error(await ask(served, stream=False), 503, "moderation_failed")
             answer = await ask(served)
             assert (answer.final["status"], text_of(answer.final)) == ("failed", "")

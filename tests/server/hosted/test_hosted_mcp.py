@@ -329,13 +329,13 @@ def test_what_is_not_turned_on_is_dropped_on_record_or_refused() -> None:
     run(test())
 
 
-def test_the_calls_of_a_turn_and_of_a_response_are_bounded() -> None:
+def test_the_calls_of_a_turn_and_of_a_response_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls beyond those of a turn are dropped, and beyond those of a response refused: the model learns of both."""
+    monkeypatch.setattr("responses_gateway.stream.lifecycle.turn.CALLS_OF_A_TURN", 3)
 
     async def test() -> None:
         many = calls(*[("docs__add", {"a": number, "b": 0}) for number in range(300)])
-        limits: dict[str, Any] = {"hosted_turn_calls": 3, "hosted_calls": 5}
-        async with model(many, many, says("Done."), mcp_servers=DOCS, **limits) as (served, talking):
+        async with model(many, many, says("Done."), mcp_servers=DOCS, hosted_calls=5) as (served, talking):
             answer = (await post(served, tools=[MCP])).final
             made = [item for item in answer["output"] if item["type"] == "mcp_call"]
             assert [item["output"] for item in made] == ["0", "1", "2", "0", "1", None]
@@ -351,11 +351,13 @@ def test_the_calls_of_a_turn_and_of_a_response_are_bounded() -> None:
     run(test())
 
 
-def test_calls_of_the_client_are_not_counted_among_those_of_a_turn() -> None:
+def test_calls_of_the_client_are_not_counted_among_those_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("responses_gateway.stream.lifecycle.turn.CALLS_OF_A_TURN", 1)
+
     async def test() -> None:
         clock = {"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}}
         made = [("docs__add", {"a": 1, "b": 2}), *[("clock", {})] * 3, ("docs__add", {"a": 3, "b": 4})]
-        async with model(calls(*made), mcp_servers=DOCS, hosted_turn_calls=1) as (served, _):
+        async with model(calls(*made), mcp_servers=DOCS) as (served, _):
             answer = (await post(served, tools=[MCP, clock])).final
             assert kinds(answer) == ["mcp_list_tools", "mcp_call", *["function_call"] * 3]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from responses_gateway.hosted.mcp.servers import McpLimits
 from responses_gateway.settings.keys import hash_of
 from tests.hosted.mcp_peers import Peer, never, peer, tool
 from tests.server.hosted.model import calls, model, says
@@ -86,12 +88,13 @@ def test_two_keys_share_no_connection() -> None:
     run(test())
 
 
-def test_a_server_that_hangs_does_not_hold_the_response() -> None:
+def test_a_server_that_hangs_does_not_hold_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("responses_gateway.server.setup.mcp.McpLimits", partial(McpLimits, connect_timeout=0.5))
+
     async def test() -> None:
         async with peer() as served:
             served.answers["initialize"] = never
-            settings: dict[str, Any] = {"mcp_connect_timeout": 0.5, "mcp_allowed_hosts": host(served)}
-            async with model(says("No tools today."), **settings) as (proxy, _):
+            async with model(says("No tools today."), mcp_allowed_hosts=host(served)) as (proxy, _):
                 listed, message = (await post(proxy, tools=[named(served)])).final["output"]
                 assert listed["error"] == "The MCP server 'theirs' did not answer within 0.5 seconds."
                 assert message["content"][0]["text"] == "No tools today."
@@ -132,11 +135,15 @@ def test_names_that_models_cannot_write_are_offered_under_others() -> None:
     "name", ["theirs__echo", "functions.theirs__echo", "function.theirs__echo", "theirs.echo", "THEIRS__ECHO", "Theirs/echo"]
 )
 @pytest.mark.parametrize("down", [True, False])
-def test_a_call_is_one_of_its_server_however_its_name_is_written_and_though_it_lists_nothing(name: str, down: bool) -> None:
+def test_a_call_is_one_of_its_server_however_its_name_is_written_and_though_it_lists_nothing(
+    name: str, down: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("responses_gateway.server.setup.mcp.McpLimits", partial(McpLimits, list_age=0))
+
     async def test() -> None:
         async with peer() as served:
             turns = calls(("theirs__echo", {"a": 1})), says("Done."), calls((name, {"a": 2})), says("Done.")
-            settings: dict[str, Any] = {"mcp_allowed_hosts": host(served), "mcp_list_age": 0, "store": "memory"}
+            settings: dict[str, Any] = {"mcp_allowed_hosts": host(served), "store": "memory"}
             async with model(*turns, **settings) as (proxy, talking):
                 first = (await post(proxy, tools=[named(served)])).final
                 if down:

@@ -16,6 +16,8 @@ from typing import Any
 
 PROGRAM = Path(__file__).with_name("child.py")
 
+# Of the text of one run, because the model reads it all; of more, beginning and end are kept.
+OUTPUT_BYTES = 64 * 1024
 # Seconds for the start of a child, and beyond the time limit of the code: only a process that hangs needs them.
 _START_TIMEOUT = 60.0
 _MARGIN = 15.0
@@ -28,7 +30,7 @@ class ContainerLimits:
 
     timeout: float = 30.0
     memory_bytes: int = 256 * 1024**2
-    output_bytes: int = 64 * 1024
+    output_bytes: int = OUTPUT_BYTES
     image_bytes: int = 4 * 1024**2
 
     def line_bytes(self) -> int:

@@ -33,6 +33,8 @@ LONGEST_REPAIRED = 64 * 1024
 # Tokens of a correction, reasoning included: so many, and one for each character of the input, up to the limit.
 _TOKENS = 2048
 _MOST_TOKENS = 32 * 1024
+# For a correction, because the client waits for it; then the input is passed on as it was.
+SECONDS_OF_A_REPAIR = 60.0
 # Responses whose inputs wait to be checked for the metrics alone; further ones are not checked.
 _MOST_COUNTING = 100
 # How often to look whether a correction is still wanted, in seconds.
@@ -144,7 +146,7 @@ class InputRepair:
         }
         constraint = _constraint(grammar) if settings.custom_tool_grammar != "describe" else None
         try:
-            async with asyncio.timeout(settings.repair_timeout):
+            async with asyncio.timeout(SECONDS_OF_A_REPAIR):
                 if constraint is not None:
                     # Only vLLM knows this field. Others ignore it, or refuse the request: then it is left out.
                     answer = await self._completion({**body, "structured_outputs": constraint}, headers)

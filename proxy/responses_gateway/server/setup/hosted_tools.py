@@ -31,6 +31,14 @@ from responses_gateway.wire.errors import ApiError, read_error
 
 # Until a container runs, on a busy machine, in seconds.
 _STARTING = 15
+# For a search, and for fetching and reading a page: the model waits, and whoever waits for it.
+FETCH_SECONDS = 15
+# Of a page, packed or not, because an article with its markup seldom has more; only the beginning of a larger one is read.
+_PAGE_BYTES = 5_000_000
+# Of a search of medium size, because models seldom open more.
+_SEARCH_RESULTS = 8
+# For which a container is kept unused, with its variables and files: as long as containers of OpenAI are.
+_IDLE_SECONDS = 1200
 # Of the images that code makes.
 IMAGE_BYTES = 4 * 1024**2
 # A request for an image to a backend.
@@ -48,7 +56,6 @@ def hosted_limits(settings: Settings) -> HostedLimits:
         call_seconds=settings.hosted_call_timeout,
         # The sandbox stops code by itself, and keeps its files then.
         code_seconds=max(settings.hosted_call_timeout, settings.code_interpreter_timeout + _STARTING),
-        total_seconds=settings.hosted_total_timeout,
         result_bytes=settings.hosted_result_bytes,
     )
 
@@ -61,13 +68,8 @@ def open_web(settings: Settings, caller_for: CallerFor | None = None) -> Web | N
         return None
     html_packages()
     provider = _provider(name, settings, caller_for)
-    fetcher = Fetcher(
-        timeout=settings.web_fetch_timeout,
-        max_bytes=settings.web_fetch_max_bytes,
-        private_hosts=settings.web_fetch_private_hosts,
-    )
-    pages = WebPages(fetcher, timeout=settings.web_fetch_timeout)
-    return Web(provider, pages, settings.web_search_results)
+    fetcher = Fetcher(timeout=FETCH_SECONDS, max_bytes=_PAGE_BYTES, private_hosts=settings.web_fetch_private_hosts)
+    return Web(provider, WebPages(fetcher, timeout=FETCH_SECONDS), _SEARCH_RESULTS)
 
 
 def _provider(name: str, settings: Settings, caller_for: CallerFor | None) -> Provider:
@@ -82,7 +84,7 @@ def _provider(name: str, settings: Settings, caller_for: CallerFor | None) -> Pr
         raise ValueError(f"web_search_provider: {name} needs the setting web_search_url, such as http://searxng:8080")
     if key is None and service.needs_key:
         raise ValueError(f"web_search_provider: {name} needs the setting web_search_api_key")
-    return ServiceProvider(service, url=url, key=key.get_secret_value() if key else "", timeout=settings.web_fetch_timeout)
+    return ServiceProvider(service, url=url, key=key.get_secret_value() if key else "", timeout=FETCH_SECONDS)
 
 
 async def open_sandbox(settings: Settings, workers_folder: Path | None = None) -> Sandbox | WorkerSandbox | None:
@@ -95,7 +97,7 @@ async def open_sandbox(settings: Settings, workers_folder: Path | None = None) -
         settings.code_interpreter_python or sys.executable,
         code_limits(settings),
         settings.code_interpreter_containers,
-        settings.code_interpreter_idle,
+        _IDLE_SECONDS,
     )
     sandbox = Sandbox(options) if workers_folder is None else WorkerSandbox(workers_folder, options)
     await sandbox.start()
@@ -107,7 +109,6 @@ def code_limits(settings: Settings) -> ContainerLimits:
     return ContainerLimits(
         timeout=settings.code_interpreter_timeout,
         memory_bytes=int(settings.code_interpreter_memory_bytes),
-        output_bytes=int(settings.code_interpreter_output_bytes),
         image_bytes=IMAGE_BYTES,
     )
 

@@ -22,13 +22,12 @@ CODE_OUTPUTS = "code_interpreter_call.outputs"
 
 class HostedOptions(NamedTuple):
     """What the items of a request's hosted tools depend on: the values of `include`, and the id of the container that the
-    request's code runs in. `sources` were shown to the model in earlier responses, and may be cited. `turn_calls`: how
-    many calls one turn of the model may have. `shows_results`: the client gets what the model reads of them."""
+    request's code runs in. `sources` were shown to the model in earlier responses, and may be cited. `shows_results`: the
+    client gets what the model reads of them."""
 
     include: frozenset[str] = frozenset()
     container_id: str = ""
     sources: tuple[CitedSource, ...] = ()
-    turn_calls: int = 32
     shows_results: bool = False
 
 

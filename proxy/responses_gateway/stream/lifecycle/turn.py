@@ -8,6 +8,9 @@ from responses_gateway.stream.options import StreamOptions
 from responses_gateway.wire.deltas import FinishReason, ToolCall, Usage
 from responses_gateway.wire.tools import target_of
 
+# Of hosted tools: a model that repeats itself would otherwise use up the calls of the response in one turn.
+CALLS_OF_A_TURN = 32
+
 
 class Turn:
     """What is known of a turn. It begins behind the first `first_item` items of its response; their ids end with its `mark`."""
@@ -86,7 +89,7 @@ class CallLimits:
         target = target_of(self._options.tools, call.name) if hosted is not None else None
         if hosted is None or target is None or not target.hosted or call.index in turn.hosted_numbers:
             return True
-        if len(turn.hosted_numbers) >= hosted.turn_calls:
+        if len(turn.hosted_numbers) >= CALLS_OF_A_TURN:
             turn.dropped_calls += 1
             return False
         turn.hosted_numbers.add(call.index)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from responses_gateway.hosted.code.container import OUTPUT_BYTES
 from responses_gateway.hosted.code.given_files import read_files, sent_files
 from responses_gateway.hosted.code.runner import CodeRunner, McpRunner
 from responses_gateway.hosted.code.tool import CodeInterpreter, read_container
@@ -65,7 +66,6 @@ class Toolbox:
     file_search_tools: Mapping[str, str] = field(default_factory=dict)
     sandbox: CodeRunner | None = None
     code_tool: str | None = None
-    code_output_bytes: int = 64 * 1024
     images: Generate | None = None
     image_model: str = ""
 
@@ -231,7 +231,7 @@ class _Opening:
             self._losses.append(HostedLoss("code_interpreter", str(failure)))
             return None
         schema = next((tool.input_schema for tool in listed if tool.name == name), {})
-        return McpRunner(box.servers.caller(self._tenant, box.code_tool), schema, box.code_output_bytes)
+        return McpRunner(box.servers.caller(self._tenant, box.code_tool), schema, OUTPUT_BYTES)
 
     async def mcp(self, declared: Sequence[Declared]) -> None:
         toolsets = read_mcp_tools(declared, self._box.access)

@@ -27,6 +27,8 @@ _LARGE = 256 * 1024
 # Most questions about one input, and how many of them at the same time.
 _MOST_PIECES = 128
 _AT_ONCE = 4
+# For one answer: the client waits for it before it gets anything, and a guard answers in a few tokens.
+SECONDS_OF_A_JUDGEMENT = 10.0
 # Tokens for an answer, the guard's thoughts included.
 _TOKENS = 1024
 # How many texts are remembered as safe, so that a conversation is not judged again with each request.
@@ -122,7 +124,6 @@ class Guard:
         self.model = settings.moderation_model
         self._pool = pool
         self._prompt = settings.moderation_prompt
-        self._timeout = settings.moderation_timeout
         self._tokens_field = settings.max_tokens_field
         self._metrics = metrics
         self._safe: dict[bytes, None] = {}
@@ -188,7 +189,7 @@ class Guard:
             self._tokens_field: _TOKENS,
         }
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(SECONDS_OF_A_JUDGEMENT):
                 answer = await ask(self._pool, body, headers, Route(self.model), Completion)
         except TimeoutError:
             raise GuardFailed("no answer in time") from None

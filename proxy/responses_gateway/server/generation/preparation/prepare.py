@@ -473,20 +473,20 @@ def stream_options(
         discarded=chat_request.warming,
         reasoning_event=reasoning_event(settings),
         client=client,
-        hosted=hosted_options(request, chat_request, settings.hosted_turn_calls),
+        hosted=hosted_options(request, chat_request),
         markup=in_force.parsers.markup(chat_request.body, start),
         thoughts=start.thoughts,
         **more,
     )
 
 
-def hosted_options(request: ResponsesRequest, chat_request: ChatRequest, turn_calls: int) -> HostedOptions | None:
-    """Return what the items of hosted tools depend on, of which one turn may call so many; None for a request without such
-    tools, and without results of earlier ones that may be cited."""
+def hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> HostedOptions | None:
+    """Return what the items of hosted tools depend on; None for a request without such tools, and without results of earlier
+    ones that may be cited."""
     if not chat_request.sources and not any(target.hosted for target in chat_request.tools.values()):
         return None
     sources = tuple(chat_request.sources)
-    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", sources, turn_calls)
+    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", sources)
 
 
 def reasoning_event(settings: Settings) -> str:

@@ -41,6 +41,8 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import parse_request
 
 _KEY_NOT_KEPT = Loss("parameter", "background_options", "adapted", "begins at once: the client's key is not kept")
+# Responses of a key that may wait, because one key must not fill the table that all share.
+MOST_WAITING = 10_000
 # Bytes that the requests of a key may have which wait, and which part of a limited store: they are not deleted to make room.
 MOST_BYTES = 1024**3
 _PART_OF_STORE = 10
@@ -336,7 +338,7 @@ def _most(settings: Settings) -> Held:
     """Return what a key may have waiting."""
     limit = settings.store_max_bytes
     size = MOST_BYTES if limit is None else min(MOST_BYTES, limit // _PART_OF_STORE)
-    return Held(settings.waiting_responses, size)
+    return Held(MOST_WAITING, size)
 
 
 def _full(held: Held, most: Held) -> ApiError:
