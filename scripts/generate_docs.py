@@ -30,12 +30,12 @@ from responses_gateway.parsers.format import (
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.table import SAMPLING
 from responses_gateway.request.support import support
-from responses_gateway.server.generation.background.completion_windows.runner import WindowMetrics
-from responses_gateway.server.generation.moderation.guard import ModerationMetrics
-from responses_gateway.server.webhooks.metrics import WebhookMetrics
+from responses_gateway.server.app import METRICS
+from responses_gateway.server.generation.background.completion_windows.runner import WINDOW_METRICS
+from responses_gateway.server.generation.moderation.guard import MODERATION_METRICS
+from responses_gateway.server.webhooks.sender import WEBHOOK_METRICS
 from responses_gateway.settings import CONFIG_VARIABLE, flag, variable
 from responses_gateway.settings.reference import SettingInfo, reference
-from responses_gateway.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -43,7 +43,7 @@ PARSERS = ROOT / "docs" / "parsers.md"
 BEGIN = "<!-- names: written by `make docs` from proxy/responses_gateway/parsers/families/ -->"
 END = "<!-- /names -->"
 OBSERVABILITY = ROOT / "docs" / "observability.md"
-METRICS_BEGIN = "<!-- metrics: written by `make docs` from proxy/responses_gateway/telemetry/metrics.py -->"
+METRICS_BEGIN = "<!-- metrics: written by `make docs` from what the rooms define -->"
 METRICS_END = "<!-- /metrics -->"
 CHECKING = ROOT / "docs" / "checking.md"
 MESSAGE_RULES_BEGIN = "<!-- message rules: written by `make docs` from proxy/responses_gateway/conformance/levels.py -->"
@@ -145,15 +145,10 @@ def with_rules(document: str) -> str:
 
 def _metrics() -> list[str]:
     lines = []
-    metrics = Metrics()
-    WebhookMetrics(metrics)
-    ModerationMetrics(metrics)
-    WindowMetrics(metrics)
-    for metric, names in metrics.labels.items():
-        (family,) = metric.describe()
-        name = family.name + ("_total" if family.type == "counter" else "")
-        labels = f"; {', '.join(f'`{label}`' for label in names)}" if names else ""
-        lines.append(f"- `{name}` ({family.type}{labels}): {family.documentation}")
+    for metric in (*METRICS, *WEBHOOK_METRICS, *MODERATION_METRICS, *WINDOW_METRICS):
+        labels = f"; {', '.join(f'`{label}`' for label in metric.labels)}" if metric.labels else ""
+        kind = type(metric).__name__.lower()
+        lines.append(f"- `responses_gateway_{metric.name}` ({kind}{labels}): {metric.text}")
     return lines
 
 

@@ -122,7 +122,19 @@ SERVER: list[dict[str, set[str]]] = [
         "resources": {"generation", "access", "http", "setup", "steering"},
         "window": {"generation", "access", "http", "recording"},
     },
-    {"app": {"lifespan", "generation", "resources", "window", "access", "http"}},
+    {
+        "app": {
+            "lifespan",
+            "generation",
+            "resources",
+            "window",
+            "access",
+            "http",
+            "custom_tools",
+            "quotas",
+            "setup",
+        },
+    },
     {
         "process": {"app", "lifespan", "generation", "resources", "access", "http", "setup"},
         "__init__": {"app", "lifespan", "process"},

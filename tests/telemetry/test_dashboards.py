@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.server.app import METRICS
 from tests.server.gateway_process import program
 from tests.server.running_gateway import run
 from tests.telemetry.draw_dashboards import PICTURES, picture
@@ -80,8 +80,7 @@ def names_in(expression: str) -> set[str]:
 
 def families() -> set[str]:
     """Return the metrics that this gateway has, without prefix."""
-    names = (family.name for family in Metrics().registry.collect())
-    return {name.removeprefix("responses_gateway_") for name in names if name.startswith("responses_gateway_")}
+    return {metric.name.removesuffix("_total") for metric in METRICS}
 
 
 def may_be_empty(expression: str) -> bool:

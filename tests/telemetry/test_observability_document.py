@@ -9,6 +9,7 @@ import re
 import runpy
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.instruments import Counter, Gauge, Histogram
 from tests.ports import free_port
 from tests.server.fleet_of_simulators import ask, fleet
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
@@ -44,6 +46,13 @@ def test_the_table_of_metrics_is_up_to_date() -> None:
     written = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["with_metrics"](DOCUMENT)
     assert written == DOCUMENT, "run `make docs`"
     assert "`responses_gateway_requests_total` (counter; `model`, `outcome`, `stream`, `door`): " in DOCUMENT
+
+
+def test_no_room_has_a_metric_that_the_table_has_not() -> None:
+    modules = [module for name, module in sys.modules.items() if name.startswith("responses_gateway.")]
+    defined = {value for module in modules for value in vars(module).values() if isinstance(value, Counter | Gauge | Histogram)}
+    assert len(defined) > 60
+    assert [metric.name for metric in defined if f"- `responses_gateway_{metric.name}` (" not in DOCUMENT] == []
 
 
 def test_every_field_is_explained_and_the_examples_have_no_others() -> None:

@@ -11,22 +11,23 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from responses_gateway.telemetry.metrics import FOLDER_VARIABLE, text_of_all
 from responses_gateway.telemetry.multiprocess import Folder, forget
-from responses_gateway.telemetry.registry import FOLDER_VARIABLE, text_of_all
 
 _COUNT = """
 import sys
 from pathlib import Path
-from responses_gateway.telemetry import multiprocess, registry
+from responses_gateway.telemetry import multiprocess
 if sys.argv[3] == "public":
     from prometheus_client import values
     del values.MutexValue
 multiprocess.share(Path(sys.argv[1]), sys.argv[2])
-from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics
+from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS, IN_FLIGHT, INTER_TOKEN, REQUESTS
+from responses_gateway.telemetry.metrics import Metrics
 metrics = Metrics()
-metrics.requests.labels("m", "completed", "true", "responses").inc(3)
-metrics.in_flight.inc(2)
-metrics.observe_many(metrics.inter_token, [1] * (len(INTER_TOKEN_BUCKETS) + 1), 7.0, "m")
+metrics.count(REQUESTS, "m", "completed", "true", "responses", amount=3)
+metrics.count(IN_FLIGHT, amount=2)
+metrics.observe_many(INTER_TOKEN, [1] * (len(GAP_BUCKETS) + 1), 7.0, "m")
 metrics.flush()
 sys.stdout.buffer.write(metrics.text())
 """

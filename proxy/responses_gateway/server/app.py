@@ -11,20 +11,24 @@ from typing import Any
 
 from aiohttp import web
 
-from responses_gateway.server.access.access_log import access_log
+from responses_gateway.server.access.access_log import HTTP_DURATION, HTTP_REQUESTS, access_log
 from responses_gateway.server.access.clients import CLIENTS, Clients
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
-from responses_gateway.server.access.fleet import Fleet
+from responses_gateway.server.access.fleet import LIMITS_GATEWAYS, Fleet
 from responses_gateway.server.access.identities import IDENTITIES, Identities
 from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
 from responses_gateway.server.access.quota_standings import standings
-from responses_gateway.server.access.rate_limits import RateLimits
-from responses_gateway.server.http.bodies import BODIES, Bodies
+from responses_gateway.server.access.rate_limits import KEY_REQUESTS, KEY_TOKENS, RateLimits
+from responses_gateway.server.custom_tools.repair import CUSTOM_TOOL_INPUTS
+from responses_gateway.server.generation.hosted_tools.toolbox import HOSTED_CALLS, HOSTED_DURATION
+from responses_gateway.server.generation.request_log.metrics import REQUEST_METRICS
+from responses_gateway.server.http.bodies import BODIES, BODY_BYTES, Bodies
 from responses_gateway.server.http.errors import complete_head, errors_as_json
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
-from responses_gateway.server.lifespan import Parts
+from responses_gateway.server.lifespan import BUILD_INFO, Parts
+from responses_gateway.server.quotas.quota import QUOTA_USED, QUOTA_WARNINGS
 from responses_gateway.server.resources.admin import Admin, OnChange
 from responses_gateway.server.resources.codex_catalog import load_model_table
 from responses_gateway.server.resources.conversations import Conversations
@@ -42,6 +46,8 @@ from responses_gateway.server.resources.usage_export import UsageExport
 from responses_gateway.server.resources.waiting_responses import WaitingResponses
 from responses_gateway.server.resources.webhook_deliveries import WebhookDeliveries
 from responses_gateway.server.resources.websocket import WebSockets
+from responses_gateway.server.setup.backends import POOL_METRICS
+from responses_gateway.server.setup.store import STORE_METRICS
 from responses_gateway.server.window.permissions import WindowAccess
 from responses_gateway.server.window.refusals import note_refusals
 from responses_gateway.server.window.resource import Window
@@ -52,7 +58,15 @@ from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 from responses_gateway.state import WaitingTable
 from responses_gateway.state.webhooks import WebhookTable
+from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, DEFECTS, Gauge
 
+WORKERS = Gauge("workers", "Worker processes that serve requests.")
+# What is shown before anything was counted. Features add theirs when they are opened.
+METRICS = (
+    DEFECTS, BUILD_INFO, WORKERS, *REQUEST_METRICS, HTTP_REQUESTS, HTTP_DURATION, *POOL_METRICS, *STORE_METRICS, HOSTED_CALLS,
+    HOSTED_DURATION, CUSTOM_TOOL_INPUTS, ACCESS_REFUSALS, BODY_BYTES, LIMITS_GATEWAYS, KEY_REQUESTS, KEY_TOKENS, QUOTA_USED,
+    QUOTA_WARNINGS,
+)  # fmt: skip
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -124,6 +138,7 @@ def _fleet(parts: Parts, table: Table | None) -> Fleet | None:
 def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fleet | None = None) -> web.Application:
     settings = parts.settings
     metrics = parts.metrics
+    metrics.declare(METRICS)
 
     def in_force() -> Settings:
         return parts.live.current.settings
@@ -132,7 +147,7 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
     access = access_middlewares(in_force, metrics, clients)
     observed = access_log(metrics, logs_lines=settings.access_log)
     note_refusal = note_refusals(parts.responses.history)
-    errors = errors_as_json(_host_check(parts), _origin_check(parts), metrics.defects.inc, note_refusal)
+    errors = errors_as_json(_host_check(parts), _origin_check(parts), partial(metrics.count, DEFECTS), note_refusal)
     app = web.Application(middlewares=[observed, errors, *access])
     app[BODIES] = bodies
     if access:
@@ -149,7 +164,7 @@ def _bodies(parts: Parts) -> Bodies:
     metrics = parts.metrics
     together = max(settings.max_total_body_bytes, settings.max_body_bytes)
     return Bodies(
-        settings.max_body_bytes, together, lambda: metrics.count(metrics.access_refusals, "bodies"), metrics.body_bytes.set
+        settings.max_body_bytes, together, lambda: metrics.count(ACCESS_REFUSALS, "bodies"), partial(metrics.set, BODY_BYTES)
     )
 
 
@@ -159,7 +174,7 @@ def _host_check(parts: Parts) -> HostCheck:
     return HostCheck(
         settings.allowed_hosts,
         has_keys=settings.identifies_clients,
-        count_refusal=lambda: metrics.count(metrics.access_refusals, "host"),
+        count_refusal=lambda: metrics.count(ACCESS_REFUSALS, "host"),
     )
 
 
@@ -170,7 +185,7 @@ def _origin_check(parts: Parts) -> OriginCheck | None:
     if settings.identifies_clients:
         return None
     origins = allowed_origins(settings)
-    return OriginCheck(lambda headers: is_allowed(headers, origins), lambda: metrics.count(metrics.access_refusals, "origin"))
+    return OriginCheck(lambda headers: is_allowed(headers, origins), lambda: metrics.count(ACCESS_REFUSALS, "origin"))
 
 
 def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:

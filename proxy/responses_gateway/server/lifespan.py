@@ -23,11 +23,11 @@ from responses_gateway.hosted.search.web import Web
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
-from responses_gateway.server.generation.background.completion_windows.runner import CompletionWindows, WindowMetrics
+from responses_gateway.server.generation.background.completion_windows.runner import CompletionWindows
 from responses_gateway.server.generation.background.runner import Announce, Background
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox, UsedApprovals
 from responses_gateway.server.generation.in_flight import InFlight
-from responses_gateway.server.generation.moderation.guard import Guard, ModerationMetrics
+from responses_gateway.server.generation.moderation.guard import Guard
 from responses_gateway.server.generation.moderation.guarded_upstream import moderate
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
@@ -50,17 +50,20 @@ from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.server.setup.hosted_tools import hosted_limits, image_server, open_sandbox, open_web
 from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
 from responses_gateway.server.setup.store import StoreUpkeep, fleet_counters, open_store, quota_counters
-from responses_gateway.server.webhooks.metrics import WebhookMetrics
 from responses_gateway.server.webhooks.sender import Webhooks
 from responses_gateway.settings import Settings
 from responses_gateway.state import FleetCounters, Store
 from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.gen_ai import GenAiMetrics, MetricSink, OtlpMetrics, PrometheusSink
+from responses_gateway.telemetry.instruments import Gauge
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.version import __version__, commit
 
+BUILD_INFO = Gauge(
+    "build_info", "1, labelled with the version and the commit of the gateway.", ("version", "commit"), together="livemax"
+)
 _TICKS_PER_LIMIT = 4
 _LONGEST_TICK = 1.0
 # For reading the PDFs of one request, in seconds.
@@ -183,7 +186,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
 
 def _new_metrics(settings: Settings) -> Metrics:
     metrics = Metrics()
-    metrics.build_info.labels(__version__, commit()).set(1)
+    metrics.set(BUILD_INFO, 1, __version__, commit())
     return metrics
 
 
@@ -246,7 +249,7 @@ def _open_windows(
 ) -> CompletionWindows | None:
     if background is None:
         return None
-    windows = CompletionWindows(background.store, responses, background, WindowMetrics(responses.metrics), share)
+    windows = CompletionWindows(background.store, responses, background, share)
     stack.push_async_callback(windows.close)
     return windows
 
@@ -254,7 +257,7 @@ def _open_windows(
 def _open_webhooks(settings: Settings, store: Store, metrics: Metrics, stack: AsyncExitStack) -> Announce | None:
     if not settings.webhooks:
         return None
-    webhooks = Webhooks(settings.webhooks, store, WebhookMetrics(metrics))
+    webhooks = Webhooks(settings.webhooks, store, metrics)
     stack.push_async_callback(webhooks.close)
     return webhooks.announce
 
@@ -354,7 +357,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 def _moderation(settings: Settings, pool: Pool, metrics: Metrics) -> Adapt | None:
     if settings.moderation_model is None:
         return None
-    return partial(moderate, Guard(pool, settings, ModerationMetrics(metrics)))
+    return partial(moderate, Guard(pool, settings, metrics))
 
 
 def _prompt_hashes(store: Store | None) -> PromptHashes:

@@ -1,20 +1,45 @@
-"""The Prometheus metrics of the gateway. Every label has a bounded set of values; times are in seconds, sizes in bytes."""
+"""The metrics of one process: additions in batches, whole histograms at once, one sum for several processes.
+
+prometheus_client takes a lock for each addition, and a request makes a dozen of them: they are collected, and made about once a
+second.
+
+This is the only file that uses private parts of prometheus_client. Each use is checked; otherwise the public API does the same,
+slower."""
 
 from __future__ import annotations
 
+import functools
+import logging
+import os
 import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version
+from math import nan
+from pathlib import Path
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+import msgspec
+import prometheus_client as prometheus
+from prometheus_client import exposition, multiprocess, values
 
-from responses_gateway.telemetry.registry import Registry, runtime_folder
+from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.gen_ai import GenAiMetrics
+from responses_gateway.telemetry.instruments import DEFECTS, Counter, Gauge, Histogram
 
-LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-_DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
-_RELEASE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-# Streams count into these buckets themselves.
-INTER_TOKEN_BUCKETS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 10)
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
+# The library would add a series `_created` to each counter and histogram, which nothing here reads.
+prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_TESTED = "0.22 to 0.26"
+_PREFIX = "responses_gateway_"
+# The library reads this variable when it is imported, and whenever a metric is made.
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+_MODELS = 100
+_LONGEST_MODEL = 200  # in characters: it appears in some eighty lines
+# So many tasks at most are deferred: they keep finished responses in memory, and streams wait while they run.
+_MOST_DEFERRED = 8
 # Seconds between two samples: open files are counted by listing them.
 _SAMPLE_INTERVAL = 1.0
 # Gauge -> its help text, and how those of several workers become one.
@@ -27,24 +52,182 @@ _GAUGES = {
 }
 
 
-def key_label(name: str) -> str:
-    """Return the label for a client: the name of its key; for others, of whom there may be any number, who knows them
-    (`jwt`)."""
-    return name.partition(":")[0]
+class _Observed(msgspec.Struct):
+    """Observations of a histogram that are still to be added: how many of them fell into each bucket, and their sum."""
+
+    counts: list[int]
+    total: float = 0.0
 
 
-class ProcessMetrics:
+class Metrics:
+    """Counts what the rooms define (`instruments.py`). A metric is shown once it is declared, or counted first."""
+
+    def __init__(self) -> None:
+        self.registry = prometheus.CollectorRegistry()
+        self.samplers: list[Callable[[], None]] = []  # called at each flush
+        self.gen_ai: GenAiMetrics | None = None  # where the settings turn it on
+        # Amounts by day, key, team and model, until they are stored; see `server/generation/request_log/usage.py`.
+        self.usage: dict[tuple[int, str, str, str], list[int]] = {}
+        self.warned: set[tuple[str, str]] = set()  # of what, for which model
+        self._models: set[str] = set()
+        # The library's objects, by metric and labels; those without labels are the metrics themselves.
+        self._children: dict[tuple[Counter | Gauge | Histogram, tuple[str, ...]], Any] = {}
+        self._counted: defaultdict[tuple[Counter | Gauge, tuple[str, ...]], float] = defaultdict(int)  # to be added
+        self._observed: dict[tuple[Histogram, tuple[str, ...]], _Observed] = {}
+        self._deferred: list[Callable[[], None]] = []
+        self.declare([DEFECTS])
+        # Processor time, memory and open files, under the names that all programs use.
+        if runtime_folder() is None:
+            prometheus.ProcessCollector(registry=self.registry)
+        else:
+            self.samplers.append(_ProcessMetrics(self.registry).sample)
+
+    # ---- metrics -----------------------------------------------------------------------------------------------------
+
+    def declare(self, metrics: Iterable[Counter | Gauge | Histogram]) -> None:
+        """Show metrics before anything is counted. Those that are shown already stay as they are."""
+        for metric in metrics:
+            self._family(metric)
+
+    def _family(self, metric: Counter | Gauge | Histogram) -> Any:
+        """Return the library's object for a metric, whatever its labels."""
+        family = self._children.get((metric, ()))
+        if family is None:
+            family = _new_family(metric, self.registry)
+            self._children[metric, ()] = family
+        return family
+
+    def child(self, metric: Counter | Gauge | Histogram, *labels: str) -> Any:
+        """Return the library's object for these labels from a cache: the library validates and locks at each call."""
+        child = self._children.get((metric, labels))
+        if child is None:
+            family = self._family(metric)
+            child = family.labels(*labels) if labels else family
+            self._children[metric, labels] = child
+        return child
+
+    def remove(self, metric: Counter | Gauge | Histogram, *labels: str) -> None:
+        """Show a child no longer."""
+        self._counted.pop((metric, labels), None)  # type: ignore[arg-type]  # else the next flush would show it again
+        self._observed.pop((metric, labels), None)  # type: ignore[arg-type]
+        child = self._children.pop((metric, labels), None)
+        if child is None:
+            return
+        if runtime_folder() is None:
+            self._family(metric).remove(*labels)
+        elif isinstance(metric, Gauge) and metric.together != "livesum":  # a sum is 0 by now
+            child.set(nan)  # nothing can be removed from the files of several processes, but NaN is left out
+
+    def model(self, name: str) -> str:
+        """Return the label for a model: its name for the first hundred that backends answered for, `other` for any more and
+        for very long names."""
+        if name in self._models:
+            return name
+        if len(self._models) >= _MODELS or len(name) > _LONGEST_MODEL:
+            return "other"
+        self._models.add(name)
+        return name
+
+    # ---- counting ----------------------------------------------------------------------------------------------------
+
+    def count(self, metric: Counter | Gauge, *labels: str, amount: float = 1) -> None:
+        """Add to a counter or a gauge at the next `flush`."""
+        self._counted[metric, labels] += amount
+
+    def count_all(self, metric: Counter, counts: Mapping[str, int]) -> None:
+        """Add counts by the value of the metric's only label, at the next `flush`."""
+        for label, count in counts.items():
+            self.count(metric, label, amount=count)
+
+    def set(self, metric: Gauge, value: float, *labels: str) -> None:
+        """Set a gauge, at once."""
+        self.child(metric, *labels).set(value)
+
+    def observe(self, metric: Histogram, value: float, *labels: str) -> None:
+        """Add an observation at the next `flush`."""
+        observed = self._observed_of(metric, labels)
+        observed.counts[bisect_left(metric.buckets, value)] += 1
+        observed.total += value
+
+    def observe_many(self, metric: Histogram, counts: Sequence[int], total: float, *labels: str) -> None:
+        """Add many observations at the next `flush`: how many of them fell into each bucket (the last is +Inf), and their
+        sum."""
+        observed = self._observed_of(metric, labels)
+        if total or any(counts):
+            observed.counts = [one + more for one, more in zip(observed.counts, counts, strict=True)]
+            observed.total += total
+
+    def _observed_of(self, metric: Histogram, labels: tuple[str, ...]) -> _Observed:
+        key = (metric, labels)
+        observed = self._observed.get(key)
+        if observed is None:
+            observed = _Observed([0] * (len(metric.buckets) + 1))
+            self._observed[key] = observed
+        return observed
+
+    def _add_observed(self, metric: Histogram, counts: Sequence[int], total: float, *labels: str) -> None:
+        child = self.child(metric, *labels)
+        buckets = getattr(child, "_buckets", ())
+        if not hasattr(child, "_sum") or len(buckets) != len(counts):
+            warn_once()
+            _observe_each(child, metric.buckets, counts, total)
+            return
+        for bucket, count in zip(buckets, counts, strict=True):
+            if count:
+                bucket.inc(count)
+        if total:
+            child._sum.inc(total)
+
+    # ---- once a second -----------------------------------------------------------------------------------------------
+
+    def defer(self, task: Callable[[], None]) -> None:
+        """Run a task at the next `flush`, or together with a few others: several at once cost less."""
+        self._deferred.append(task)
+        if len(self._deferred) >= _MOST_DEFERRED:
+            self._run_deferred()
+
+    def flush(self) -> None:
+        """Run deferred tasks and add what was counted. The event loop calls it about once a second and before a scrape."""
+        self._run_deferred()
+        counted = self._counted
+        self._counted = defaultdict(int)
+        for (metric, labels), amount in counted.items():
+            self.child(metric, *labels).inc(amount)
+        observed = self._observed
+        self._observed = {}
+        for (histogram, labels), seen in observed.items():
+            self._add_observed(histogram, seen.counts, seen.total, *labels)
+        for sample in self.samplers:
+            sample()
+
+    def _run_deferred(self) -> None:
+        tasks = self._deferred
+        self._deferred = []
+        for task in tasks:
+            try:
+                task()
+            except Exception:  # a defect in one task must not stop the others
+                self.count(DEFECTS)
+                logs.logger().exception("defect")
+
+    def text(self) -> bytes:
+        """Return the text for Prometheus as of the last `flush`, of this process or of all workers. Any thread may call it."""
+        folder = runtime_folder()
+        return prometheus.generate_latest(self.registry) if folder is None else text_of_all(folder)
+
+
+class _ProcessMetrics:
     """The usual `process_*` metrics of one of several workers. A single process uses the library's own collector.
 
     The library leaves them out when processes share their metrics in files, and no platform knows the workers of one gateway.
     The processor time of workers that died still counts, as in any counter.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._collector = ProcessCollector(registry=None)
-        self._cpu = Counter("process_cpu_seconds", "Processor time of all workers.", registry=registry)
+    def __init__(self, registry: prometheus.CollectorRegistry) -> None:
+        self._collector = prometheus.ProcessCollector(registry=None)
+        self._cpu = prometheus.Counter("process_cpu_seconds", "Processor time of all workers.", registry=registry)
         self._gauges = {
-            name: Gauge(name, text, registry=registry, multiprocess_mode=together)  # type: ignore[arg-type]
+            name: prometheus.Gauge(name, text, registry=registry, multiprocess_mode=together)  # type: ignore[arg-type]
             for name, (text, together) in _GAUGES.items()
         }
         self._cpu_seconds = 0.0
@@ -66,198 +249,60 @@ class ProcessMetrics:
                     self._gauges[sample.name].set(sample.value)
 
 
-class Metrics(Registry):
-    """All metrics of one process."""
+def _new_family(metric: Counter | Gauge | Histogram, registry: prometheus.CollectorRegistry) -> Any:
+    name = _PREFIX + metric.name
+    match metric:
+        case Counter():
+            return prometheus.Counter(name, metric.text, metric.labels, registry=registry)
+        case Gauge():
+            return prometheus.Gauge(name, metric.text, metric.labels, registry=registry, multiprocess_mode=metric.together)
+        case Histogram():
+            return prometheus.Histogram(name, metric.text, metric.labels, registry=registry, buckets=metric.buckets)
 
-    def __init__(self) -> None:
-        super().__init__()
-        # Amounts by day, key, team and model, until they are stored; see `server/generation/request_log/usage.py`.
-        self.usage: dict[tuple[int, str, str, str], list[int]] = {}
-        counter = self.counter
-        gauge = self.gauge
-        histogram = self.histogram
-        self.requests = counter("requests_total", "Requests for a response, by outcome.", "model", "outcome", "stream", "door")
-        self._declare_those_of_http()
-        self.in_flight = gauge("requests_in_flight", "Requests under way.")
-        self.workers = gauge("workers", "Worker processes that serve requests.")
-        text = "1, labelled with the version and the commit of the gateway."
-        self.build_info = gauge("build_info", text, "version", "commit", together="livemax")
-        self.first_token = histogram(
-            "time_to_first_token_seconds", "From the request's arrival to the model's first token.", LATENCY_BUCKETS, "model"
-        )
-        self.first_visible = histogram(
-            "time_to_first_visible_token_seconds",
-            "From the request's arrival to the first text, refusal or tool call: after the reasoning.",
-            LATENCY_BUCKETS,
-            "model",
-        )
-        self.inter_token = histogram(
-            "inter_token_latency_seconds",
-            "Between two consecutive reads of a stream that brought tokens.",
-            INTER_TOKEN_BUCKETS,
-            "model",
-        )
-        self.duration = histogram(
-            "request_duration_seconds", "From the request's arrival to the last byte.", _DURATION_BUCKETS, "model"
-        )
-        self.tokens = counter(
-            "tokens_total",
-            "Tokens: input (cached is a part of it); output (reasoning, text, refusal, tool_arguments, other are its parts).",
-            "model",
-            "kind",
-        )
-        self.unseen_tokens = counter(
-            "unseen_tokens_total",
-            "Output tokens that a backend used and of which nothing came: its parsers may not fit the model.",
-            "model",
-        )
-        self.disagreements = counter(
-            "token_disagreements_total",
-            "Responses for which the backend reports another number of output tokens than the gateway counts.",
-            "model",
-        )
-        self.warned: set[tuple[str, str]] = set()  # of what, for which model
-        self.items = counter("output_items_total", "Finished output items, by type.", "type")
-        self.events = counter("events_total", "Delta events sent, by type.", "type")
-        self.terminals = counter("terminal_events_total", "Finished responses, by status and reason.", "status", "reason")
-        self.backend_errors = counter(
-            "backend_errors_total", "Requests that a backend refused, or whose answer broke off.", "kind"
-        )
-        self._add_backends()
-        self.malformed = counter("malformed_chunks_total", "Events from a backend that are not valid chat completion chunks.")
-        self.repairs = counter("repairs_total", "Repairs of what backends sent, by kind.", "kind")
-        self.keep_alives = counter("keep_alives_total", "Keep-alives sent, by kind.", "kind")
-        self.violations = counter(
-            "invariant_violations_total", "Violations of the rules of its protocol, found in sampled responses.", "rule"
-        )
-        self.sampled = counter("sampled_streams_total", "Streams checked against the rules of their protocol.")
-        self.losses = counter(
-            "losses_total", "Parts of requests that could not be translated unchanged.", "kind", "name", "outcome"
-        )
-        self.custom_tool_inputs = counter(
-            "custom_tool_inputs_total",
-            "Inputs of custom tools that have a grammar: valid, invalid, repaired, unrepaired, or skipped (not checked).",
-            "outcome",
-        )
-        self.hosted_calls = counter(
-            "hosted_calls_total", "Calls of tools that the gateway runs itself, by kind and outcome.", "tool", "outcome"
-        )
-        self.hosted_duration = histogram(
-            "hosted_call_duration_seconds", "How long calls of hosted tools took.", _DURATION_BUCKETS, "tool"
-        )
-        self.disconnects = counter("client_disconnects_total", "Clients that disconnected before the end, by phase.", "phase")
-        self.release = histogram(
-            "client_disconnect_release_seconds",
-            "From the end of a client's connection until its request to the backend is closed.",
-            _RELEASE_BUCKETS,
-        )
-        self._declare_those_of_the_store()
-        self.access_refusals = counter(
-            "access_refusals_total",
-            "Requests refused because of a missing or wrong key, a limit, a used quota, the name of a host, or a foreign page.",
-            "reason",
-        )
-        self.body_bytes = gauge("request_body_bytes", "Size of the bodies of all requests under way.")
-        self.limits_gateways = gauge(
-            "limits_gateways",
-            "Gateways that count limits together in Redis; 0 without it, or while it cannot be reached.",
-            together="livemin",
-        )
-        self._declare_those_of_the_keys()
-        # Processor time, memory and open files, under the names that all programs use.
-        if runtime_folder() is None:
-            ProcessCollector(registry=self.registry)
-        else:
-            self.samplers.append(ProcessMetrics(self.registry).sample)
 
-    def _add_backends(self) -> None:
-        counter = self.counter
-        gauge = self.gauge
-        histogram = self.histogram
-        self.backend_requests = counter("backend_requests_total", "Requests sent to a backend, including retries.", "backend")
-        self.backend_in_flight = gauge("backend_requests_in_flight", "Requests under way at a backend.", "backend")
-        self.backend_up = gauge("backend_up", "1 if a backend is healthy, as far as is known.", "backend", together="livemin")
-        self.backend_breaker = gauge(
-            "backend_breaker_state", "1 for the present state of a circuit breaker.", "backend", "state", together="livemax"
-        )
-        self.pool_members = gauge(
-            "pool_members", "Members of a pool, by the kind of its source and their state.", "pool", "source", "state",
-            together="livemax",
-        )  # fmt: skip
-        self.pool_stale = gauge(
-            "pool_source_stale_seconds",
-            "For how long the source of a pool could not be read; 0 while it can be.",
-            "pool",
-            "source",
-            together="livemax",
-        )
-        self.backend_retries = counter(
-            "backend_retries_total",
-            "Requests that left a backend to be retried at another one, or on a new connection, by reason.",
-            "backend",
-            "reason",
-        )
-        self.continuations = counter(
-            "continuations_total",
-            "Answers that broke off at a backend: `continued` by another one, by what had happened; or not, by the reason.",
-            "outcome",
-            "reason",
-        )
-        self.queued = gauge("queued_requests", "Requests that wait for a free backend.")
-        self.queue_wait = histogram(
-            "queue_wait_seconds", "How long requests waited that got a backend in the end.", _DURATION_BUCKETS
-        )
-        self.queue_rejections = counter(
-            "queue_rejections_total", "Requests that got no backend: the queue was full, or they waited too long.", "reason"
-        )
+def runtime_folder() -> Path | None:
+    """Return the folder in which several processes share their metrics, in a process that does."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    return Path(folder) if folder else None
 
-    def _declare_those_of_the_store(self) -> None:
-        self.store_up = self.gauge(
-            "store_up", "1 while what the gateway stores in can be reached: the store, Redis.", "kind", together="livemin"
-        )
-        self.store_bytes = self.gauge("store_bytes", "Size of the stored data, without free space.", together="livemax")
-        self.store_oldest = self.gauge("store_oldest_seconds", "Age of the oldest stored response.", together="livemax")
-        self.store_expired = self.gauge(
-            "store_expired_seconds", "How long ago a response expired that is still stored.", together="livemax"
-        )
-        self.store_deleted = self.counter(
-            "store_deleted_total",
-            "Responses and conversations that were deleted: expired, or no_room (`store_max_bytes`).",
-            "reason",
-        )
 
-    def _declare_those_of_the_keys(self) -> None:
-        self.key_requests = self.counter("key_requests_total", "Accepted requests, by API key.", "key")
-        self.key_duration = self.histogram(
-            "key_request_duration_seconds", "From a request's arrival to the last byte, by API key.", _DURATION_BUCKETS, "key"
-        )
-        self.key_first_token = self.histogram(
-            "key_time_to_first_token_seconds", "To the model's first token, by API key.", LATENCY_BUCKETS, "key"
-        )
-        self.key_tokens = self.counter("key_tokens_total", "Input and output tokens, by API key.", "key")
+def text_of_all(folder: Path) -> bytes:
+    """Return the text for Prometheus of all processes; series that one of them has set to NaN are left out."""
+    registry = prometheus.CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry, str(folder))  # type: ignore[no-untyped-call]
+    text = prometheus.generate_latest(registry)
+    return b"".join(line for line in text.splitlines(keepends=True) if not line.endswith(b" NaN\n"))
 
-        self.quota_used = self.gauge(
-            "quota_used_ratio",
-            "Used part of a quota (of the soft limit, if that is all there is), as of the last request, by its owner.",
-            "owner",
-            "period",
-            together="livemax",
-        )
-        self.quota_warnings = self.counter(
-            "quota_warnings_total", "Requests beyond a soft limit of a quota, by its owner.", "owner", "period"
-        )
 
-    def _declare_those_of_http(self) -> None:
-        self.http_requests = self.counter(
-            "http_requests_total",
-            "HTTP requests of all kinds, by pattern of the path (`/v1/{path}`: relayed to a backend).",
-            "method",
-            "route",
-            "status",
-        )
-        self.http_duration = self.histogram(
-            "http_request_duration_seconds",
-            "From the head of an HTTP request to the end of its answer, for all kinds of requests.",
-            LATENCY_BUCKETS,
-            "route",
-        )
+def names_own_files() -> bool:
+    """Tell whether `name_files` has an effect in this version of the library."""
+    names = ("ValueClass", "MultiProcessValue", "MutexValue")
+    return all(hasattr(values, name) for name in names)
+
+
+def name_files(name: str) -> None:
+    """Write the metrics that are made from now on to files named `name`. Otherwise the library names them after the process id,
+    and only if the variable was set before it was imported."""
+    if names_own_files():
+        values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
+    else:
+        warn_once()
+
+
+def _observe_each(child: Any, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
+    """Observe each value by itself: as many per bucket as `counts` says, in such places that their sum is `total`."""
+    lower = [0.0, *bounds]
+    upper = [*bounds, max(total, *bounds)]
+    least = sum(count * bound for count, bound in zip(counts, lower, strict=True))
+    most = sum(count * bound for count, bound in zip(counts, upper, strict=True))
+    part = (total - least) / (most - least) if most > least else 1.0
+    for count, low, high in zip(counts, lower, upper, strict=True):
+        for _ in range(count):
+            child.observe(low + part * (high - low))
+
+
+@functools.cache
+def warn_once() -> None:
+    found = version("prometheus_client")
+    message = "prometheus_client %s differs from %s, which the gateway was tested with: metrics use its slower public API"
+    logging.getLogger("responses_gateway").warning(message, found, _TESTED)

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.multiprocess import mark_process_dead
 
 from responses_gateway import folder_lock
-from responses_gateway.telemetry.registry import FOLDER_VARIABLE, name_files, names_own_files
+from responses_gateway.telemetry.metrics import FOLDER_VARIABLE, name_files, names_own_files
 
 # In memory if possible: the files are mapped, and each request writes to them.
 PLACES = ("/dev/shm", None)

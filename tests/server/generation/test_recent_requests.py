@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from responses_gateway.server.generation.request_log import recent_requests
+from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.generation.request_log.recent_requests import INTERVAL, RecentRequests, RequestSummary
-from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
+from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 
-NO_GAPS = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
+NO_GAPS = [0] * (len(GAP_BUCKETS) + 1)
 
 
 def ended(name: str, outcome: str = "completed", produced: int = 0, gaps: list[int] = NO_GAPS, **line: float) -> RequestSummary:

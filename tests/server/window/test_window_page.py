@@ -20,6 +20,7 @@ import aiohttp
 import pytest
 
 from responses_gateway.backend.members import Member
+from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.generation.request_log.recent_requests import (
     REMEMBERED,
     Interval,
@@ -27,7 +28,7 @@ from responses_gateway.server.generation.request_log.recent_requests import (
 )
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import SimulatorOptions
-from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
+from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 from tests.codex.codex_cli import BINARY, Codex
 from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chunk, streaming
@@ -256,7 +257,7 @@ def test_plots_show_the_minutes_that_there_are_and_their_values_to_the_keyboard(
             recent.intervals.clear()
             for ago, running in ((120, 3), (60, 7), (0, 1)):
                 counts = [0] * (len(LATENCY_BUCKETS) + 1)
-                gaps = [0] * (len(INTER_TOKEN_BUCKETS) + 1)
+                gaps = [0] * (len(GAP_BUCKETS) + 1)
                 recent.intervals.append(Interval(now - ago, {"completed": 10}, counts, gaps, in_flight=running))
             async with visiting(served, profile) as page:
                 await page.press("3")

@@ -13,8 +13,20 @@ from responses_gateway.server.access.api_keys import KEY_NAME
 from responses_gateway.server.http.errors import ERROR_CODE, REQUEST_ID
 from responses_gateway.server.http.event_stream import SENT
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.instruments import LATENCY_BUCKETS, Counter, Histogram
 from responses_gateway.telemetry.metrics import Metrics
 
+HTTP_REQUESTS = Counter(
+    "http_requests_total",
+    "HTTP requests of all kinds, by pattern of the path (`/v1/{path}`: relayed to a backend).",
+    ("method", "route", "status"),
+)
+HTTP_DURATION = Histogram(
+    "http_request_duration_seconds",
+    "From the head of an HTTP request to the end of its answer, for all kinds of requests.",
+    LATENCY_BUCKETS,
+    ("route",),
+)
 # Paths that monitoring requests all the time: logged at level `debug`.
 _PROBES = frozenset({"/health", "/ready", "/metrics"})
 # All others, which clients may invent, are counted as one.
@@ -43,8 +55,8 @@ def access_log(metrics: Metrics, *, logs_lines: bool) -> Middleware:
             seconds = time.monotonic() - began
             route = _route_of(request)
             method = request.method if request.method in _METHODS else "other"
-            metrics.count(metrics.http_requests, method, route, str(status))
-            metrics.observe(metrics.http_duration, seconds, route)
+            metrics.count(HTTP_REQUESTS, method, route, str(status))
+            metrics.observe(HTTP_DURATION, seconds, route)
             if logs_lines:
                 _log(request, response, route, status, seconds)
 

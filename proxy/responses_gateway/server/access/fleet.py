@@ -15,8 +15,14 @@ from typing import Protocol
 
 from responses_gateway.state import CountersUnavailable, FleetCounters, LimitRequest, Verdict
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.instruments import STORE_UP, Gauge
 from responses_gateway.telemetry.metrics import Metrics
 
+LIMITS_GATEWAYS = Gauge(
+    "limits_gateways",
+    "Gateways that count limits together in Redis; 0 without it, or while it cannot be reached.",
+    together="livemin",
+)
 # Seconds after which a process that has not joined again counts as dead, and its running requests count no longer.
 LEASE = 15.0
 # Seconds between two reports, and between two reports of all running requests.
@@ -147,13 +153,13 @@ class Fleet:
 
     def _set_gateways(self, gateways: int) -> None:
         self.gateways = gateways
-        self._metrics.limits_gateways.set(gateways)
+        self._metrics.set(LIMITS_GATEWAYS, gateways)
 
     def _set_shared(self, shared: bool, problem: str | None = None) -> None:
         self.shared = shared
-        self._metrics.child(self._metrics.store_up, "redis").set(int(shared))
+        self._metrics.set(STORE_UP, int(shared), "redis")
         if not shared:
-            self._metrics.limits_gateways.set(0)
+            self._metrics.set(LIMITS_GATEWAYS, 0)
         if shared != self._logged:
             log = logs.logger()
             if not shared:

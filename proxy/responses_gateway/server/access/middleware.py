@@ -15,6 +15,7 @@ from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 from responses_gateway.settings.keys import given_key
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.instruments import ACCESS_REFUSALS
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 
@@ -72,7 +73,7 @@ def _keys(in_force: InForce, metrics: Metrics) -> Middleware:
             if error.status != 401:
                 raise
             reason = "wrong_key" if given_key(request.headers) else "missing_key"
-            metrics.count(metrics.access_refusals, reason)
+            metrics.count(ACCESS_REFUSALS, reason)
             logs.logger().debug("not admitted", extra=logs.fields(request_id=request[REQUEST_ID], reason=reason))
             response = error_response(error, request)
             challenge = 'Bearer error="invalid_token"' if error.code == "invalid_token" else "Bearer"

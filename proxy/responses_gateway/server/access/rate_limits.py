@@ -25,10 +25,13 @@ from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import Limited
 from responses_gateway.state import LimitRequest, Refusal, Verdict
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.metrics import Metrics, key_label
+from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, Counter, key_label
+from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 
 # Most addresses with counts of their own: the least recently used ones are forgotten first.
+KEY_REQUESTS = Counter("key_requests_total", "Accepted requests, by API key.", ("key",))
+KEY_TOKENS = Counter("key_tokens_total", "Input and output tokens, by API key.", ("key",))
 MAX_ADDRESSES = 10_000
 # `Retry-After` in seconds where too many requests are running: when one of them will end is not known.
 _TRY_AGAIN = 1.0
@@ -219,7 +222,7 @@ class ClientLimits:
         if self._fleet is not None:
             self._fleet.changed(self)
         if self.key is not None:
-            self._metrics.count(self._metrics.key_requests, key_label(self.key))
+            self._metrics.count(KEY_REQUESTS, key_label(self.key))
         return Reservation(self)
 
     async def reserve_in_fleet(self) -> Reservation:
@@ -317,7 +320,7 @@ class ClientLimits:
             self._unreported += tokens
             self._fleet.changed(self)
         if self.key is not None:
-            self._metrics.count(self._metrics.key_tokens, key_label(self.key), amount=tokens)
+            self._metrics.count(KEY_TOKENS, key_label(self.key), amount=tokens)
 
     def _take_tokens(self, tokens: int) -> None:
         if self._tokens is not None:
@@ -354,7 +357,7 @@ class ClientLimits:
                 yield LimitCount(kind, bucket.limit, remaining, bucket.seconds_until_full(now))
 
     def _count(self, reason: str) -> None:
-        self._metrics.count(self._metrics.access_refusals, reason)
+        self._metrics.count(ACCESS_REFUSALS, reason)
         logs.logger().debug("not admitted", extra=logs.fields(reason=reason, client=self._name))
 
 

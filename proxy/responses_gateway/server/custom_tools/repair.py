@@ -24,10 +24,16 @@ from responses_gateway.stream.lifecycle.needs import Verdict
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.instruments import Counter
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.tools import Grammar
 
+CUSTOM_TOOL_INPUTS = Counter(
+    "custom_tool_inputs_total",
+    "Inputs of custom tools that have a grammar: valid, invalid, repaired, unrepaired, or skipped (not checked).",
+    ("outcome",),
+)
 # An input longer than this is not corrected, in characters: it would cost as much as the answer did.
 LONGEST_REPAIRED = 64 * 1024
 # Tokens of a correction, reasoning included: so many, and one for each character of the input, up to the limit.
@@ -131,7 +137,7 @@ class InputRepair:
         return None
 
     def _count(self, name: str, outcome: str, reason: str) -> None:
-        self._metrics.count(self._metrics.custom_tool_inputs, outcome)
+        self._metrics.count(CUSTOM_TOOL_INPUTS, outcome)
         if outcome != "valid":
             logs.logger().debug("custom tool input", extra=logs.fields(tool=name, outcome=outcome, reason=reason))
 

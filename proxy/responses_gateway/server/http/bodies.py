@@ -10,10 +10,12 @@ from aiohttp import StreamReader, web
 
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.server.http.foreign_pages import is_of_browser
+from responses_gateway.telemetry.instruments import Gauge
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.unpacking import DamagedBodyError, Unpacker, is_known
 
 # Bytes that are unpacked in the event loop; the rest of a larger body is unpacked in a thread.
+BODY_BYTES = Gauge("request_body_bytes", "Size of the bodies of all requests under way.")
 _FIRST_STEP = 128 * 1024
 # Bytes that are unpacked in one step in a thread.
 _STEP = 1024 * 1024

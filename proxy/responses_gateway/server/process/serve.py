@@ -20,7 +20,7 @@ from responses_gateway.backend.members import ALL, Share
 from responses_gateway.backend.tokenizer.tokenizers import TokenizerError
 from responses_gateway.parsers.vllm import VllmMissing
 from responses_gateway.server.access.counter_table import Table
-from responses_gateway.server.app import create_app, create_operations_app
+from responses_gateway.server.app import WORKERS, create_app, create_operations_app
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.http.connections import Runner, body_limit
 from responses_gateway.server.lifespan import Parts, open_parts
@@ -169,7 +169,7 @@ class _Server:
         self._sites = await self._start(create_app(self._parts, table, on_change, folder), listeners.clients)
         if listeners.operators:
             await self._start(create_operations_app(self._parts, on_change, folder), listeners.operators)
-        self._parts.metrics.workers.set(1)
+        self._parts.metrics.set(WORKERS, 1)
         # What lives now lives as long as the process: the collector need not examine it again.
         gc.collect()
         gc.freeze()

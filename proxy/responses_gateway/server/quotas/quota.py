@@ -12,10 +12,20 @@ from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import Limited
 from responses_gateway.state import Charge, Counter, Period, counter
-from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.metrics import Metrics, key_label
+from responses_gateway.telemetry import instruments, logs
+from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, Gauge, key_label
+from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 
+QUOTA_USED = Gauge(
+    "quota_used_ratio",
+    "Used part of a quota (of the soft limit, if that is all there is), as of the last request, by its owner.",
+    ("owner", "period"),
+    together="livemax",
+)
+QUOTA_WARNINGS = instruments.Counter(
+    "quota_warnings_total", "Requests beyond a soft limit of a quota, by its owner.", ("owner", "period")
+)
 _PERIODS: tuple[Period, ...] = ("day", "month")
 
 
@@ -70,7 +80,7 @@ class Quota:
         for (owner, bounds, counted), tokens in zip(places, used, strict=True):
             self._show(owner, bounds, tokens)
             if bounds.most and tokens >= bounds.most:
-                self._metrics.count(self._metrics.access_refusals, "quota")
+                self._metrics.count(ACCESS_REFUSALS, "quota")
                 raise _exceeded(owner, bounds, tokens, counted.ends)
             if bounds.warning and tokens >= bounds.warning:
                 warnings.append(f"{owner.name}: {tokens} tokens of this {bounds.period}, soft limit {bounds.warning}")
@@ -81,10 +91,10 @@ class Quota:
         metrics = self._metrics
         if ":" in owner.name:  # of an issuer's clients there may be any number
             return
-        metrics.child(metrics.quota_used, owner.name, bounds.period).set(tokens / (bounds.most or bounds.warning))
+        metrics.set(QUOTA_USED, tokens / (bounds.most or bounds.warning), owner.name, bounds.period)
 
     def _warn(self, owner: Owner, bounds: Bounds, tokens: int, counted: Counter) -> None:
-        self._metrics.count(self._metrics.quota_warnings, key_label(owner.name), bounds.period)
+        self._metrics.count(QUOTA_WARNINGS, key_label(owner.name), bounds.period)
         if counted.name not in self._warned:
             self._warned = {name for name in self._warned if not name.endswith(f" {owner.name}")} | {counted.name}
             fields = logs.fields(owner=owner.name, period=bounds.period, used=tokens, soft_limit=bounds.warning)

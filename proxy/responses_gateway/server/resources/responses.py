@@ -18,6 +18,7 @@ from responses_gateway.server.generation.generation import Generation, shutting_
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.compaction import with_trigger
 from responses_gateway.server.generation.preparation.context import Caller
+from responses_gateway.server.generation.request_log.metrics import RELEASE
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
 from responses_gateway.server.http.bodies import in_thread, read_json_body
@@ -207,7 +208,7 @@ def observe_release(request: web.Request, responses: Responses) -> None:
     left_at = request.get(LEFT_AT)
     if left_at is not None:
         metrics = responses.metrics
-        metrics.observe(metrics.release, asyncio.get_running_loop().time() - left_at)
+        metrics.observe(RELEASE, asyncio.get_running_loop().time() - left_at)
 
 
 def abort(request: web.Request) -> None:

@@ -7,6 +7,7 @@ from aiohttp import web
 from responses_gateway.hosted.search.codex_commands import CodexCommands
 from responses_gateway.hosted.search.web import Web
 from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
+from responses_gateway.server.generation.hosted_tools.toolbox import HOSTED_CALLS
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
@@ -40,7 +41,7 @@ class Search:
         answer = await CodexCommands(self._access, asked, tenant_of(request)).run()
         for outcome, number in (("completed", answer.commands - answer.failures), ("failed", answer.failures)):
             if number:
-                self._metrics.count(self._metrics.hosted_calls, "web_search", outcome, amount=number)
+                self._metrics.count(HOSTED_CALLS, "web_search", outcome, amount=number)
         if self._live.current.settings.access_log:
             fields = {"request_id": request[REQUEST_ID], "commands": answer.commands, "failures": answer.failures}
             losses = {"losses": list(answer.losses)} if answer.losses else {}

@@ -9,8 +9,41 @@ from responses_gateway.backend.policies.breaker import State
 from responses_gateway.backend.policies.retry import Reason, Repeated
 from responses_gateway.settings import Settings
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.instruments import DURATION_BUCKETS, Counter, Gauge, Histogram
 from responses_gateway.telemetry.metrics import Metrics
 
+BACKEND_REQUESTS = Counter("backend_requests_total", "Requests sent to a backend, including retries.", ("backend",))
+BACKEND_IN_FLIGHT = Gauge("backend_requests_in_flight", "Requests under way at a backend.", ("backend",))
+BACKEND_UP = Gauge("backend_up", "1 if a backend is healthy, as far as is known.", ("backend",), together="livemin")
+BACKEND_BREAKER = Gauge(
+    "backend_breaker_state", "1 for the present state of a circuit breaker.", ("backend", "state"), together="livemax"
+)
+BACKEND_RETRIES = Counter(
+    "backend_retries_total",
+    "Requests that left a backend to be retried at another one, or on a new connection, by reason.",
+    ("backend", "reason"),
+)
+POOL_MEMBERS = Gauge(
+    "pool_members",
+    "Members of a pool, by the kind of its source and their state.",
+    ("pool", "source", "state"),
+    together="livemax",
+)
+POOL_STALE = Gauge(
+    "pool_source_stale_seconds",
+    "For how long the source of a pool could not be read; 0 while it can be.",
+    ("pool", "source"),
+    together="livemax",
+)
+QUEUED = Gauge("queued_requests", "Requests that wait for a free backend.")
+QUEUE_WAIT = Histogram("queue_wait_seconds", "How long requests waited that got a backend in the end.", DURATION_BUCKETS)
+QUEUE_REJECTIONS = Counter(
+    "queue_rejections_total", "Requests that got no backend: the queue was full, or they waited too long.", ("reason",)
+)
+POOL_METRICS = (
+    BACKEND_REQUESTS, BACKEND_IN_FLIGHT, BACKEND_UP, BACKEND_BREAKER, BACKEND_RETRIES, POOL_MEMBERS, POOL_STALE, QUEUED,
+    QUEUE_WAIT, QUEUE_REJECTIONS,
+)  # fmt: skip
 _STATES: tuple[State, ...] = ("closed", "half_open", "open")
 
 
@@ -36,8 +69,8 @@ def sample_pools(members: Members, metrics: Metrics) -> None:
     now = members.clock()
     for pool, states in members.counted(now).items():
         for state, number in states.items():
-            metrics.child(metrics.pool_members, pool.name, pool.source, state).set(number)
-        metrics.child(metrics.pool_stale, pool.name, pool.source).set(pool.stale_for(now))
+            metrics.set(POOL_MEMBERS, number, pool.name, pool.source, state)
+        metrics.set(POOL_STALE, pool.stale_for(now), pool.name, pool.source)
 
 
 class PoolMetrics(PoolObserver):
@@ -47,37 +80,37 @@ class PoolMetrics(PoolObserver):
         self._metrics = metrics
 
     def request_started(self, backend: str) -> None:
-        self._metrics.count(self._metrics.backend_requests, backend)
-        self._metrics.count(self._metrics.backend_in_flight, backend)
+        self._metrics.count(BACKEND_REQUESTS, backend)
+        self._metrics.count(BACKEND_IN_FLIGHT, backend)
 
     def request_ended(self, backend: str) -> None:
-        self._metrics.count(self._metrics.backend_in_flight, backend, amount=-1)
+        self._metrics.count(BACKEND_IN_FLIGHT, backend, amount=-1)
 
     def request_retried(self, backend: str, reason: Reason | Repeated) -> None:
-        self._metrics.count(self._metrics.backend_retries, backend, reason)
+        self._metrics.count(BACKEND_RETRIES, backend, reason)
         logs.logger().debug("retry", extra=logs.fields(backend=backend, reason=reason))
 
     def queue_length_changed(self, length: int) -> None:
-        self._metrics.queued.set(length)
+        self._metrics.set(QUEUED, length)
 
     def queue_wait_ended(self, seconds: float) -> None:
-        self._metrics.observe(self._metrics.queue_wait, seconds)
+        self._metrics.observe(QUEUE_WAIT, seconds)
 
     def queue_rejected(self, reason: str) -> None:
-        self._metrics.count(self._metrics.queue_rejections, reason)
+        self._metrics.count(QUEUE_REJECTIONS, reason)
 
     def backend_state(self, backend: str, healthy: bool, breaker: State) -> None:
-        self._metrics.child(self._metrics.backend_up, backend).set(healthy)
+        self._metrics.set(BACKEND_UP, healthy, backend)
         for state in _STATES:
-            self._metrics.child(self._metrics.backend_breaker, backend, state).set(state == breaker)
+            self._metrics.set(BACKEND_BREAKER, state == breaker, backend, state)
 
     def backend_removed(self, backend: str) -> None:
         metrics = self._metrics
         # Left behind, its series would look like an outage.
-        metrics.remove(metrics.backend_up, backend)
-        metrics.remove(metrics.backend_in_flight, backend)
+        metrics.remove(BACKEND_UP, backend)
+        metrics.remove(BACKEND_IN_FLIGHT, backend)
         for state in _STATES:
-            metrics.remove(metrics.backend_breaker, backend, state)
+            metrics.remove(BACKEND_BREAKER, backend, state)
 
     def log(self, message: str, backend: str, **fields: Any) -> None:
         logs.logger().info(message, extra=logs.fields(backend=backend, **fields))

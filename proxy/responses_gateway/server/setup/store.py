@@ -24,8 +24,18 @@ from responses_gateway.state import (
     StoreUnavailable,
 )
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.instruments import STORE_UP, Counter, Gauge
 from responses_gateway.telemetry.metrics import Metrics
 
+STORE_BYTES = Gauge("store_bytes", "Size of the stored data, without free space.", together="livemax")
+STORE_OLDEST = Gauge("store_oldest_seconds", "Age of the oldest stored response.", together="livemax")
+STORE_EXPIRED = Gauge("store_expired_seconds", "How long ago a response expired that is still stored.", together="livemax")
+STORE_DELETED = Counter(
+    "store_deleted_total",
+    "Responses and conversations that were deleted: expired, or no_room (`store_max_bytes`).",
+    ("reason",),
+)
+STORE_METRICS = (STORE_UP, STORE_BYTES, STORE_OLDEST, STORE_EXPIRED, STORE_DELETED)
 _DAY = 86_400
 _FILE = "responses.sqlite3"
 _T = TypeVar("_T")
@@ -151,16 +161,15 @@ class StoreUpkeep:
             await asyncio.sleep(_UPKEEP_INTERVAL)
 
     def _show(self, *, up: bool) -> None:
-        self._metrics.child(self._metrics.store_up, "store").set(int(up))
+        self._metrics.set(STORE_UP, int(up), "store")
 
     async def _clean_up(self) -> None:
-        deleted = self._metrics.store_deleted
-        self._metrics.count(deleted, "expired", amount=await self._store.clean_up())
-        self._metrics.count(deleted, "no_room", amount=await self._store.make_room())
+        self._metrics.count(STORE_DELETED, "expired", amount=await self._store.clean_up())
+        self._metrics.count(STORE_DELETED, "no_room", amount=await self._store.make_room())
         await self._store.give_space_back()
 
     async def _measure(self) -> None:
         ages = await self._store.ages()
-        self._metrics.store_bytes.set(await self._store.size())
-        self._metrics.store_oldest.set(ages.oldest)
-        self._metrics.store_expired.set(ages.expired)
+        self._metrics.set(STORE_BYTES, await self._store.size())
+        self._metrics.set(STORE_OLDEST, ages.oldest)
+        self._metrics.set(STORE_EXPIRED, ages.expired)

@@ -10,15 +10,28 @@ from contextlib import suppress
 import aiohttp
 
 from responses_gateway.hosted.public_connections import PublicResolver
-from responses_gateway.server.webhooks.metrics import WebhookMetrics
 from responses_gateway.server.webhooks.signature import event_of, signed_headers, signing_key
 from responses_gateway.settings.webhooks import WebhookEndpoint
 from responses_gateway.state import Store, StoreUnavailable
 from responses_gateway.state.webhooks import Amounts, Notice, WebhookTable
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.instruments import Counter, Gauge
+from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 from responses_gateway.wire.hosts.public_urls import not_public
 
+DELIVERIES = Counter(
+    "webhook_deliveries_total",
+    "Attempts to tell a webhook endpoint of an event: delivered, failed (to be tried again), or given_up.",
+    ("endpoint", "outcome"),
+)
+DELIVERIES_WAITING = Gauge(
+    "webhook_deliveries_waiting",
+    "Events that wait for a webhook endpoint to take them, in the store that all gateways share.",
+    ("endpoint",),
+    together="livemax",
+)
+WEBHOOK_METRICS = (DELIVERIES, DELIVERIES_WAITING)
 # Seconds between two looks for what is due, and for which a taken event is left alone by others: longer than an attempt.
 INTERVAL = 1.0
 LEASE = 60.0
@@ -37,10 +50,11 @@ MOST_ATTEMPTS = 72
 class Webhooks:
     """The endpoints of the settings, and a task for each, and one that counts. Create it inside the running event loop."""
 
-    def __init__(self, endpoints: Mapping[str, WebhookEndpoint], store: Store, metrics: WebhookMetrics) -> None:
+    def __init__(self, endpoints: Mapping[str, WebhookEndpoint], store: Store, metrics: Metrics) -> None:
         self._endpoints = endpoints
         self._table = WebhookTable(store.database)
         self._metrics = metrics
+        metrics.declare(WEBHOOK_METRICS)
         self._tasks = [asyncio.create_task(self._serve(name, endpoint)) for name, endpoint in endpoints.items()]
         self._tasks.append(asyncio.create_task(self._count_waiting()))
 
@@ -87,7 +101,7 @@ class Webhooks:
             with suppress(StoreUnavailable):  # the last count stays; `Background` logs outages
                 amounts = await self._table.amounts()
                 for name in self._endpoints:
-                    self._metrics.set_waiting(name, amounts.get(name, Amounts()).waiting)
+                    self._metrics.set(DELIVERIES_WAITING, amounts.get(name, Amounts()).waiting, name)
             await asyncio.sleep(COUNT_INTERVAL)
 
     async def _deliver(self, session: aiohttp.ClientSession, name: str, endpoint: WebhookEndpoint, notice: Notice) -> None:
@@ -96,15 +110,15 @@ class Webhooks:
         attempts = notice.attempts + 1
         if failure is None:
             logs.logger().info("webhook delivered", extra=logs.fields(**known, attempts=attempts))
-            self._metrics.count(name, "delivered")
+            self._metrics.count(DELIVERIES, name, "delivered")
             await self._table.delivered(notice)
         elif attempts >= MOST_ATTEMPTS:
             logs.logger().error("webhook given up", extra=logs.fields(**known, attempts=attempts, reason=failure))
-            self._metrics.count(name, "given_up")
+            self._metrics.count(DELIVERIES, name, "given_up")
             await self._table.give_up(notice, failure)
         else:
             logs.logger().warning("webhook failed", extra=logs.fields(**known, attempts=attempts, reason=failure))
-            self._metrics.count(name, "failed")
+            self._metrics.count(DELIVERIES, name, "failed")
             await self._table.retry(notice, DELAYS[min(notice.attempts, len(DELAYS) - 1)], failure)
 
     async def _attempt(self, session: aiohttp.ClientSession, endpoint: WebhookEndpoint, notice: Notice) -> str | None:

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from responses_gateway.server.access.api_keys import Needs, needs
 from responses_gateway.server.generation.in_flight import InFlight
+from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.http.bodies import read_json_body
 from responses_gateway.server.window.backends import merged_backends
 from responses_gateway.server.window.live_requests import POLL_INTERVAL, LiveRequests
@@ -19,7 +20,7 @@ from responses_gateway.server.window.pages import SECURITY_HEADERS, FrontDoor, p
 from responses_gateway.server.window.permissions import Permission, WindowAccess
 from responses_gateway.server.window.usage_report import PERIODS, usage_report
 from responses_gateway.server.window.workers import SharedAnswer, Workers
-from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
+from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 from responses_gateway.version import __version__
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import read_object
@@ -113,7 +114,7 @@ class Window:
         for interval in (interval for view in await self._intervals.get() for interval in view):
             _add(intervals.setdefault(interval["began"], {"began": interval["began"]}), interval)
         found = [intervals[began] for began in sorted(intervals)]
-        return _json({"intervals": found, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": INTER_TOKEN_BUCKETS})
+        return _json({"intervals": found, "first_token_buckets": LATENCY_BUCKETS, "gap_buckets": GAP_BUCKETS})
 
     @needs(Needs.NOTHING)
     async def usage(self, request: web.Request) -> web.Response:

@@ -24,11 +24,13 @@ from responses_gateway.server.generation.background.takeover import resume
 from responses_gateway.server.generation.generation import Generation
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import save, started_record
+from responses_gateway.server.generation.request_log.metrics import CONTINUATIONS
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
 from responses_gateway.state import Orphan, ResponseRecord, Running, Store, StoreUnavailable, WaitingTable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.instruments import DEFECTS
 from responses_gateway.wire.errors import invalid_request, server_error
 
 # Seconds between two renewals of the claims, and seconds after which a claim expires.
@@ -193,7 +195,7 @@ class Background:
             await asyncio.sleep(BEAT)
 
     def _report(self, defect: Exception, **fields: str) -> None:
-        self._responses.metrics.defects.inc()
+        self._responses.metrics.count(DEFECTS)
         logs.logger().error("defect", exc_info=defect, extra=logs.fields(**fields))
 
     async def renew_claims(self) -> None:
@@ -249,7 +251,7 @@ class Background:
     async def _give_up(self, orphan: Orphan, reason: str) -> None:
         """Have a response end that cannot be resumed."""
         metrics = self._responses.metrics
-        metrics.count(metrics.continuations, "failed", reason)
+        metrics.count(CONTINUATIONS, "failed", reason)
         logs.logger().warning("not taken over", extra=logs.fields(response_id=orphan.id, reason=reason))
         self.store.forget(orphan.id)
         await self._release(orphan.id)

@@ -39,6 +39,7 @@ from responses_gateway.state import Store, StoreUnavailable
 from responses_gateway.state.hosted_calls import approval_digest
 from responses_gateway.stream.items.hosted import ToolListing
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.instruments import DURATION_BUCKETS, Counter, Histogram
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.hosted import CitedSource, decode_result
@@ -50,6 +51,10 @@ from responses_gateway.wire.tools import ToolTarget, any_tool_of
 Declared = tuple[str, dict[str, Any]]
 # Without a store, so many approvals are remembered.
 _REMEMBERED = 100_000
+HOSTED_CALLS = Counter(
+    "hosted_calls_total", "Calls of tools that the gateway runs itself, by kind and outcome.", ("tool", "outcome")
+)
+HOSTED_DURATION = Histogram("hosted_call_duration_seconds", "How long calls of hosted tools took.", DURATION_BUCKETS, ("tool",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +294,8 @@ def _earlier_container(items: Sequence[Item]) -> str | None:
 
 
 def _observe(metrics: Metrics, kind: str, outcome: str, seconds: float) -> None:
-    metrics.count(metrics.hosted_calls, kind, outcome)
-    metrics.observe(metrics.hosted_duration, seconds, kind)
+    metrics.count(HOSTED_CALLS, kind, outcome)
+    metrics.observe(HOSTED_DURATION, seconds, kind)
 
 
 def _report_defect(target: ToolTarget, defect: Exception) -> None:

@@ -14,7 +14,8 @@ from responses_gateway.backend.short_answers import Completion, ask
 from responses_gateway.settings import Settings
 from responses_gateway.settings.moderation import TEXT
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.registry import Registry
+from responses_gateway.telemetry.instruments import Counter, Histogram
+from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 
 Side = Literal["input", "output"]
@@ -38,28 +39,18 @@ _KNOWN = tuple(f"S{number}" for number in range(1, 15))
 # Most categories that are taken from one answer, and most characters of each.
 _MOST = 32
 _LONGEST = 64
-_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-
-
-class ModerationMetrics:
-    """Declares the metrics, and counts into them."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._judgements = registry.counter(
-            "moderation_judgements_total",
-            "Answers of the guard model, by what it judged (input, output): safe, flagged, or failed.",
-            "side",
-            "outcome",
-        )
-        self._seconds = registry.histogram(
-            "moderation_seconds", "How long the guard model took for an answer.", _SECONDS, "side"
-        )
-
-    def judged(self, side: str, outcome: str, seconds: float) -> None:
-        """Count an answer."""
-        self._registry.count(self._judgements, side, outcome)
-        self._registry.observe(self._seconds, seconds, side)
+JUDGEMENTS = Counter(
+    "moderation_judgements_total",
+    "Answers of the guard model, by what it judged (input, output): safe, flagged, or failed.",
+    ("side", "outcome"),
+)
+JUDGEMENT_SECONDS = Histogram(
+    "moderation_seconds",
+    "How long the guard model took for an answer.",
+    (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+    ("side",),
+)
+MODERATION_METRICS = (JUDGEMENTS, JUDGEMENT_SECONDS)
 
 
 class Judgement(NamedTuple):
@@ -119,13 +110,14 @@ class InputTooLong(GuardFailed):
 class Guard:
     """The guard model of the settings; `model` is its name."""
 
-    def __init__(self, pool: Pool, settings: Settings, metrics: ModerationMetrics) -> None:
+    def __init__(self, pool: Pool, settings: Settings, metrics: Metrics) -> None:
         assert settings.moderation_model is not None
         self.model = settings.moderation_model
         self._pool = pool
         self._prompt = settings.moderation_prompt
         self._tokens_field = settings.max_tokens_field
         self._metrics = metrics
+        metrics.declare(MODERATION_METRICS)
         self._safe: dict[bytes, None] = {}
 
     async def judge_input(self, texts: Sequence[str], headers: Mapping[str, str]) -> Judgement:
@@ -175,7 +167,8 @@ class Guard:
             logs.logger().warning("guard model failed", extra=logs.fields(side=side, model=self.model, reason=str(failed)))
             raise
         finally:
-            self._metrics.judged(side, outcome, time.monotonic() - began)
+            self._metrics.count(JUDGEMENTS, side, outcome)
+            self._metrics.observe(JUDGEMENT_SECONDS, time.monotonic() - began, side)
         if judgement.flagged:
             flagged = logs.fields(side=side, model=self.model, categories=",".join(judgement.categories))
             logs.logger().info("flagged", extra=flagged)

@@ -16,8 +16,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from responses_gateway.request import Loss
+from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.stream.writer.interface import Span
-from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, LATENCY_BUCKETS
+from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 
 # The number of requests that are kept after their end, and of those that were refused before a response began.
 REMEMBERED = 500
@@ -181,6 +182,6 @@ class RecentRequests:
     def _interval(self) -> Interval:
         began = int(self._clock()) // INTERVAL * INTERVAL
         if not self.intervals or self.intervals[-1].began < began:
-            new = Interval(began, {}, [0] * (len(LATENCY_BUCKETS) + 1), [0] * (len(INTER_TOKEN_BUCKETS) + 1))
+            new = Interval(began, {}, [0] * (len(LATENCY_BUCKETS) + 1), [0] * (len(GAP_BUCKETS) + 1))
             self.intervals.append(new)
         return self.intervals[-1]

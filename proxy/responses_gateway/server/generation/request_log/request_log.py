@@ -17,6 +17,30 @@ from responses_gateway.backend.transport.client import backend_request_id
 from responses_gateway.hosted.interface import HostedLoss, MadeCall
 from responses_gateway.request import Loss
 from responses_gateway.server.generation.request_log.facts import Account, Door, RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.metrics import (
+    BACKEND_ERRORS,
+    CONTINUATIONS,
+    DISAGREEMENTS,
+    DISCONNECTS,
+    DURATION,
+    EVENTS,
+    FIRST_TOKEN,
+    FIRST_VISIBLE,
+    GAP_BUCKETS,
+    IN_FLIGHT,
+    INTER_TOKEN,
+    ITEMS,
+    KEEP_ALIVES,
+    KEY_DURATION,
+    KEY_FIRST_TOKEN,
+    LOSSES,
+    MALFORMED,
+    REPAIRS,
+    REQUESTS,
+    TERMINALS,
+    TOKENS,
+    UNSEEN_TOKENS,
+)
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.sampling import StreamSample
 from responses_gateway.settings import Settings
@@ -24,7 +48,8 @@ from responses_gateway.state.usage import AMOUNTS, DAY
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.gen_ai import GenAiMetrics
-from responses_gateway.telemetry.metrics import INTER_TOKEN_BUCKETS, Metrics, key_label
+from responses_gateway.telemetry.instruments import DEFECTS, key_label
+from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
@@ -108,7 +133,7 @@ class RequestLog:
             self._sample = StreamSample()
         if reservation is not None:
             reservation.kept = True
-        metrics.count(metrics.in_flight)
+        metrics.count(IN_FLIGHT)
 
     def understood(self, model: str, *, streamed: bool) -> None:
         """Note what was asked for."""
@@ -127,7 +152,7 @@ class RequestLog:
         self.facts.continued += 1
         failed_pod = self.facts.pod
         self.facts.pod = pod or None
-        self._metrics.count(self._metrics.continuations, "continued", cause)
+        self._metrics.count(CONTINUATIONS, "continued", cause)
         fields: dict[str, str | int] = {"cause": cause, "failed": failed, "backend": backend, "tokens": kept}
         if self.trace is not None:
             self.trace.event("continued", fields, now)
@@ -143,7 +168,7 @@ class RequestLog:
     def not_continued(self, cause: str, reason: str, *, possible: bool) -> None:
         """Note that an answer broke off, and why no other backend continued it."""
         self.facts.not_continued = reason
-        self._metrics.count(self._metrics.continuations, "failed" if possible else "impossible", reason)
+        self._metrics.count(CONTINUATIONS, "failed" if possible else "impossible", reason)
         logs.logger().debug("not continued", extra=logs.fields(request_id=self.facts.request_id, cause=cause, reason=reason))
 
     def losses(self, losses: Iterable[Loss]) -> None:
@@ -154,7 +179,7 @@ class RequestLog:
         for loss in losses:
             if loss.outcome != "preserved":
                 self.facts.losses.append(loss)
-                self._metrics.count(self._metrics.losses, loss.kind, loss.name, loss.outcome)
+                self._metrics.count(LOSSES, loss.kind, loss.name, loss.outcome)
                 if shown:
                     said = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
                     logs.logger().debug("loss", extra=logs.fields(request_id=self.facts.request_id, **said))
@@ -202,7 +227,7 @@ class RequestLog:
             times.between_turns = False
         last = times.last
         for now in reads:
-            times.gaps[bisect_left(INTER_TOKEN_BUCKETS, now - last)] += 1
+            times.gaps[bisect_left(GAP_BUCKETS, now - last)] += 1
             last = now
         times.gap_sum += last - times.last
         times.last = last
@@ -215,7 +240,7 @@ class RequestLog:
 
     def kept_alive(self, kind: Literal["comment", "event"]) -> None:
         """Count a keep-alive."""
-        self._metrics.count(self._metrics.keep_alives, kind)
+        self._metrics.count(KEEP_ALIVES, kind)
 
     def refused(self, error: ApiError) -> None:
         """Note the HTTP error that is the answer."""
@@ -224,14 +249,14 @@ class RequestLog:
     def client_left(self) -> None:
         """Note that the client closed the connection before the end."""
         self.facts.client_left = True
-        self._metrics.count(self._metrics.disconnects, self.facts.phase)
+        self._metrics.count(DISCONNECTS, self.facts.phase)
 
     def close(self, translator: Translator | None, now: float, record: str | None = None) -> str:
         """End the log; return the outcome as a label of the metrics, which are updated a little later, unless it has failed.
         `record` is the name of the file with the recorded exchange."""
         if self._reservation is not None:
             self._reservation.end(_tokens_of(translator), translator.response_id if translator is not None else None)
-        self._metrics.count(self._metrics.in_flight, amount=-1)
+        self._metrics.count(IN_FLIGHT, amount=-1)
         error = self.facts.error or (translator.error or _late_error(translator) if translator is not None else None)
         outcome = _outcome(self.facts, translator)
         report = partial(self._report, translator, error, outcome, now, time.time(), record)
@@ -277,7 +302,7 @@ class RequestLog:
             self._history.add(summary)
 
     def _report_defect(self, defect: BaseException) -> None:
-        self._metrics.defects.inc()
+        self._metrics.count(DEFECTS)
         logs.logger().error("defect", exc_info=defect, extra=logs.fields(request_id=self.facts.request_id))
         defect.__traceback__ = None  # its frames hold the request and this log
 
@@ -310,7 +335,7 @@ def new_facts(
         began=now,
         started=time.time(),
         door=door,
-        times=StreamTimes(now, gaps=[0] * (len(INTER_TOKEN_BUCKETS) + 1)),
+        times=StreamTimes(now, gaps=[0] * (len(GAP_BUCKETS) + 1)),
     )
 
 
@@ -382,16 +407,16 @@ def _count_request(
 ) -> None:
     """Count a request that ended at `now`."""
     if error is not None and facts.phase != "request":
-        metrics.count(metrics.backend_errors, error.reason or error.code or error.type)
+        metrics.count(BACKEND_ERRORS, error.reason or error.code or error.type)
     # Clients make names up: one that no backend answered for gets no time series of its own.
     answered = facts.chunks > 0
     model = metrics.model(facts.model) if answered else "unknown"
-    metrics.count(metrics.requests, model, outcome, "true" if facts.streamed else "false", facts.door)
-    metrics.observe(metrics.duration, now - facts.began, model)
+    metrics.count(REQUESTS, model, outcome, "true" if facts.streamed else "false", facts.door)
+    metrics.observe(DURATION, now - facts.began, model)
     if facts.account.key is not None:
-        metrics.observe(metrics.key_duration, now - facts.began, key_label(facts.account.key))
+        metrics.observe(KEY_DURATION, now - facts.began, key_label(facts.account.key))
         if facts.times.first is not None:
-            metrics.observe(metrics.key_first_token, facts.times.first - facts.began, key_label(facts.account.key))
+            metrics.observe(KEY_FIRST_TOKEN, facts.times.first - facts.began, key_label(facts.account.key))
     if translator is not None:
         _count_stream(metrics, facts, translator, model)
         if answered:
@@ -421,33 +446,33 @@ def _observe_tool(metrics: GenAiMetrics, call: MadeCall, now: float) -> None:
 def _count_stream(metrics: Metrics, facts: RequestFacts, translator: Translator, model: str) -> None:
     times = facts.times
     if times.first is not None:
-        metrics.observe(metrics.first_token, times.first - facts.began, model)
-        metrics.observe_many(metrics.inter_token, times.gaps, times.gap_sum, model)
+        metrics.observe(FIRST_TOKEN, times.first - facts.began, model)
+        metrics.observe_many(INTER_TOKEN, times.gaps, times.gap_sum, model)
     if times.visible_at is not None:
-        metrics.observe(metrics.first_visible, times.visible_at - facts.began, model)
+        metrics.observe(FIRST_VISIBLE, times.visible_at - facts.began, model)
     if translator.ended:
         reason = translator.incomplete_reason or (translator.error.code if translator.error else None) or "none"
-        metrics.count(metrics.terminals, translator.status, reason)
+        metrics.count(TERMINALS, translator.status, reason)
     usage = facts.usage
     if usage is not None:
         for kind, tokens in (("input", usage.input), ("cached", usage.cached), ("output", usage.output)):
-            metrics.count(metrics.tokens, model, kind, amount=tokens or 0)
+            metrics.count(TOKENS, model, kind, amount=tokens or 0)
     for kind, tokens in facts.tokens_by_kind.items():
-        metrics.count(metrics.tokens, model, kind, amount=tokens)
+        metrics.count(TOKENS, model, kind, amount=tokens)
     if facts.unseen_tokens:
-        metrics.count(metrics.unseen_tokens, model, amount=facts.unseen_tokens)
+        metrics.count(UNSEEN_TOKENS, model, amount=facts.unseen_tokens)
         _warn_once(metrics, facts, model, *_UNSEEN, unseen_tokens=facts.unseen_tokens)
     if _cut_unasked(translator):
         _warn_once(metrics, facts, model, *_CUT, output_tokens=usage.output if usage is not None else None)
     if translator.tokens.disagrees:
-        metrics.count(metrics.disagreements, model)
-    metrics.count_all(metrics.items, translator.writer.items)
-    metrics.count_all(metrics.events, translator.writer.deltas)
-    metrics.count_all(metrics.repairs, facts.repairs)
+        metrics.count(DISAGREEMENTS, model)
+    metrics.count_all(ITEMS, translator.writer.items)
+    metrics.count_all(EVENTS, translator.writer.deltas)
+    metrics.count_all(REPAIRS, facts.repairs)
     if translator.answer.diverged:
-        metrics.count(metrics.continuations, "failed", translator.answer.diverged)
+        metrics.count(CONTINUATIONS, "failed", translator.answer.diverged)
     if translator.malformed:
-        metrics.count(metrics.malformed, amount=translator.malformed)
+        metrics.count(MALFORMED, amount=translator.malformed)
 
 
 def _cut_unasked(translator: Translator) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -36,7 +35,7 @@ from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.settings import Settings
 from responses_gateway.state import Due, EventRow, Held, NewWaiting, Store, StoreUnavailable, Waiting, WaitingTable
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.registry import Registry
+from responses_gateway.telemetry.instruments import DEFECTS, Counter, Gauge
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import parse_request
 
@@ -54,57 +53,33 @@ _LEASE = 120.0
 _RETRY = 15.0
 
 Reason = Literal["idle", "deadline"]
-
-
-class WindowMetrics:
-    """Declares the metrics, and counts into them. Windows are those of the API."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._waiting = registry.gauge(
-            "waiting_responses",
-            "Background responses that wait for their completion window, in the store that all gateways share.",
-            "window",
-            together="livemax",
-        )
-        self._oldest = registry.gauge(
-            "waiting_oldest_seconds", "For how long the oldest of them has waited.", "window", together="livemax"
-        )
-        self._begun = registry.counter(
-            "waiting_begun_total",
-            "Those that began: because backends were idle, or because of their deadline.",
-            "window",
-            "reason",
-        )
-        self._missed = registry.counter("missed_windows_total", "Those that ended after their deadline.", "window")
-
-    def show(self, waiting: Mapping[str, tuple[int, float]]) -> None:
-        """Show how many wait in each window, and for how many seconds the oldest has."""
-        for window, (count, seconds) in waiting.items():
-            self._registry.child(self._waiting, window).set(count)
-            self._registry.child(self._oldest, window).set(seconds)
-
-    def begun(self, window: str, reason: Reason) -> None:
-        """Count a response that begins."""
-        self._registry.count(self._begun, window, reason)
-
-    def missed(self, window: str) -> None:
-        """Count a response that ended too late."""
-        self._registry.count(self._missed, window)
+WAITING = Gauge(
+    "waiting_responses",
+    "Background responses that wait for their completion window, in the store that all gateways share.",
+    ("window",),
+    together="livemax",
+)
+OLDEST = Gauge("waiting_oldest_seconds", "For how long the oldest of them has waited.", ("window",), together="livemax")
+BEGUN = Counter(
+    "waiting_begun_total",
+    "Those that began: because backends were idle, or because of their deadline.",
+    ("window", "reason"),
+)
+MISSED = Counter("missed_windows_total", "Those that ended after their deadline.", ("window",))
+WINDOW_METRICS = (WAITING, OLDEST, BEGUN, MISSED)
 
 
 class CompletionWindows:
     """Lets responses wait, and begins them; one for each process. Create it inside the running event loop."""
 
-    def __init__(
-        self, store: Store, responses: Responses, background: Background, metrics: WindowMetrics, share: Share
-    ) -> None:
+    def __init__(self, store: Store, responses: Responses, background: Background, share: Share) -> None:
         """`share`: of this process among the workers."""
         self.table = WaitingTable(store)
         self._store = store
         self._responses = responses
         self._background = background
-        self._metrics = metrics
+        self._metrics = responses.metrics
+        self._metrics.declare(WINDOW_METRICS)
         self._share = share
         self._schedules: dict[str, ModelSchedule] = {}  # by model
         self._beginning: dict[str, asyncio.Task[None]] = {}  # by response
@@ -246,7 +221,7 @@ class CompletionWindows:
             if running is None:
                 schedule.ended(waiting.tenant, None)
         if running is not None:
-            self._metrics.begun(waiting.window, reason)
+            self._metrics.count(BEGUN, waiting.window, reason)
             waited = round(time.time() - waiting.accepted_at)
             fields = logs.fields(response_id=name, window=waiting.window, reason=reason, seconds=waited)
             logs.logger().info("response has waited", extra=fields)
@@ -299,7 +274,7 @@ class CompletionWindows:
         now = time.time()
         schedule.ended(waiting.tenant, now - began)
         if now > waiting.deadline:
-            self._metrics.missed(waiting.window)
+            self._metrics.count(MISSED, waiting.window)
             late = round(now - waiting.deadline)
             fields = logs.fields(response_id=waiting.response_id, window=waiting.window, seconds=late)
             logs.logger().warning("window missed", extra=fields)
@@ -314,15 +289,14 @@ class CompletionWindows:
                 logs.logger().warning("response could not begin", extra=logs.fields(response_id=name, reason=message))
 
     def _show(self, due: list[Due], now: float) -> None:
-        shown = {}
         for window in LONG_WINDOWS:
             of_window = [each for each in due if each.window == window]
             oldest = min((each.accepted_at for each in of_window), default=now)
-            shown[window] = (sum(each.number for each in of_window), max(0.0, now - oldest))
-        self._metrics.show(shown)
+            self._metrics.set(WAITING, sum(each.number for each in of_window), window)
+            self._metrics.set(OLDEST, max(0.0, now - oldest), window)
 
     def _report(self, defect: Exception, **fields: str) -> None:
-        self._responses.metrics.defects.inc()
+        self._metrics.count(DEFECTS)
         logs.logger().error("defect", exc_info=defect, extra=logs.fields(**fields))
 
 

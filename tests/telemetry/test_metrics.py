@@ -1,12 +1,13 @@
-"""The registry of metrics: batches, whole histograms at once, and the public API where private parts are missing."""
+"""The metrics of a process: batches, whole histograms at once, and the public API where private parts are missing."""
 
 from __future__ import annotations
 
+import prometheus_client
 import pytest
-from prometheus_client import Histogram
 
-from responses_gateway.telemetry import registry
-from responses_gateway.telemetry.registry import Registry
+from responses_gateway.telemetry import metrics
+from responses_gateway.telemetry.instruments import Counter, Histogram
+from responses_gateway.telemetry.metrics import Metrics
 
 BOUNDS = (0.1, 0.5, 1.0)
 
@@ -18,11 +19,11 @@ BOUNDS = (0.1, 0.5, 1.0)
 def test_many_observations_at_once(
     api: str, counts: tuple[int, ...], total: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = Registry()
-    histogram = made.histogram("gaps", "Gaps.", BOUNDS, "model")
+    made = Metrics()
+    histogram = Histogram("gaps", "Gaps.", BOUNDS, ("model",))
     if api == "public":
-        registry.warn_once.cache_clear()
-        monkeypatch.setattr(made, "child", _without_buckets(histogram))
+        metrics.warn_once.cache_clear()
+        monkeypatch.setattr(made, "child", _without_buckets(made.child(histogram, "m")))
     made.observe_many(histogram, counts, total, "m")
     made.flush()
 
@@ -37,19 +38,18 @@ def test_many_observations_at_once(
     assert [record.levelname for record in caplog.records] == ["WARNING"] * (api == "public")
 
 
-def _without_buckets(histogram: Histogram) -> object:
+def _without_buckets(child: prometheus_client.Histogram) -> object:
     class Public:
         """A histogram without private parts."""
 
-        def __init__(self, child: Histogram) -> None:
-            self.observe = child.observe
+        observe = child.observe
 
-    return lambda _metric, *labels: Public(histogram.labels(*labels))
+    return lambda _metric, *_labels: Public()
 
 
 def test_a_task_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    made = Registry()
-    counter = made.counter("things", "Things.")
+    made = Metrics()
+    counter = Counter("things", "Things.")
     made.defer(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
     made.defer(lambda: made.count(counter))
     made.flush()
@@ -59,9 +59,9 @@ def test_a_task_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFix
 
 
 def test_what_was_removed_is_not_shown_again_by_what_was_counted_before() -> None:
-    made = Registry()
-    counter = made.counter("things", "Things.", "backend")
-    histogram = made.histogram("gaps", "Gaps.", BOUNDS, "backend")
+    made = Metrics()
+    counter = Counter("things", "Things.", ("backend",))
+    histogram = Histogram("gaps", "Gaps.", BOUNDS, ("backend",))
     for backend in ("gone", "kept"):
         made.count(counter, backend)
         made.observe(histogram, 0.2, backend)
