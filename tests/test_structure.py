@@ -12,10 +12,10 @@ import pytest
 from responses_gateway.settings import Settings
 from scripts import structure
 
-LINES = 68_000
-LINES_OF_THE_CORE = 54_900
+LINES = 68_500
+LINES_OF_THE_CORE = 55_200
 SETTINGS = 135
-FILES_UNDER_60_LINES = 50
+FILES_UNDER_60_LINES = 52
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
 LONGER_FUNCTIONS = {
@@ -24,8 +24,6 @@ LONGER_FUNCTIONS = {
     "request/translation.py translate": 75,
     "server/app.py create_app": 44,
     "server/generation/parser_choice/choice.py ParserChoice.markup": 44,
-    "server/generation/preparation/prepare.py Preparation.prepare": 62,
-    "server/generation/preparation/prepare.py Translation.translate": 45,
     "server/generation/replay.py replay_record": 59,
     "server/lifespan.py open_parts": 85,
     "server/resources/passthrough.py Passthrough._relay": 50,

@@ -69,7 +69,7 @@ def test_raw_markup_is_parsed_from_then_on(dialect: str, lines: list[str]) -> No
             assert settings_of(lines) == RAW[dialect]
             await until(
                 lambda: (
-                    served.parts.responses.preparation.asks_for_token_ids("simulator", served.parts.live.current)
+                    served.parts.responses.preparation.translator.asks_for_token_ids("simulator", served.parts.live.current)
                     or "vllm" not in dialect
                 )
             )

@@ -66,6 +66,11 @@ class Settings(  # pydantic collects the fields from the last base to the first
         """Whether clients have to say who they are."""
         return bool(self.api_keys) or self.jwt_issuer is not None or self.proxy_name_header is not None
 
+    @property
+    def forwards_client_key(self) -> bool:
+        """Whether a client's own `Authorization` is sent to the backend: never if it is a key for the gateway."""
+        return self.forward_authorization and not self.identifies_clients
+
     @classmethod
     def settings_customise_sources(
         cls,

@@ -141,7 +141,9 @@ def test_a_vllm_whose_prompt_opens_the_thought_is_known_before_the_first_answer(
     async def test() -> None:
         async with adapted(SimulatedBackend("vllm-raw-opened")) as served:
             assert "learned that the prompt opens the model's reasoning model=simulator" in lines
-            await until(lambda: served.parts.responses.preparation.asks_for_token_ids("simulator", served.parts.live.current))
+            await until(
+                lambda: served.parts.responses.preparation.translator.asks_for_token_ids("simulator", served.parts.live.current)
+            )
             for scenario, kinds in {"reasoning": ["reasoning", "message"], "plain": ["message"]}.items():
                 answer = await post(served, input=f"scenario: {scenario}")
                 assert [item["type"] for item in answer.final["output"]] == kinds

@@ -35,7 +35,7 @@ def model_folder(folder: Path, template: str) -> str:
 def test_a_raw_vllm_is_asked_for_token_ids_and_each_kind_is_counted() -> None:
     async def test() -> None:
         async with served("vllm-raw", **RAW["vllm-raw"]) as (running, simulator):
-            asks = running.parts.responses.preparation.asks_for_token_ids
+            asks = running.parts.responses.preparation.translator.asks_for_token_ids
             await until(lambda: asks("simulator", running.parts.live.current), "the backend says that it is a vLLM")
             final = (await post(running, model="simulator", input="scenario: demo", tools=[WEATHER])).final
             assert received(simulator)["return_token_ids"] is True

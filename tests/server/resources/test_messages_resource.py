@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from responses_gateway import request
-from responses_gateway.server.generation.preparation import prepare
+from responses_gateway.server.generation.preparation import translation
 from responses_gateway.server.generation.replay import replay
 from responses_gateway.server.window.timeline import answer
 from responses_gateway.settings.keys import hash_of
@@ -230,7 +230,7 @@ def test_no_stream_waits_while_a_long_conversation_is_translated(
         return request.translate(*arguments)
 
     async def test() -> None:
-        monkeypatch.setattr(prepare, "translate", translate)
+        monkeypatch.setattr(translation, "translate", translate)
         long = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * blocks}]}
         async with simulated() as served:
             for path in (PATH, COUNT):

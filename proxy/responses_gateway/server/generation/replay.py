@@ -18,9 +18,9 @@ from responses_gateway.request import ChatRequest, translate
 from responses_gateway.request.messages import MessagesReading, read_messages
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart, ParserChoice
+from responses_gateway.server.generation.preparation.answer_options import stream_options
 from responses_gateway.server.generation.preparation.codex_sessions import REVIEW_MODEL
 from responses_gateway.server.generation.preparation.live_settings import InForce, translation_policy
-from responses_gateway.server.generation.preparation.prepare import stream_options
 from responses_gateway.server.recording.recorder import FORMAT, error_fields
 from responses_gateway.settings import Settings
 from responses_gateway.stream.options import StreamOptions, recognise

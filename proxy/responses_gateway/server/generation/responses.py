@@ -24,7 +24,8 @@ from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.journal import Charged, ResumedResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
-from responses_gateway.server.generation.preparation.prepare import AcceptedResponse, Preparation, PreparedRequest, RequestScope
+from responses_gateway.server.generation.preparation.prepare import Preparation
+from responses_gateway.server.generation.preparation.prepared_request import AcceptedResponse, PreparedRequest, RequestScope
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.request_log import LimitReservation, RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation

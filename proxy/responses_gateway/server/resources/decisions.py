@@ -33,8 +33,9 @@ from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model,
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
-from responses_gateway.server.generation.preparation.prepare import backend_headers
+from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.generation.upstream.chat_call import backend_headers
 from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob, possible
@@ -44,6 +45,8 @@ from responses_gateway.wire.requests import ResponsesRequest, parse_request, rea
 
 # Questions that are asked at the same time, once the first one has had the input read.
 _AT_ONCE = 8
+# Fields of a chat request that are another's for a single token.
+_ABOUT_THE_ANSWER = frozenset({"stream", "stream_options", "max_tokens", "max_completion_tokens"})
 # For how long the ids of labels are remembered, in seconds, and of how many models.
 _REMEMBERED = 600.0
 _MOST_MODELS = 100
@@ -102,9 +105,9 @@ class DecisionsResource:
         in_force = responses.live.current
         mark = secrets.token_hex(16)
         given = await in_thread(request, lambda: _as_request(asked, mark))
-        chat = (await responses.preparation.translate(given, tenant_of(request), in_force)).body
-        for name in ("stream", "stream_options", "max_tokens", "max_completion_tokens"):
-            chat.pop(name, None)
+        caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers)
+        body = (await responses.preparation.translate(given, caller, in_force)).body
+        chat = {name: value for name, value in body.items() if name not in _ABOUT_THE_ANSWER}
         chat |= {in_force.settings.max_tokens_field: 1, "logprobs": True, "stream": False}
         head, _, tail = msgspec.json.encode(chat).partition(mark.encode())
         headers = backend_headers(in_force.settings, request.headers, request[REQUEST_ID])

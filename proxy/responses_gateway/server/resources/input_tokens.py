@@ -6,8 +6,9 @@ from aiohttp import web
 
 from responses_gateway.backend.prompt_tokens import PromptTokens
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs, tenant_of
-from responses_gateway.server.generation.preparation.prepare import backend_headers
+from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.generation.upstream.chat_call import backend_headers
 from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.wire.errors import invalid_request
@@ -28,8 +29,9 @@ class InputTokens:
         in_force = responses.live.current
         asked = await in_thread(request, parse_request, await read_json_body(request))
         check_model(request.get(ALLOWS), asked.model)
-        chat_request = await responses.preparation.translate(asked, tenant_of(request), in_force)
-        headers = backend_headers(in_force.settings, request.headers, request[REQUEST_ID])
+        caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers)
+        chat_request = await responses.preparation.translate(asked, caller, in_force)
+        headers = backend_headers(in_force.settings, caller.headers, caller.request_id)
         tokens = await self._tokens.count(chat_request.body, headers, in_force.settings.idle_timeout)
         if tokens is None:
             raise invalid_request(

@@ -19,10 +19,10 @@ from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, Context
-from responses_gateway.server.generation.preparation.dialect import Dialect
+from responses_gateway.server.generation.preparation.dialect import Dialect, Fitted
 from responses_gateway.server.generation.preparation.live_settings import InForce
-from responses_gateway.server.generation.preparation.prepare import backend_headers, forwards_client_key
 from responses_gateway.server.generation.responses import Creation, Responses
+from responses_gateway.server.generation.upstream.chat_call import backend_headers
 from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID, error_response
 from responses_gateway.server.resources.messages_models import served_model
@@ -114,7 +114,7 @@ class Messages:
         caller = Caller(tenant_of(request), request[REQUEST_ID], headers)
         try:
             dialect = self._dialect(reading, asked, in_force, caller)
-            chat = (await responses.preparation.translate(reading.request, caller.tenant, in_force, dialect)).body
+            chat = (await responses.preparation.translate(reading.request, caller, in_force, dialect)).body
             sent = backend_headers(in_force.settings, headers, caller.request_id)
             tokens = await self._tokens.count(chat, sent, in_force.settings.idle_timeout)
         except ApiError as error:
@@ -151,8 +151,8 @@ class Messages:
             request_id=caller.request_id,
         )
 
-        async def fit(body: dict[str, Any]) -> list[Loss]:
-            return [] if window is None else await self._fit(body, window, in_force, caller)
+        async def fit(body: dict[str, Any]) -> Fitted:
+            return Fitted(body) if window is None else await self._fit(body, window, in_force, caller)
 
         return Dialect(
             protocol=MessagesProtocol(options),
@@ -164,17 +164,17 @@ class Messages:
             affinity=f"user:{reading.user}" if reading.user else "",
         )
 
-    async def _fit(self, body: dict[str, Any], window: int, in_force: InForce, caller: Caller) -> list[Loss]:
+    async def _fit(self, body: dict[str, Any], window: int, in_force: InForce, caller: Caller) -> Fitted:
         """Ask for no more tokens than the context has room for: clients ask for as many as their own models may write. Counting
         is left out where the room is certain."""
         settings = in_force.settings
         name = settings.max_tokens_field
         asked = body.get(name)
         if not isinstance(asked, int):
-            return []
+            return Fitted(body)
         estimate = estimated_tokens(body)
         if asked + 2 * estimate <= window:
-            return []
+            return Fitted(body)
         sent = backend_headers(settings, caller.headers, caller.request_id)
         try:
             tokens = await self._tokens.count(body, sent, settings.connect_timeout)
@@ -182,9 +182,8 @@ class Messages:
             tokens = None
         room = window - (estimate if tokens is None else tokens)
         if room < 1 or asked <= room:
-            return []
-        body[name] = room
-        return [_CLAMPED]
+            return Fitted(body)
+        return Fitted({**body, name: room}, [_CLAMPED])
 
 
 @needs(Needs.NOTHING)
@@ -196,7 +195,7 @@ async def hello(request: web.Request) -> web.Response:
 def _with_authorization(headers: CIMultiDictProxy[str], in_force: InForce) -> Mapping[str, str]:
     """Return the headers of a client with its key where backends look for it."""
     key = headers.get("X-Api-Key")
-    if key is None or "Authorization" in headers or not forwards_client_key(in_force.settings):
+    if key is None or "Authorization" in headers or not in_force.settings.forwards_client_key:
         return headers
     changed = CIMultiDict(headers)
     changed["Authorization"] = f"Bearer {key}"

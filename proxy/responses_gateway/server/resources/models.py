@@ -25,7 +25,6 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import read_beginning
 from responses_gateway.server.access.api_keys import ALLOWS
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
-from responses_gateway.server.generation.preparation.prepare import forwards_client_key
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.server.resources.codex_catalog import ModelTable
 from responses_gateway.stream.options import CODEX, recognise
@@ -160,7 +159,7 @@ class Models:
     def _authorization(self, request: web.Request) -> str | None:
         """Return what the backend gets of the client's key; the backend's own key, where there is one, replaces it."""
         settings = self._live.current.settings
-        if settings.backend_api_key is not None or not forwards_client_key(settings):
+        if settings.backend_api_key is not None or not settings.forwards_client_key:
             return None
         return request.headers.get("Authorization")
 

@@ -18,7 +18,6 @@ from responses_gateway.backend.served_models import Route
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
-from responses_gateway.server.generation.preparation.prepare import forwards_client_key
 from responses_gateway.server.http.bodies import read_body, too_large
 from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.loop_detection import LoopDetection
@@ -166,7 +165,7 @@ def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
     """Return the headers of the message, without those of the connection."""
     own = _OWN | {name.strip().lower() for name in request.headers.get("Connection", "").split(",")}
     headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in own)
-    if not forwards_client_key(settings):
+    if not settings.forwards_client_key:
         headers.popall("Authorization", None)
     if settings.identifies_clients:
         for name in (*KEY_HEADERS, PROXY_SECRET_HEADER, settings.proxy_name_header, settings.proxy_groups_header):

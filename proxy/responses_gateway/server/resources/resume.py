@@ -9,7 +9,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from responses_gateway.server.generation.background.response import BackgroundResponse
-from responses_gateway.server.generation.preparation.prepare import reasoning_event
+from responses_gateway.server.generation.preparation.answer_options import reasoning_event
 from responses_gateway.server.http.event_stream import event_stream
 from responses_gateway.settings import Settings
 from responses_gateway.state import EventRow, Store, StoreUnavailable

@@ -13,7 +13,7 @@ from responses_gateway.request.parameters.moderation import read_modes
 from responses_gateway.server.generation.moderation.guard import Guard
 from responses_gateway.server.generation.moderation.held_answer import MOST_HELD, HeldAnswer, HeldEnd
 from responses_gateway.server.generation.moderation.moderation import Moderation
-from responses_gateway.server.generation.preparation.prepare import PreparedRequest
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation import Cause
 from responses_gateway.server.generation.upstream.upstream import Upstream

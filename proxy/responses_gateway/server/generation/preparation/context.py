@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -55,7 +56,7 @@ class PreviousResponse:
     results: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class Context:
     """The history of one request, and its own input as items.
 
@@ -73,14 +74,11 @@ class Context:
     references: Mapping[str, Item] = field(default_factory=dict)
     history_tokens: int | None = None
     results: Mapping[str, bytes] = field(default_factory=dict)
-    _input: list[Item] | None = None
 
-    @property
+    @cached_property
     def input(self) -> list[Item]:
         """The input as items to be stored, with references replaced by what they refer to. Computed once."""
-        if self._input is None:
-            self._input = _input_items(self.request, self.references)
-        return self._input
+        return _input_items(self.request, self.references)
 
     @property
     def items(self) -> list[Item]:
@@ -131,9 +129,9 @@ async def context_at(
     references = await store.items(tenant, wanted) if wanted else {}
     context = Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
     with_results = [item["id"] for item in (*history, *context.input) if _has_result(item)]
-    if with_results and most_result_bytes:
-        context.results = await store.results(tenant, with_results, most_result_bytes)
-    return context
+    if not with_results or not most_result_bytes:
+        return context
+    return replace(context, results=await store.results(tenant, with_results, most_result_bytes))
 
 
 def continue_previous(request: ResponsesRequest, previous: PreviousResponse, most_result_bytes: int) -> Context:

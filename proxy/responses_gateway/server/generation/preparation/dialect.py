@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,8 +11,16 @@ from responses_gateway.request import Loss, Policy
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.writer.interface import ClientProtocol
 
-# Changes a chat request, before it is sent, to what the backend has room for; returns what was lost by that.
-Fit = Callable[[dict[str, Any]], Awaitable[Sequence[Loss]]]
+
+class Fitted(NamedTuple):
+    """The body of a chat request that the backend has room for, and what was lost by that."""
+
+    body: dict[str, Any]
+    losses: Sequence[Loss] = ()
+
+
+# Returns a chat request, before it is sent, as the backend has room for it.
+Fit = Callable[[dict[str, Any]], Awaitable[Fitted]]
 
 
 class Dialect(msgspec.Struct, frozen=True):
@@ -20,7 +28,7 @@ class Dialect(msgspec.Struct, frozen=True):
 
     `protocol` writes the answer, in which the model is called `model`. `losses` are those of reading the request, and `words`
     gives those of its translation the names that its client knows. `affinity`: requests with the same one go to the same
-    backend; empty: those with the same beginning. `fit` is applied to the chat request. `policy` tells how the request is
+    backend; empty: those with the same beginning. `fit` makes room for the chat request. `policy` tells how the request is
     translated."""
 
     protocol: ClientProtocol

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.prompt_hashes import PromptHashes
 from responses_gateway.stream.writer.response import AtEnd
@@ -91,6 +92,18 @@ def divergence(earlier: PromptPrint, later: PromptPrint, *, has_summary: bool) -
     total = sum(later.sizes)
     reason: Reason = "context_compacted" if has_summary else "input_changed"
     return Divergence(reason, sum(later.sizes[place:]) / total if total else 1.0)
+
+
+async def with_diagnostics(hashes: PromptHashes, prepared: PreparedRequest, *, routed: bool) -> PreparedRequest:
+    """Return a request whose response tells how its prompt compares with an earlier one, if it asks for that. `routed`:
+    requests go to backends by their keys."""
+    request = prepared.context.request
+    if request.prompt_cache_options is None:
+        return prepared
+    chat = prepared.call.body if prepared.compaction is None else None
+    response_id = prepared.options.response_id
+    at_end = await diagnostics(hashes, request, prepared.caller.tenant, response_id, chat, routed=routed)
+    return msgspec.structs.replace(prepared, options=msgspec.structs.replace(prepared.options, at_end=at_end))
 
 
 async def diagnostics(

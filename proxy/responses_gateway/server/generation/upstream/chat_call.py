@@ -10,7 +10,9 @@ from urllib.parse import quote
 import msgspec
 
 from responses_gateway.backend.served_models import Route
+from responses_gateway.settings import Settings
 from responses_gateway.settings.backend import PLACEHOLDERS
+from responses_gateway.telemetry.tracing import trace_headers
 
 # Characters of the value of a header.
 _LONGEST = 256
@@ -31,6 +33,17 @@ class ChatCall(NamedTuple):
     def with_body(self, body: Mapping[str, Any]) -> ChatCall:
         """Return the call with another body, which is encoded here and nowhere else."""
         return self._replace(body=body, data=msgspec.json.encode(body))
+
+
+def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:
+    """Return the headers for the backend: the id of the request (sent as a UUID), and of the client's its key and its trace."""
+    sent = {"X-Request-Id": request_id}
+    if "traceparent" in headers:
+        sent.update(trace_headers(headers))
+    authorization = headers.get("Authorization")
+    if authorization is not None and settings.forwards_client_key:
+        sent["Authorization"] = authorization
+    return sent
 
 
 def filled(templates: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:

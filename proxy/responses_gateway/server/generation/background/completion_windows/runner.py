@@ -30,7 +30,7 @@ from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, context_at, started_record
-from responses_gateway.server.generation.preparation.prepare import AcceptedResponse, forwards_client_key
+from responses_gateway.server.generation.preparation.prepared_request import AcceptedResponse
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.settings import Settings
 from responses_gateway.state import Due, EventRow, Held, NewWaiting, Store, StoreUnavailable, Waiting, WaitingTable
@@ -103,7 +103,7 @@ class CompletionWindows:
         window = long_window(prepared.context.request)
         if window is None or "background_options" in settings.forward:
             return None
-        if forwards_client_key(settings) and "Authorization" in prepared.caller.headers:
+        if settings.forwards_client_key and "Authorization" in prepared.caller.headers:
             creation.log.losses([_KEY_NOT_KEPT])
             return _KEY_NOT_KEPT
         return window

@@ -1,0 +1,63 @@
+"""The options of the translator of an answer, as settings and request say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from responses_gateway.request import ChatRequest
+from responses_gateway.server.generation.parser_choice.choice import AnswerStart
+from responses_gateway.server.generation.preparation.live_settings import InForce
+from responses_gateway.settings import Settings
+from responses_gateway.stream.items.hosted import HostedOptions
+from responses_gateway.stream.options import Client, StreamOptions
+from responses_gateway.wire.requests import ResponsesRequest
+
+
+def stream_options(
+    in_force: InForce,
+    request: ResponsesRequest,
+    chat_request: ChatRequest,
+    client: Client,
+    response_id: str,
+    start: AnswerStart,
+    **more: Any,
+) -> StreamOptions:
+    """Return the options of the translator of the answer; `more` are further ones. `start` tells how the answer is
+    read."""
+    settings = in_force.settings
+    return StreamOptions(
+        response_id=response_id,
+        model=request.model,
+        echo=chat_request.echo,
+        tools=chat_request.tools,
+        grammars=chat_request.grammars,
+        judged=settings.repair_custom_tools == "once",
+        allowed=chat_request.allowed,
+        allowed_later=chat_request.allowed_later,
+        max_calls=chat_request.max_calls,
+        parallel_calls=chat_request.parallel_calls,
+        call_ids=chat_request.call_ids,
+        summary=settings.reasoning_summary == "always" or (chat_request.summary and settings.reasoning_summary == "mirror"),
+        logprobs=chat_request.logprobs,
+        discarded=chat_request.warming,
+        reasoning_event=reasoning_event(settings),
+        client=client,
+        hosted=_hosted_options(request, chat_request),
+        markup=in_force.parsers.markup(chat_request.body, start),
+        thoughts=start.thoughts,
+        **more,
+    )
+
+
+def _hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> HostedOptions | None:
+    """Return what the items of hosted tools depend on; None for a request without such tools, and without results of earlier
+    ones that may be cited."""
+    if not chat_request.sources and not any(target.hosted for target in chat_request.tools.values()):
+        return None
+    sources = tuple(chat_request.sources)
+    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", sources)
+
+
+def reasoning_event(settings: Settings) -> str:
+    """Return the name of the reasoning events, without `.delta` and `.done`."""
+    return "response.reasoning" if settings.reasoning_events == "spec" else "response.reasoning_text"

@@ -1,0 +1,52 @@
+"""The first stage of preparing a request: what it continues, and by which policy it is translated."""
+
+from __future__ import annotations
+
+import msgspec
+
+from responses_gateway.request import Policy
+from responses_gateway.server.generation.preparation.context import (
+    Context,
+    PreviousResponse,
+    continue_previous,
+    find_context,
+)
+from responses_gateway.server.generation.preparation.prepared_request import RequestScope
+from responses_gateway.state import Store
+from responses_gateway.wire.requests import ResponsesRequest
+
+
+class Ground(msgspec.Struct, frozen=True):
+    """What a request stands on. The request is that of `context`."""
+
+    context: Context
+    policy: Policy
+    scope: RequestScope
+
+    @property
+    def request(self) -> ResponsesRequest:
+        """The request, as it is translated."""
+        return self.context.request
+
+
+async def find_ground(
+    store: Store | None,
+    request: ResponsesRequest,
+    scope: RequestScope,
+    previous: PreviousResponse | None,
+    context: Context | None,
+) -> Ground:
+    """Find what the request builds on, unless `context` has it. `previous` is the last response of the same connection. Raise
+    `ApiError`, `StoreUnavailable`."""
+    dialect = scope.dialect
+    policy = scope.in_force.parsers.policy(request.model) if dialect is None else dialect.policy
+    most_result_bytes = scope.in_force.settings.hosted_history_bytes
+    if previous is not None and previous.response_id == request.previous_response_id:
+        # Without a store, too, because what is continued is kept by its connection.
+        policy = msgspec.structs.replace(policy, stores_responses=True)
+        if store is None:
+            request = request.model_copy(update={"store": False})
+        context = continue_previous(request, previous, most_result_bytes)
+    elif context is None:
+        context = await find_context(store, scope.caller.tenant, request, most_result_bytes)
+    return Ground(context, policy, scope)

@@ -1,0 +1,69 @@
+"""The second stage of preparing a request: what is opened for it, hosted tools and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple, Protocol
+
+from responses_gateway.hosted.pdf import PdfReader
+from responses_gateway.request import Loss
+from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
+from responses_gateway.server.generation.hosted_tools.turns import OpenedTools
+from responses_gateway.server.generation.preparation.context import Item
+from responses_gateway.server.generation.preparation.documents import ReadDocuments, read_documents
+from responses_gateway.server.generation.preparation.ground import Ground
+from responses_gateway.wire.requests import ResponsesRequest
+
+
+class HostedToolbox(Protocol):
+    """The tools that the gateway runs itself."""
+
+    @property
+    def kinds(self) -> list[str]:
+        """The types of tools that are turned on."""
+
+    async def open(
+        self,
+        request: ResponsesRequest,
+        items: Sequence[Item],
+        results: Mapping[str, bytes],
+        tenant: str,
+        *,
+        separate_web_tools: bool,
+    ) -> OpenedTools | None:
+        """Return the tools of a request; None if it declares none that can be run. `items` are its history and its input,
+        `results` the results of earlier hosted calls among them; `separate_web_tools` as in `Policy`. Raise `ApiError` 400."""
+
+
+class Opened(NamedTuple):
+    """What was opened for one request. `tools`: None where it declares none that the gateway runs."""
+
+    tools: OpenedTools | None
+    documents: ReadDocuments
+
+    @property
+    def offered(self) -> HostedTools:
+        """The tools as they are offered to the model."""
+        return NO_HOSTED_TOOLS if self.tools is None else self.tools.tools
+
+    def losses(self, *, strict: bool) -> Sequence[Loss]:
+        """Return what of the declarations cannot be honoured. `strict`: raise `ApiError` 400 for the first one."""
+        return () if self.tools is None else self.tools.reported_losses(strict=strict)
+
+
+async def open_for(ground: Ground, toolbox: HostedToolbox | None, pdf_reader: PdfReader | None) -> Opened:
+    """Open what the request declares and contains. Raise `ApiError` 400."""
+    request = ground.request
+    context = ground.context
+    policy = ground.policy
+    tenant = ground.scope.caller.tenant
+    tools = None
+    if request.tools and toolbox is not None:
+        separate = policy.separate_web_tools
+        tools = await toolbox.open(request, context.items, context.results, tenant, separate_web_tools=separate)
+    items = chain(request.input if isinstance(request.input, list) else (), context.history, context.references.values())
+    # Clients of other protocols send a conversation again and again, which one refused document would end.
+    explains = ground.scope.dialect is not None
+    documents = await read_documents(pdf_reader, items, tenant, explains=explains, strict=policy.strict)
+    return Opened(tools, documents)

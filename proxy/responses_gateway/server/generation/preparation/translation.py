@@ -1,0 +1,208 @@
+"""The third stage of preparing a request: the chat request, complete, and whether another backend may continue its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from responses_gateway.backend.pool import Pool
+from responses_gateway.fair_queue import FairQueue
+from responses_gateway.request import ChatRequest, Loss, Policy, translate
+from responses_gateway.request.tools.hosted_tools import HostedTools
+from responses_gateway.server.generation.preparation.context import Context, Item
+from responses_gateway.server.generation.preparation.documents import ReadDocuments, with_texts
+from responses_gateway.server.generation.preparation.encrypted_content import Encryption, removed_reasoning
+from responses_gateway.server.generation.preparation.ground import Ground
+from responses_gateway.server.generation.preparation.journal import Journal
+from responses_gateway.server.generation.preparation.live_settings import InForce
+from responses_gateway.server.generation.preparation.opened import Opened
+from responses_gateway.server.generation.preparation.prepared_request import NOT_CONTINUABLE, Continuable
+from responses_gateway.server.generation.upstream.continuation_request import why_not_continuable
+from responses_gateway.server.recording.recording import NO_RECORDING, Recording
+from responses_gateway.state import Store
+from responses_gateway.wire.hosted import decode_result
+from responses_gateway.wire.requests import ResponsesRequest
+
+# Items and parts of a request above which it is translated in a thread, because two thousand take some twenty milliseconds.
+_LONG = 2_000
+
+
+class Translation(msgspec.Struct, frozen=True, eq=False):
+    """How a request becomes a chat request. `served_as` is the backend's name of the model, `hosted` are the tools that the
+    gateway runs itself, and `token_ids` asks the backend for the ids of its tokens."""
+
+    policy: Policy
+    encryption: Encryption
+    tenant: str
+    served_as: str
+    hosted: HostedTools
+    token_ids: bool
+    documents: ReadDocuments
+
+    def translate(self, request: ResponsesRequest, context: Context, recording: Recording = NO_RECORDING) -> ChatRequest:
+        """Return the chat request for a request and what it builds on, with our own encrypted content decrypted. Raise
+        `ApiError` 400."""
+        given = request.input
+        replaced: frozenset[int] = frozenset()
+        history: Sequence[Item] = ()
+        if context.history:
+            history = self._readable(self.encryption.since_compaction(list(context.history)), request.model, "history")
+        if isinstance(given, list):
+            items = self._readable(given, request.model, "input")
+            if items is not given:
+                request = request.model_copy(update={"input": items})
+            if request.context_management:  # because clients need not leave out what was compacted
+                replaced = self.encryption.replaced(given)
+        references = self._with_texts_of(context.references)
+        recording.found(
+            request,
+            self.policy,
+            self.served_as,
+            given=given,
+            history=history,
+            references=references,
+            replaced=replaced,
+            hosted=self.hosted,
+            results=context.results,
+        )
+        results = {item_id: decode_result(result) for item_id, result in context.results.items()}
+        chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
+        return self._completed(chat_request, [*context.history, *(given if isinstance(given, list) else ())], request.model)
+
+    def _readable(self, items: list[Any], model: str, path: str) -> list[Any]:
+        """Return items as the model is to read them. Raise `ApiError` 400."""
+        items = self.encryption.decrypt_items(items, self.tenant, model, path)
+        return with_texts(items, self.documents.texts, self.hosted.files) if self.documents.texts else items
+
+    def _with_texts_of(self, references: Mapping[str, Item]) -> Mapping[str, Item]:
+        texts = self.documents.texts
+        if not texts or not references:
+            return references
+        return {item_id: with_texts([item], texts, self.hosted.files)[0] for item_id, item in references.items()}
+
+    def _completed(self, chat_request: ChatRequest, items: Sequence[Any], model: str) -> ChatRequest:
+        """Add what the translation alone does not know. `items` are those of the request as they came."""
+        changes: dict[str, Any] = {}
+        if self.documents.losses:
+            changes["losses"] = [*chat_request.losses, *self.documents.losses]
+        if any(loss.name == "reasoning" and loss.outcome == "ignored" for loss in chat_request.losses):
+            removed = removed_reasoning(items, self.encryption, self.tenant, model)
+            if removed:
+                changes["echo"] = {**chat_request.echo, "input_transformations": removed}
+        if self.token_ids:
+            changes["body"] = _with_token_ids(chat_request.body)
+        return msgspec.structs.replace(chat_request, **changes) if changes else chat_request
+
+
+class Translated(msgspec.Struct, frozen=True, eq=False):
+    """The chat request, whose body is complete; the losses in the words of the client; whether another backend may continue the
+    answer. `translation` is how it was made, for the request that follows a summary."""
+
+    chat: ChatRequest
+    losses: Sequence[Loss]
+    continuable: Continuable
+    translation: Translation
+
+
+class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
+    """Translates requests, with the parts that all of them share. `queue` has the long ones."""
+
+    pool: Pool
+    store: Store | None
+    encryption: Encryption
+    queue: FairQueue
+
+    async def translated(self, ground: Ground, opened: Opened) -> Translated:
+        """Return the complete chat request. Raise `ApiError`."""
+        translation = self._translation(ground, opened)
+        chat = await self._in_turn(translation, ground)
+        continuable = self._continuable(ground, chat)
+        losses: Sequence[Loss] = chat.losses
+        body = chat.body
+        if continuable.now and not translation.token_ids:
+            body = _with_token_ids(body)
+            translation = msgspec.structs.replace(translation, token_ids=True)  # because the request after a summary needs them
+        dialect = ground.scope.dialect
+        if dialect is not None:
+            fitted = await dialect.fit(body)
+            body = fitted.body
+            losses = [*dialect.losses, *dialect.words(losses), *fitted.losses]
+        if body is not chat.body:
+            chat = msgspec.structs.replace(chat, body=body)
+        return Translated(chat, losses, continuable, translation)
+
+    def asks_for_token_ids(self, model: str, in_force: InForce) -> bool:
+        """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
+        wanted = in_force.settings.token_ids
+        if wanted == "auto":
+            return in_force.parsers.raw(model) and self.pool.members.all_vllm(model)
+        return wanted == "on"
+
+    def _translation(self, ground: Ground, opened: Opened) -> Translation:
+        model = ground.request.model
+        return Translation(
+            ground.policy,
+            self.encryption,
+            ground.scope.caller.tenant,
+            self.pool.members.own_name(model),
+            opened.offered,
+            self.asks_for_token_ids(model, ground.scope.in_force),
+            opened.documents,
+        )
+
+    async def chat_request(self, ground: Ground, opened: Opened) -> ChatRequest:
+        """Return the chat request of a request that is not answered. Raise `ApiError` 400."""
+        return await self._in_turn(self._translation(ground, opened), ground)
+
+    async def _in_turn(self, translation: Translation, ground: Ground) -> ChatRequest:
+        """Translate a request: a long one in a thread, so that no other stream waits for it, and one at a time, because several
+        would keep the event loop from the interpreter's lock; tenants are served in turn. Raise `ApiError` 400."""
+        request = ground.request
+        context = ground.context
+        recording = ground.scope.recording
+        if not _is_long(request.input) and not _is_long(context.history):
+            return translation.translate(request, context, recording)
+        return await self.queue.in_thread(translation.tenant, translation.translate, request, context, recording)
+
+    def _continuable(self, ground: Ground, chat: ChatRequest) -> Continuable:
+        """Find out whether the answer may be continued; then the ids of its tokens are needed."""
+        scope = ground.scope
+        outlives = self._outlives_its_gateway(ground, chat)
+        partners = self.pool.partners(ground.request.model, alone=outlives, begun=scope.resumed is not None)
+        if not partners.attempts:
+            return NOT_CONTINUABLE
+        if scope.in_force.settings.token_ids == "off":
+            return Continuable(partners.attempts, "no_ids")
+        obstacle = why_not_continuable(chat.body)
+        journal = Journal() if outlives and obstacle is None else None
+        return Continuable(partners.attempts, obstacle, journal, partners.checkpoint)
+
+    def _outlives_its_gateway(self, ground: Ground, chat: ChatRequest) -> bool:
+        """Tell whether another gateway could read what this one stores of the response while it runs."""
+        request = ground.request
+        caller = ground.scope.caller
+        settings = ground.scope.in_force.settings
+        if not request.background and not (request.stream and settings.on_disconnect == "continue"):
+            return False  # because it ends with its client
+        if self.store is None or settings.store == "memory" or request.store is False or caller.over_websocket:
+            return False  # because no other gateway could find it, or nobody could follow it there
+        if settings.forwards_client_key and "Authorization" in caller.headers:
+            return False  # because a client's own key for the backend is not stored
+        if chat.compacting:
+            return False  # because a compaction is asked for again: it has no stream to be resumed
+        # Calls that go on, because what runs them (a hosted tool, a later request) is not in the journal.
+        return not any(target.continues for target in chat.tools.values())
+
+
+def _with_token_ids(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {**body, "return_token_ids": True}
+
+
+def _is_long(items: object) -> bool:
+    """Tell whether items, which may be anything, have so many parts that their translation takes a while."""
+    if not isinstance(items, Sequence) or isinstance(items, str) or not items:
+        return False
+    parts = (item.get("content") or item.get("output") for item in items if isinstance(item, dict))
+    return len(items) + sum(len(part) for part in parts if isinstance(part, list)) > _LONG
