@@ -17,7 +17,6 @@ from coverage import Coverage
 from hypothesis import HealthCheck, settings
 from pytest_rerunfailures import StatusDB
 
-from responses_gateway.backend.transport import aiohttp_internals as client_internals
 from responses_gateway.server.http import aiohttp_internals as server_internals
 from tests.stages import STAGES, TESTS, stage_of
 
@@ -155,8 +154,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(params=["private", "public"])
 def aiohttp_api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a test with aiohttp's private parts, and with its public API alone."""
+    """Run a test with the private parts of aiohttp's server, and with its public API alone."""
     if request.param == "public":
-        monkeypatch.setattr(client_internals, "is_supported", lambda _connector: False)
         monkeypatch.setattr(server_internals, "is_supported", lambda: False)
     return str(request.param)

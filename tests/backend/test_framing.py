@@ -69,7 +69,7 @@ GOOD: dict[str, list[bytes]] = {
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("pieces", GOOD.values(), ids=GOOD)
-def test_good_framing(pieces: list[bytes], loop: str, aiohttp_api: str) -> None:
+def test_good_framing(pieces: list[bytes], loop: str) -> None:
     async def test() -> None:
         async with backend(writing(*pieces)) as behind, gateway(behind.url) as served:
             outputs = []
@@ -80,12 +80,11 @@ def test_good_framing(pieces: list[bytes], loop: str, aiohttp_api: str) -> None:
             assert outputs == [["reasoning", "message", "function_call"]] * 2
             assert final["usage"]["total_tokens"] == 16
             # If the very last bytes come late, the connection is closed without waiting for them.
-            assert len(behind.connections) == 1 or pieces[-1] in {b"\n", b"\r\n"} or aiohttp_api == "public"
+            assert len(behind.connections) == 1 or pieces[-1] in {b"\n", b"\r\n"}
 
     run(test(), loop)
 
 
-@pytest.mark.usefixtures("aiohttp_api")
 def test_the_body_cut_at_every_byte() -> None:
     """Cut the answer into two writes, at each place in turn."""
     wire = HEAD + BODY
@@ -120,28 +119,25 @@ BAD: dict[str, bytes] = {
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 @pytest.mark.parametrize("sent", [0, 4])
-def test_bad_framing_fails_the_stream(bad: bytes, sent: int, loop: str, aiohttp_api: str) -> None:
+def test_bad_framing_fails_the_stream(bad: bytes, sent: int, loop: str) -> None:
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
         connection.send(*PAYLOADS[:sent])
         connection.write(bad)
-        # What might still become valid; the public API has no limit for the length of extensions.
-        if not bad or bad.startswith((b"1", b"f", b"5\r")) or (aiohttp_api == "public" and bad.startswith(b"5;")):
+        if not bad or bad.startswith((b"1", b"f", b"5\r")):  # what might still become valid
             connection.close()
 
     async def test() -> None:
         async with backend(play) as behind, gateway(behind.url) as served:
             for _ in range(2):
                 answer = await post(served, tools=[WEATHER])
-                # The public API may notice it together with the head.
-                assert (aiohttp_api == "public" and answer.status == 502) or answer.final["status"] == "failed"
+                assert answer.final["status"] == "failed"
                 await behind.connections[0].lost
             assert len(behind.connections) == 2, "a broken connection is not used again"
 
     run(test(), loop)
 
 
-@pytest.mark.usefixtures("aiohttp_api")
 def test_bytes_behind_the_answer_do_not_leak_into_the_next() -> None:
     async def play(connection: Connection) -> None:
         connection.write(HEAD + BODY + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")

@@ -35,7 +35,7 @@ def test_of_two_backends_that_flap_the_one_that_lives_is_used(seed: int, monkeyp
         # What broke off after its client had seen something cannot be mended; nothing else may go wrong.
         assert outcomes.keys() <= {"A", "B", "broke"}, outcomes
         assert min(outcomes["A"], outcomes["B"]) > 500
-        assert not several.pool.queued
+        assert not several.pool.places.queued
         assert [member.in_flight for member in several.pool.members.by_name.values()] == [0, 0]
 
     run_virtually(test())

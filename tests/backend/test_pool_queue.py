@@ -14,7 +14,7 @@ def asking(served: Served, **fields: Any) -> asyncio.Task[Any]:
 
 
 async def waiting(served: Served, number: int) -> None:
-    await until(lambda: served.parts.pool.queued == number, f"{number} wait")
+    await until(lambda: served.parts.pool.places.queued == number, f"{number} wait")
     assert served.metric("queued_requests") == number
 
 

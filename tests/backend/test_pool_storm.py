@@ -49,7 +49,7 @@ def test_no_place_is_lost_and_no_place_is_given_twice(seed: int) -> None:
             varying.cancel()
             await asyncio.gather(varying, return_exceptions=True)
             await until(lambda: not any(member.in_flight for member in members))
-            assert served.parts.pool.queued == 0
+            assert served.parts.pool.places.queued == 0
             for one in several:
                 one.does = "answer"
                 assert served.metric("backend_requests_in_flight", backend=one.place) == 0

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from responses_gateway.backend.transport import aiohttp_internals
+from responses_gateway.backend.transport.aiohttp_internals import PushedAnswer
 from tests.backend.controlled_backends import pool, text_of
 from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run
 from tests.server.scripted_backend import HEAD, Backend, Connection, backend, text_stream
@@ -90,10 +90,9 @@ def test_many_idle_connections_are_not_tried_one_after_the_other(stream: bool) -
         closes = Closing(reused="nothing", fresh="nothing")
         async with backend(closes.play) as server, gateway(server.url, adapt=False) as served:
             sender = served.parts.pool.members.only.backend.chats  # type: ignore[union-attr]
-            assert isinstance(sender, aiohttp_internals.DirectSender)
             answers = [await sender.post(b"{}", {}) for _ in range(5)]  # at the same time: five connections
             for answer in answers:
-                assert isinstance(answer, aiohttp_internals.PushedAnswer)
+                assert isinstance(answer, PushedAnswer)
                 await answer.attach(lambda data: None)
             assert len(server.connections) == 5
             server.requests.clear()
@@ -165,16 +164,5 @@ def test_of_several_backends_each_repeats_at_most_once() -> None:
                 one.does = "drop"
             assert_error(await post(served, model="m"), 502)
             assert (len(a.asked), len(b.asked)) == (2, 2)
-
-    run(test())
-
-
-def test_the_public_api_repeats_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aiohttp_internals, "is_supported", lambda connector: False)
-
-    async def test() -> None:
-        async with closing(Closing(reused="nothing", fresh="nothing")) as (served, server):
-            assert_error(await post(served), 502)
-            assert len(server.requests) == 1
 
     run(test())

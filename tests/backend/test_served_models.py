@@ -6,13 +6,11 @@ import json
 
 import pytest
 
-from responses_gateway.backend.served_models import BackendSpec, ModelCatalogue, no_such_model, with_model
+from responses_gateway.backend.served_models import BackendSpec, Listing, ModelCatalogue, no_such_model, with_model
 
 
 def catalogue(patterns: tuple[str, ...] = (), listed: tuple[str, ...] | None = None, **aliases: str) -> ModelCatalogue:
-    made = ModelCatalogue(patterns, aliases)
-    made.listed = None if listed is None else dict.fromkeys(listed, "vllm")
-    return made
+    return ModelCatalogue(patterns, aliases, None if listed is None else Listing(dict.fromkeys(listed, "vllm")))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +31,7 @@ def test_whether_a_model_is_served(made: ModelCatalogue, serves: bool | None) ->
 
 def test_an_alias_is_another_name_for_the_backends_own() -> None:
     made = catalogue(listed=("qwen3",), gpt="qwen3")
-    assert [made.aliases.get(name, name) for name in ("gpt", "qwen3", "x")] == ["qwen3", "qwen3", "x"]
+    assert [made.own_name(name) for name in ("gpt", "qwen3", "x")] == ["qwen3", "qwen3", "x"]
     assert made.names() == ["qwen3", "gpt"]
     assert made.owner("gpt") == "vllm"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -54,15 +54,15 @@ def test_a_server_that_others_keep_busy_is_spared_until_it_is_free() -> None:
         a.requests = 50
         async with replicas(a, b), gateway(a.url, b.url, adapt=False, load_interval=0.02) as served:
             member = served.parts.pool.members.by_name[a.place]
-            await until(lambda: member.elsewhere == 50)
+            await until(lambda: member.reported.requests == 50)
             assert {text_of((await post(served, model="m", store=False)).final) for _ in range(6)} == {"B"}
             a.requests = 0
-            await until(lambda: member.elsewhere == 0)
+            await until(lambda: member.reported.requests == 0)
             assert {text_of((await post(served, model="m", store=False)).final) for _ in range(6)} == {"A", "B"}
             a.requests = 50
-            await until(lambda: member.elsewhere == 50)
+            await until(lambda: member.reported.requests == 50)
             a.tells = False
-            await until(lambda: member.elsewhere == 0)
+            await until(lambda: member.reported.requests == 0)
 
     run(test())
 
@@ -85,9 +85,8 @@ def test_among_servers_with_as_many_requests_the_one_with_more_room_in_its_cache
 class Server:
     backend: Any = None
     in_flight: int = 0
-    elsewhere: int = 0
-    cache: float = 0.0
     last: int = 0
+    reported: ServerLoad = field(default_factory=lambda: ServerLoad(0))
     tells_load: bool = True
 
 
@@ -116,7 +115,7 @@ def test_of_a_thousand_servers_those_with_requests_of_ours_are_asked_first(monke
         assert sum(map(len, asked.values())) <= 61 * 100
         assert all(_longest_gap(asked[server]) < 3 for server in servers[:100])
         assert all(_longest_gap(asked[server]) < 30 for server in servers[100:])
-        assert (servers[0].elsewhere, idle.elsewhere, idle.cache) == (2, 3, 0.5)
+        assert (servers[0].reported.requests, idle.reported) == (2, (3, 0.5))
 
     monkeypatch.setattr(server_load, "load_of", answer)
     run_virtually(test())

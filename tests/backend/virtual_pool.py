@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 from yarl import URL
 
-from responses_gateway.backend import members as members_module
-from responses_gateway.backend.members import PoolObserver, PoolOptions
+from responses_gateway.backend import member as member_module
+from responses_gateway.backend import watch as watch_module
 from responses_gateway.backend.policies.health import HealthReport
 from responses_gateway.backend.pool import Pool
-from responses_gateway.backend.served_models import BackendSpec, Route
+from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
+from responses_gateway.backend.served_models import BackendSpec, Listing, Route
 from responses_gateway.backend.transport.client import ChatStream, Unreachable
 from responses_gateway.wire.errors import ApiError
 
@@ -98,7 +99,7 @@ class Server:
     async def check(self) -> HealthReport:
         await asyncio.sleep(0.002 if self.is_up() else 2 * self.refuses_in)
         well = self.is_up() if self.health_ok is None else self.health_ok
-        return HealthReport(models={"m": "vllm"}) if well else HealthReport("down")
+        return HealthReport(listed=Listing({"m": "vllm"})) if well else HealthReport("down")
 
     async def close(self) -> None:
         pass
@@ -122,8 +123,8 @@ class VirtualPool:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, servers: Iterable[Server], **options: Any) -> None:
         by_url = {server.spec.url: server for server in servers}
-        monkeypatch.setattr(members_module, "Backend", lambda url, **_: by_url[url])
-        monkeypatch.setattr(members_module, "check_health", lambda backend, within: backend.check())
+        monkeypatch.setattr(member_module, "Backend", lambda url, **_: by_url[url])
+        monkeypatch.setattr(watch_module, "check_health", lambda backend, within: backend.check())
         self.servers = {server.spec.name: server for server in by_url.values()}
         self.observer = Observer()
         self.pool = Pool([server.spec for server in by_url.values()], PoolOptions(**options), self.observer)

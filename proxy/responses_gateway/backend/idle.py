@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from responses_gateway.backend.members import Member
+from responses_gateway.backend.member import Member
 from responses_gateway.backend.policies.health import check_health
 from responses_gateway.backend.policies.server_load import load_of as server_load_of
 from responses_gateway.backend.pool import Pool
@@ -32,14 +32,14 @@ async def load_of(pool: Pool, model: str, idle_requests: int) -> ModelLoad:
     it takes at a time, if that is less. vLLM servers are asked."""
     members = pool.members
     now = members.clock()
-    serving = [member for member in members.candidates(model) if not member.drains]
+    serving = [member for member in pool.models.candidates(model) if not member.drains]
     if members.only is not None:  # nobody checks its health
         usable = [member for member in serving if member.healthy or not (await check_health(member.backend, _WITHIN)).problem]
     else:
         usable = [member for member in serving if member.state(now) == "ready"]
     asked = sorted((member for member in usable if member.tells_load), key=lambda member: member.in_flight)[:_ASKED]
     reported = dict(zip(asked, await asyncio.gather(*(_requests_of(member) for member in asked)), strict=True))
-    used = sum(max(member.in_flight + member.elsewhere, reported.get(member, 0)) for member in usable)
+    used = sum(max(member.in_flight + member.reported.requests, reported.get(member, 0)) for member in usable)
     return ModelLoad(used, sum(_idle(member, idle_requests) for member in usable), _free(pool, usable))
 
 
@@ -54,7 +54,7 @@ def _idle(member: Member, idle_requests: int) -> int:
 
 def _free(pool: Pool, usable: Iterable[Member]) -> int | None:
     """Return how many requests would not have to wait: none, where others wait already."""
-    if pool.queued:
+    if pool.places.queued:
         return 0
     limits = [(member.limit, member.in_flight) for member in usable]
     if any(limit is None for limit, _ in limits):

@@ -1,12 +1,8 @@
-"""Several backends behind one door: which one gets a request, and what happens when it fails.
+"""Several backends behind one door: a request is sent to one of them (`places.py`), and what happens when that fails.
 
-A request goes to a backend that serves its model, is not being drained and whose circuit breaker lets it through; among the
-healthy ones by key or by load (`policies/affinity.py`); if none has room it waits (`policies/wait_queue.py`). What fails before
-the client has seen anything is tried again elsewhere, within `retries` and a budget (`policies/retry.py`).
-
-If the breakers of all are open, the least bad one gets one request at a time, and the others wait until one of them or a health
-check succeeds. A single backend gets every request, whatever the model, without health checks, breaker or retries: its answer
-is the best that can be had."""
+What fails before the client has seen anything is tried again elsewhere, within `retries` and a budget (`policies/retry.py`). A
+single backend gets every request, whatever the model, without health checks, breaker or retries: its answer is the best that
+can be had."""
 
 from __future__ import annotations
 
@@ -21,20 +17,13 @@ import aiohttp
 from msgspec.structs import replace
 from yarl import URL
 
-from responses_gateway.backend.members import (
-    NOBODY,
-    ContinuationEndpoint,
-    Member,
-    Members,
-    Partners,
-    PoolObserver,
-    PoolOptions,
-)
-from responses_gateway.backend.policies.affinity import choose
+from responses_gateway.backend.member import ContinuationEndpoint, Member
+from responses_gateway.backend.members import Members
+from responses_gateway.backend.models import NOBODY, Partners, ServedModels
+from responses_gateway.backend.places import Places, takes_requests
 from responses_gateway.backend.policies.retry import UNCONNECTED, UNREACHABLE, Reason, RetryBudget, backoff, reason_of
 from responses_gateway.backend.policies.routers import (
     OF_ONE_SERVER,
-    OF_THE_URL,
     PAUSES,
     REASON_HEADER,
     TELLING_HEADERS,
@@ -43,20 +32,17 @@ from responses_gateway.backend.policies.routers import (
     pod_of,
     without_session,
 )
-from responses_gateway.backend.policies.wait_queue import QueueFull, QueueTimeout, WaitQueue
+from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, Route, with_model
-from responses_gateway.backend.transport.client import Body, ChatStream, Failure, Unreachable
-from responses_gateway.wire.errors import ApiError, gateway_key_refused, server_error
+from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
+from responses_gateway.backend.watch import Watch
+from responses_gateway.wire.errors import ApiError, gateway_key_refused
 
-# Seconds after which a client that was refused may ask again.
-_RETRY_AFTER = 1.0
 # How many attempts that were never sent count as none where no backend is known to be well.
 _UNSENT_ATTEMPTS = 16
 ANY = Route()
 # Returns the headers of a request to a backend, given its name and its URL.
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
-
-
 # Returns the body of a request that continues an answer: given the backend's name of the model, the length of its context if
 # that is known, and the endpoint that takes the ids.
 BodyFor = Callable[[str, int | None, ContinuationEndpoint | None], bytes]
@@ -79,39 +65,29 @@ class Pool:
     """Sends requests to the backends. Create it inside the running event loop, then `start` it."""
 
     def __init__(self, specs: Iterable[BackendSpec], options: PoolOptions, observer: PoolObserver) -> None:
-        self.members = Members(specs, options, observer, self._offer)
+        self.members = Members(specs, options, observer)
+        self.models = ServedModels(self.members)
+        self.places = Places(self.members, self.models, options, observer)
+        self.watch = Watch(self.members, options, observer, self.places.offer)
         self._retries = options.retries
         self._observer = observer
-        self._queue: WaitQueue[Member] = WaitQueue(options.queue_size, options.queue_timeout)
         self._budget = RetryBudget()
         self._continuation_budget = RetryBudget()
         self._tokens = SessionTokens()
-        self._sent = 0
 
     async def start(self) -> None:
         """Begin the health checks, and wait a moment until all backends have listed their models."""
-        await self.members.start()
+        await self.watch.start()
 
     async def close(self) -> None:
         """Close all connections."""
+        self.watch.close()
         await self.members.close()
 
     @property
     def chooses(self) -> bool:
         """Whether there is more than one backend, or one with several servers, so that a route's affinity matters."""
         return self.members.only is None or self.members.only.router
-
-    @property
-    def queued(self) -> int:
-        """How many requests wait for a free backend."""
-        return len(self._queue.waiters)
-
-    @property
-    def any_healthy(self) -> bool:
-        """Whether at least one backend is healthy and takes requests."""
-        return any(
-            member.healthy and not member.drains and self._is_allowed(member) for member in self.members.by_name.values()
-        )
 
     @property
     def needs_model(self) -> bool:
@@ -129,7 +105,7 @@ class Pool:
         503 if none has room, 502 to 504."""
 
         def send(member: Member, again: int) -> Awaitable[ChatStream]:
-            name = _own_name(member, route.model)
+            name = member.catalogue.own_name(route.model)
             sent = headers(member.name, member.backend.url)
             if member.router:
                 sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
@@ -139,8 +115,9 @@ class Pool:
         chat.backend = member.name
         if member.router or ((not member.answered or chat.status != 200) and self._is_router(member, chat)):
             self._note_token(member, route, chat)
-        chat.refuses_gateway_key = self.refuses_gateway_key(member, chat.status)
-        chat.on_end = partial(self._ended, member, chat.status)
+        if chat.status != 200:
+            chat.refuses_gateway_key = self.refuses_gateway_key(member, chat.status)
+        chat.on_end = partial(self.places.ended, member, chat.status)
         return chat
 
     @asynccontextmanager
@@ -162,7 +139,7 @@ class Pool:
         headers = list(headers)
 
         def send(member: Member, _again: int) -> Awaitable[aiohttp.ClientResponse]:
-            name = _own_name(member, route.model)
+            name = member.catalogue.own_name(route.model)
             sent = body
             if name != route.model and isinstance(body, bytes):
                 sent = with_model(body, name)
@@ -177,12 +154,12 @@ class Pool:
                     raise gateway_key_refused(answer.status)
                 yield answer
         finally:
-            self._ended(member, answer.status, None)
+            self.places.ended(member, answer.status, None)
 
     def served_as(self, backend: str, model: str) -> str:
         """Return the name that a backend has for a client's name of a model."""
         member = self.members.by_name.get(backend)
-        return model if member is None else _own_name(member, model)
+        return model if member is None else member.catalogue.own_name(model)
 
     # ---- continuations --------------------------------------------------------------------------------------------
 
@@ -193,7 +170,7 @@ class Pool:
         if only is not None and not (alone or only.router):
             return NOBODY
         one_will_do = begun or bool(self.members.pools)  # another one may come meanwhile
-        partners = self.members.partners(model, least=1 if one_will_do else 2)
+        partners = self.models.partners(model, least=1 if one_will_do else 2)
         alone = alone or bool(self.members.pools) or any(member.router for member in partners.members)
         return partners if len(partners.members) > 1 or alone else NOBODY
 
@@ -203,18 +180,18 @@ class Pool:
         of the model when the answer began; empty if the settings vouch for them."""
         dead = self.members.by_name.get(failed)
         if dead is not None:
-            dead.check_soon()
+            dead.check_wanted.set()
         if dead is not None and dead.router:
             other = replace(route, again=route.again + 1)
         else:
             other = replace(route, avoid=route.avoid | {failed})
-        partners = self.members.partners(route.model, least=1)
+        partners = self.models.partners(route.model, least=1)
         able = [
             member
             for member in partners.members
-            if _takes_requests(member, other)
-            and self._is_allowed(member)
-            and (dead is None or _own_name(dead, route.model) == _own_name(member, route.model))
+            if takes_requests(member, other)
+            and self.places.is_allowed(member)
+            and (dead is None or dead.catalogue.own_name(route.model) == member.catalogue.own_name(route.model))
         ]
         if not able or (partners.checkpoint and partners.checkpoint != checkpoint):
             return "no_backend"
@@ -235,9 +212,9 @@ class Pool:
         endpoints: dict[str, ContinuationEndpoint | None] = {}
 
         def send(member: Member, _again: int) -> Awaitable[ChatStream]:
-            name = _own_name(member, route.model)
+            name = member.catalogue.own_name(route.model)
             endpoint = endpoints[member.name] = member.continues_by
-            body = body_for(name, member.catalogue.contexts.get(name), endpoint)
+            body = body_for(name, member.catalogue.context(route.model), endpoint)
             sent = headers(member.name, member.backend.url)
             if member.router:
                 sent = without_session(sent)
@@ -250,11 +227,11 @@ class Pool:
                 break
             member.continues_by = "chat"  # it has no completions, so the next attempt goes there
             chat.close()
-            self._give_back(member)
+            self.places.give_back(member)
         chat.backend = member.name
         if member.router:
             self._note_token(member, route, chat)
-        chat.on_end = partial(self._ended, member, chat.status)
+        chat.on_end = partial(self.places.ended, member, chat.status)
         return chat
 
     def _is_router(self, member: Member, chat: ChatStream) -> bool:
@@ -262,7 +239,7 @@ class Pool:
         member.answered = member.answered or chat.status == 200
         found = member.spec.router is None and any(map(chat.header, TELLING_HEADERS))
         if found:
-            self.members.found_router(member)
+            self.watch.found_router(member)
         return found
 
     def _note_token(self, member: Member, route: Route, chat: ChatStream) -> None:
@@ -290,8 +267,8 @@ class Pool:
         if self.members.only is not None:
             return None
         other = replace(route, avoid=route.avoid | {failed})
-        remaining = [one for one in self.members.candidates(route.model) if _takes_requests(one, other)]
-        usable = [one for one in remaining if self._is_allowed(one)]
+        remaining = [one for one in self.models.candidates(route.model) if takes_requests(one, other)]
+        usable = [one for one in remaining if self.places.is_allowed(one)]
         if reason == "busy":
             usable = remaining = [one for one in usable if one.has_room]
         well = any(_is_well(one) for one in usable)
@@ -327,7 +304,7 @@ class Pool:
             self._observer.warn("backend refuses the gateway's key", member.name, status=status)
         return refuses
 
-    # ---- choosing -------------------------------------------------------------------------------------------------
+    # ---- attempts -------------------------------------------------------------------------------------------------
 
     async def _reach(
         self,
@@ -342,179 +319,51 @@ class Pool:
             self._budget.request()
         while True:
             try:
-                member = await self._take(route)
+                member = self.places.take(route) or await self.places.wait(route)
             except ApiError:
                 on_failure("", "unavailable")
                 raise
             try:
                 answer = await send(member, route.again)
-            except Unreachable as error:
-                if not error.body_may_be_why:  # otherwise one client could open the breakers of all backends
-                    self._failed(member, error.reason)
-                self._abandon(member)
-                on_failure(member.name, error.reason)
-                following = None if once else self.retry_route(route, member.name, error.reason)
+            except BaseException as error:
+                reason = self._note_unanswered(member, error, on_failure)
+                following = None if once or reason is None else self.retry_route(route, member.name, reason)
                 if following is None:
                     raise
-            except BaseException:
-                self._abandon(member)
-                raise
             else:
-                reason = reason_of(answer.status) if answer.status >= 400 else None
-                if reason is None or reason == "busy":
-                    self._answered(member)
-                else:
-                    self._failed(member, reason)
-                if answer.status >= 400:
-                    on_failure(member.name, f"status_{answer.status}")
-                stays = once or (member.router and _tells_when(answer))
+                if answer.status < 400:
+                    self.places.answered(member)
+                    return member, answer
+                reason = self._note_refusal(member, answer.status, on_failure)
+                stays = once or reason is None or (member.router and _tells_when(answer))
                 following = None if stays or reason is None else self.retry_route(route, member.name, reason)
                 if following is None:
                     return member, answer
                 answer.close()
-                self._give_back(member)
+                self.places.give_back(member)
             route = following
             await asyncio.sleep(backoff(route.tries, random()))
 
-    async def _take(self, route: Route) -> Member:
-        """Take a place at the most suitable backend. Raises `ApiError`."""
-        only = self.members.only
-        if only is not None and not route.avoid and only.has_room and not only.drains and not only.catalogue.restricted:
-            return self._begin(only)
-        serving = self.members.serving(route.model)
-        free = [member for member in self._preferred(serving, route) if member.has_room]
-        if free:
-            return self._begin(self.members.by_name[choose([member.load for member in free], route.affinity)])
-        return await self._wait(route, serving)
+    def _note_unanswered(self, member: Member, error: BaseException, on_failure: OnFailure) -> Reason | None:
+        """Give back the place of a request that has no answer, and return the reason if its backend has failed."""
+        if not isinstance(error, Unreachable):  # the client left, for example
+            self.places.abandon(member)
+            return None
+        if not error.body_may_be_why:  # otherwise one client could open the breakers of all backends
+            self.places.failed(member, error.reason)
+        self.places.abandon(member)
+        on_failure(member.name, error.reason)
+        return error.reason
 
-    async def _wait(self, route: Route, serving: list[Member]) -> Member:
-        came = self.members.clock()
-        group = frozenset(member.name for member in serving)
-        waiting = self._queue.wait(group, partial(self._suits, route), self._abandon)
-        self._observer.queue_length_changed(len(self._queue.waiters) + 1)
-        try:
-            member = await waiting
-        except QueueFull:
-            self._observer.queue_rejected("full")
-            if not any(self._is_allowed(member) for member in serving):
-                raise self._none_usable(serving) from None
-            message = "All backends are busy, and too many requests wait already. Please try again."
-            raise ApiError(
-                429, message, type="rate_limit_error", code="rate_limit_exceeded", retry_after=_RETRY_AFTER
-            ) from None
-        except QueueTimeout:
-            self._observer.queue_rejected("late")
-            if not any(self._is_allowed(member) for member in serving):
-                raise self._none_usable(serving) from None
-            message = "All backends are busy, and none had room in time. Please try again."
-            raise ApiError(503, message, type="server_error", code="server_error", retry_after=_RETRY_AFTER) from None
-        finally:
-            self._observer.queue_length_changed(len(self._queue.waiters))
-        self._observer.queue_wait_ended(self.members.clock() - came)
-        return member
-
-    def _preferred(self, serving: list[Member], route: Route) -> list[Member]:
-        """Return the backends that may get a request now: the healthy ones, or all if none is; those that are shutting down
-        only if there are no others. If the breakers of all are open, the least bad one that may be tried, or none if the
-        request has to wait. Raises `ApiError` 503."""
-        taking = [member for member in serving if _takes_requests(member, route)]
-        if not taking:
-            if self.members.awaits(route.model):
-                return []  # a member may come in time
-            raise self._none_usable(serving)
-        taking = [member for member in taking if not member.spec.draining] or taking
-        usable = [member for member in taking if self._is_allowed(member)]
-        if not usable:
-            now = self.members.clock()
-            tryable = [member for member in taking if member.has_room and member.breaker.may_try(now)]
-            return sorted(tryable, key=lambda member: (not member.healthy, member.breaker.opens_in(now)))[:1]
-        # Checks may fail for all at once, because of the gateway's network: then none is worse than another.
-        best = [member for member in usable if member.healthy and not member.suspect]
-        return best or [member for member in usable if member.healthy] or usable
-
-    def _is_allowed(self, member: Member) -> bool:
-        """Tell whether the breaker lets a request through."""
-        return member is self.members.only or member.breaker.allows(self.members.clock())
-
-    def _suits(self, route: Route, member: Member) -> bool:
-        """Tell whether a backend with room can take a waiting request; much may have changed since the request came."""
-        serving = self.members.candidates(route.model)
-        return member in serving and _takes_requests(member, route) and member in self._preferred(serving, route)
-
-    def _none_usable(self, serving: list[Member]) -> ApiError:
-        now = self.members.clock()
-        waits = [member.breaker.opens_in(now) for member in serving if not member.drains]
-        error = server_error("No backend that serves this model can take requests now. Please try again.", 503)
-        error.retry_after = max(min(waits, default=_RETRY_AFTER), _RETRY_AFTER)
-        return error
-
-    # ---- places ---------------------------------------------------------------------------------------------------
-
-    def _begin(self, member: Member) -> Member:
-        self._sent += 1
-        member.last = self._sent
-        member.in_flight += 1
-        if not member.breaker.no_recent_failures:
-            member.breaker.begin(self.members.clock())
-        self._observer.request_started(member.label)
-        return member
-
-    def _give_back(self, member: Member) -> None:
-        member.in_flight -= 1
-        self._observer.request_ended(member.label)
-        if member in self.members.leaving:
-            self.members.retire_idle(member)
+    def _note_refusal(self, member: Member, status: int, on_failure: OnFailure) -> Reason | None:
+        """Return why a refused request is to be tried elsewhere, or None if it is not."""
+        reason = reason_of(status)
+        if reason is None or reason == "busy":
+            self.places.answered(member)
         else:
-            self._offer(member)
-
-    def _abandon(self, member: Member) -> None:
-        """Give back a place whose request had no answer yet. If it was the breaker's trial, the next request is."""
-        member.breaker.abandoned()
-        self._give_back(member)
-
-    def _offer(self, member: Member) -> None:
-        """Give the free places of a backend to waiting requests."""
-        while self._queue.waiters and member.has_room and self._queue.offer(member):
-            self._begin(member)
-
-    def _ended(self, member: Member, status: int, failure: Failure | None) -> None:
-        """Note that an answer is over: complete, closed by us, or failed."""
-        if failure is not None:
-            self._failed(member, failure)
-        elif status < 500 and not member.breaker.no_recent_failures and member.breaker.state(self.members.clock()) == "closed":
-            member.breaker.succeeded()
-        self._give_back(member)
-
-    def _failed(self, member: Member, reason: Reason) -> None:
-        if member.router and reason not in OF_THE_URL:
-            member.breaker.abandoned()  # the next request gets another server
-        elif member is self.members.only:
-            member.healthy = False  # there are no health checks
-            member.breaker.abandoned()
-        else:
-            now = self.members.clock()
-            before = member.breaker.state(now)
-            member.breaker.failed(now, unreachable=reason in UNREACHABLE)
-            if before != "open" and member.breaker.state(now) == "open":
-                self._observer.warn("breaker open", member.name, seconds=round(member.breaker.opens_in(now), 1))
-                member.check_soon()
-            if reason in UNCONNECTED:
-                member.suspect = True
-                member.check_soon()
-        self.members.report_state(member)
-
-    def _answered(self, member: Member) -> None:
-        """Note that a backend began to answer. That ends a trial, but not a row of failures: the answer may still break off."""
-        member.suspect = False
-        recovered = not member.breaker.no_recent_failures and member.breaker.state(self.members.clock()) != "closed"
-        if recovered:
-            member.breaker.succeeded()
-            self._observer.log("breaker closed", member.name)
-        if member is self.members.only and not member.healthy:
-            member.healthy = recovered = True
-        if recovered:
-            self.members.report_state(member)
-            self._offer(member)  # to those that waited for a backend that works
+            self.places.failed(member, reason)
+        on_failure(member.name, f"status_{status}")
+        return reason
 
 
 def _tells_when(answer: ChatStream | aiohttp.ClientResponse) -> bool:
@@ -523,15 +372,6 @@ def _tells_when(answer: ChatStream | aiohttp.ClientResponse) -> bool:
     return bool(header(REASON_HEADER) or header("retry-after"))
 
 
-def _takes_requests(member: Member, route: Route) -> bool:
-    return not member.draining and member.name not in route.avoid
-
-
 def _is_well(member: Member) -> bool:
     """Tell whether nothing speaks against a backend, as far as is known."""
     return member.healthy and (member.breaker.no_recent_failures or member.breaker.closed_by_check)
-
-
-def _own_name(member: Member, model: str) -> str:
-    """Return the backend's name for a model."""
-    return member.catalogue.aliases.get(model, model)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
@@ -88,21 +90,30 @@ class Discovered:
     specs: tuple[BackendSpec, ...] = ()
 
 
+class Listing(NamedTuple):
+    """What a backend lists of its models, by its own names of them: their owners, and where it tells, how many tokens their
+    contexts have, and by what it recognises others that serve the same (`policies/alike.py`)."""
+
+    owners: Mapping[str, str | None]
+    contexts: Mapping[str, int] = MappingProxyType({})
+    checkpoints: Mapping[str, str] = MappingProxyType({})
+
+
 class ModelCatalogue:
     """The models of one backend, by the names that clients use.
 
-    `aliases`: the client's name → the backend's. `restricted`: the settings say which models it serves. `listed`: what the
-    backend listed, name → owner; None until it has."""
+    `aliases`: the client's name → the backend's. `restricted`: the settings say which models it serves. `listed`: None until
+    it has listed them."""
 
-    def __init__(self, patterns: Iterable[str], aliases: Mapping[str, str]) -> None:
+    def __init__(self, patterns: Iterable[str], aliases: Mapping[str, str], listed: Listing | None = None) -> None:
         self._patterns = tuple(pattern.lower() for pattern in patterns)
         self.aliases = dict(aliases)
         self.restricted = bool(self._patterns)
-        self.listed: Mapping[str, str | None] | None = None
-        # How many tokens the context of a model has, where the backend tells.
-        self.contexts: Mapping[str, int] = {}
-        # What the backend tells of the models that it serves, where that is enough to recognise others that serve the same.
-        self.checkpoints: Mapping[str, str] = {}
+        self.listed = listed
+
+    def own_name(self, model: str) -> str:
+        """Return the backend's name for a model."""
+        return self.aliases.get(model, model)
 
     def serves(self, model: str) -> bool | None:
         """Tell whether it serves a model by this name; None if that is not known."""
@@ -110,7 +121,7 @@ class ModelCatalogue:
             return True
         if self.restricted:
             return self.offers(model)
-        return None if self.listed is None else model in self.listed
+        return None if self.listed is None else model in self.listed.owners
 
     def offers(self, listed: str) -> bool:
         """Tell whether the settings let clients use a model that the backend lists."""
@@ -119,18 +130,22 @@ class ModelCatalogue:
 
     def names(self) -> list[str]:
         """Return the names that clients can use, as far as they are known."""
-        found = [name for name in self.listed or () if self.offers(name)]
-        return [*found, *(alias for alias in self.aliases if alias not in found)]
+        listed = [name for name in self.listed.owners if self.offers(name)] if self.listed is not None else []
+        return [*listed, *(alias for alias in self.aliases if alias not in listed)]
+
+    def context(self, model: str) -> int | None:
+        """Return how many tokens the context of a model has; None if the backend does not tell."""
+        return self.listed.contexts.get(self.own_name(model)) if self.listed is not None else None
 
     def checkpoint(self, model: str) -> str | None:
         """Return what the backend tells of a model (see `alike.py`); None if that is not enough."""
-        return self.checkpoints.get(self.aliases.get(model, model))
+        return self.listed.checkpoints.get(self.own_name(model)) if self.listed is not None else None
 
     def owner(self, model: str) -> str | None:
         """Return the software that serves the model (`vllm`), as the backend's list has it."""
-        listed = self.listed or {}
-        name = self.aliases.get(model, model)
-        return listed[name] if name in listed else next(iter(listed.values()), None)
+        owners = self.listed.owners if self.listed is not None else {}
+        name = self.own_name(model)
+        return owners[name] if name in owners else next(iter(owners.values()), None)
 
 
 def no_such_model(model: str, catalogues: Iterable[ModelCatalogue]) -> ApiError:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from responses_gateway.backend.members import ALL, Share
 from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
 from responses_gateway.hosted.mcp.servers import McpServers
 from responses_gateway.hosted.pdf import PdfReader
@@ -130,7 +130,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         options = pool_options(settings, identify=InForce(settings, choice).identifies_backends, share=share)
         pool = Pool(specs_of(settings), options, PoolMetrics(metrics))
         stack.push_async_callback(pool.close)
-        live = LiveSettings(settings, choice.with_names(pool.members.own_name), pool.members.identify)
+        live = LiveSettings(settings, choice.with_names(pool.models.own_name), pool.watch.identify)
         pools = await _start_pool(settings, pool, metrics, stack, alone=workers_folder is None)
         if store is not None:
             stack.push_async_callback(StoreUpkeep(store, metrics).close)

@@ -143,7 +143,7 @@ def test_a_request_that_waits_for_the_first_member_gets_it(tmp_path: Path) -> No
         file = tmp_path / "gpu.json"
         async with replicas(Replica("A")) as (a,), pooled(str(file), queue_timeout=30) as served:
             waiting = asyncio.create_task(post(served, model="m"))
-            await until(lambda: served.parts.pool.queued)
+            await until(lambda: served.parts.pool.places.queued)
             write(file, a.place)
             assert text_of((await waiting).final) == "A"
 

@@ -165,11 +165,10 @@ def test_a_router_without_headers_is_asked(tmp_path: Path, path: str, answer: An
         async with routed(tmp_path, router="auto") as (served, two):
             two.header = ""
             two.answers = {path: answer}
-            members = served.parts.pool.members
-            members.find_routers()
-            (member,) = members.by_name.values()
-            assert member.asked is not None
-            await member.asked
+            pool = served.parts.pool
+            pool.watch.find_routers()
+            ((member, question),) = pool.watch.questions.items()
+            await question
             assert member.router is router
 
     run(test())

@@ -206,7 +206,7 @@ async def vllm(shares: dict[str, float], rest: float = 1e-4, **options: Any) -> 
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         async with gateway(f"http://127.0.0.1:{runner.addresses[0][1]}", adapt=False, continue_answers=1) as served:
-            await until(lambda: served.parts.pool.members.all_vllm("m"), "the server is known")
+            await until(lambda: served.parts.pool.models.all_vllm("m"), "the server is known")
             yield served, server
     finally:
         await runner.cleanup()

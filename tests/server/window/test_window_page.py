@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from responses_gateway.backend.members import Member
+from responses_gateway.backend.member import Member
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.generation.request_log.recent_requests import (
     REMEMBERED,

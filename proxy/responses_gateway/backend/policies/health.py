@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -13,6 +12,7 @@ import msgspec
 
 from responses_gateway.backend.policies.alike import checkpoint_of
 from responses_gateway.backend.policies.routers import QUESTIONS, identified_by
+from responses_gateway.backend.served_models import Listing
 from responses_gateway.backend.transport.client import Backend, read_beginning
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.json_text import decode_as
@@ -31,14 +31,11 @@ class _ModelList(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """The result of a check: `problem` is empty for a healthy backend. `models`: name → owner; None if it did not list them,
-    because it requires a client's key, for example. `contexts`: name → the length of its context in tokens, where it tells.
-    `checkpoints`: name → what it serves, where it tells (`alike.py`)."""
+    """The result of a check: `problem` is empty for a healthy backend. `listed`: None if it did not list its models, because
+    it requires a client's key, for example."""
 
     problem: str = ""
-    models: dict[str, str | None] | None = None
-    contexts: Mapping[str, int] = field(default_factory=dict)
-    checkpoints: Mapping[str, str] = field(default_factory=dict)
+    listed: Listing | None = None
 
 
 async def check_health(backend: Backend, within: float) -> HealthReport:
@@ -79,13 +76,13 @@ async def _list_models(backend: Backend) -> HealthReport:
     if answer.status >= 500:
         return HealthReport(f"/v1/models answered with HTTP {answer.status}")
     try:
-        listed = decode_as(body, _ModelList) if answer.status == 200 else None
+        data = decode_as(body, _ModelList).data if answer.status == 200 else None
     except msgspec.DecodeError:
-        listed = None
-    if listed is None:
+        data = None
+    if data is None:
         return HealthReport()
-    entries = {entry["id"]: entry for entry in listed.data if entry.get("id") and isinstance(entry["id"], str)}
-    models = {name: owner if isinstance(owner := entry.get("owned_by"), str) else None for name, entry in entries.items()}
+    entries = {entry["id"]: entry for entry in data if entry.get("id") and isinstance(entry["id"], str)}
+    owners = {name: owner if isinstance(owner := entry.get("owned_by"), str) else None for name, entry in entries.items()}
     contexts = {name: length for name, entry in entries.items() if type(length := entry.get("max_model_len")) is int}
     checkpoints = {name: found for name, entry in entries.items() if (found := checkpoint_of(entry)) is not None}
-    return HealthReport(models=models, contexts=contexts, checkpoints=checkpoints)
+    return HealthReport(listed=Listing(owners, contexts, checkpoints))

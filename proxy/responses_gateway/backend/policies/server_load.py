@@ -62,9 +62,8 @@ class Asked(Protocol):
 
     backend: Backend
     in_flight: int
-    elsewhere: int
-    cache: float
     last: int
+    reported: ServerLoad
 
     @property
     def tells_load(self) -> bool:
@@ -141,5 +140,5 @@ class LoadReports:
             load = await load_of(backend.backend, _TIMEOUT)
         finally:
             place.asking = False
-        backend.elsewhere = max(0, load.requests - max(before, backend.in_flight)) if load is not None else 0
-        backend.cache = load.cache if load is not None else 0.0
+        ours = max(before, backend.in_flight)
+        backend.reported = ServerLoad(0) if load is None else load._replace(requests=max(0, load.requests - ours))

@@ -1,24 +1,19 @@
-"""Chat requests over aiohttp: the fast way, which uses private parts of its client, and the public way beside it.
+"""Chat requests over aiohttp, with private parts of its client.
 
 `DirectSender` writes a request as one prepared block of bytes, where `ClientSession` builds a request object, a timer, header
 maps and a task that writes the body. `PushProtocol` reads event streams: it passes the body to a callback from within
 `data_received`, where `StreamReader` costs a future, a task step and several coroutines per read. Connections, their pool, and
 all other answers remain aiohttp's.
 
-This is the only file of the client side that uses private parts of aiohttp. `is_supported` checks that they are what they are
-expected to be; otherwise `SessionSender` does the same through the public API, slower."""
+This is the only file of the client side that uses private parts of aiohttp: its minor version is pinned for that."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
-import io
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -30,7 +25,6 @@ from responses_gateway.backend.transport.keepalive import open_socket
 # Takes the bytes that one read brought.
 Sink = Callable[[bytes], None]
 
-_TESTED = "3.14"
 _HEAD_LIMIT = 64 * 1024
 _SIZE_LINE_LIMIT = 1024
 # Bytes of a body that are kept until there is a sink for them.
@@ -42,105 +36,29 @@ _KEEPALIVE = 15
 _DNS_CACHE = 30
 
 
-def chat_sender(
-    url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout, on_repeat: Callable[[], None]
-) -> DirectSender | SessionSender:
-    """Return what POSTs JSON bodies to `url` in the fastest way that this aiohttp allows. `headers` go with every request;
-    `on_repeat` is called before a request is sent a second time. Call it inside the running event loop."""
-    connector = aiohttp.TCPConnector(
-        limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket
-    )
-    if is_supported(connector):
-        return DirectSender(url, headers, timeout, connector, on_repeat)
-    warn_once()
-    return SessionSender(url, headers, timeout)
-
-
-def is_supported(connector: aiohttp.TCPConnector) -> bool:
-    """Tell whether aiohttp has the private parts that the fast way uses, with the same parameters."""
-    response = ("writer", "continue100", "timer", "request_info", "traces", "loop", "session", "stream_writer")
-    expected: tuple[tuple[Callable[..., Any], int, tuple[str, ...]], ...] = (
-        (aiohttp.ClientRequest, 2, ("loop",)),
-        (aiohttp.ClientResponse, 2, response),
-        (aiohttp.ClientResponse.start, 2, ()),
-        (aiohttp.TCPConnector.connect, 4, ()),
-        (ResponseHandler, 1, ()),
-    )
-    if not all(_takes(*each) for each in expected):
-        return False
-    names = ("set_response_params", "data_received", "connection_lost", "should_close", "force_close", "_drain_helper")
-    factory = getattr(connector, "_factory", None)
-    return (
-        all(hasattr(ResponseHandler, name) for name in names)
-        and isinstance(factory, functools.partial)
-        and factory.func is ResponseHandler
-    )
-
-
-@functools.cache
-def _takes(function: Callable[..., Any], positional: int, named: tuple[str, ...]) -> bool:
-    """Tell whether a function may be called so. Looking at it takes longer than all else that a new backend needs."""
-    try:
-        inspect.signature(function).bind(*range(positional), **dict.fromkeys(named))
-    except TypeError:
-        return False
-    return True
-
-
-@functools.cache
-def warn_once() -> None:
-    message = "aiohttp %s differs from %s, which the gateway was tested with: requests to backends use its slower public API"
-    logging.getLogger("responses_gateway").warning(message, aiohttp.__version__, _TESTED)
-
-
-class SessionSender:
-    """The public way. No connection is used twice: one that the backend closes meanwhile would lose the request."""
-
-    def __init__(self, url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> None:
-        self._url = url
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=_DNS_CACHE, force_close=True, socket_factory=open_socket),
-            timeout=timeout,
-            headers=headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent",),
-        )
-
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
-        """Send a body and return the answer, its body unread."""
-        data = body if len(body) <= _WRITE_SIZE else io.BytesIO(body)  # written in pieces, beside the wait for the answer
-        return await self._session.post(self._url, data=data, headers=headers, allow_redirects=False)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._session.close()
-
-
 # Stands in for the writer of a request that has been written already.
 _SENT_REQUEST = SimpleNamespace(output_size=0)
 
 
 class DirectSender:
-    """The fast way. Create it inside the running event loop."""
+    """POSTs JSON bodies to one URL. Create it inside the running event loop."""
 
     def __init__(
-        self,
-        url: URL,
-        headers: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,
-        connector: aiohttp.TCPConnector,
-        on_repeat: Callable[[], None],
+        self, url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout, on_repeat: Callable[[], None]
     ) -> None:
+        """`headers` go with every request; `on_repeat` is called before a request is sent a second time."""
         self._loop = asyncio.get_running_loop()
         self._url = url
         self._timeout = timeout
         self._on_repeat = on_repeat
-        self.connector = connector
+        self.connector = aiohttp.TCPConnector(
+            limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket
+        )
         # For the second attempt: never a connection of the pool, which the backend may have closed with the first one.
         self._fresh_connector = aiohttp.TCPConnector(
             limit=0, ttl_dns_cache=_DNS_CACHE, force_close=True, socket_factory=open_socket
         )
-        for each in (connector, self._fresh_connector):
+        for each in (self.connector, self._fresh_connector):
             each._factory = functools.partial(PushProtocol, loop=self._loop)  # type: ignore[assignment]
         self._template = aiohttp.ClientRequest("POST", url, loop=self._loop)
         host = self._template.headers["Host"]

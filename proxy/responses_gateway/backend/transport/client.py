@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from responses_gateway.backend.policies.retry import Unanswered
-from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, PushedAnswer, Sink, chat_sender
+from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, DirectSender, PushedAnswer, Sink
 from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
 from responses_gateway.wire.errors import ApiError, server_error
@@ -82,11 +82,13 @@ class Backend:
         answer_timeout: float | None = None,
         forward_authorization: bool = True,
         on_repeat: Callable[[], None] = lambda: None,
+        on_refused_field: Callable[[str], None] = lambda name: None,
     ) -> None:
         """Create it inside the running event loop. `url` ends in `/v1`; times are in seconds.
 
         `answer_timeout` limits the wait for the head of the answer to a chat request. Without `forward_authorization` the
-        backend never gets a client's `Authorization`. `on_repeat` is called when a chat request is sent a second time."""
+        backend never gets a client's `Authorization`. `on_repeat` is called when a chat request is sent a second time,
+        `on_refused_field` with each field of our own that the server turns out to refuse."""
         self.url = URL(url)
         self._api_key = api_key
         self._answer_timeout = answer_timeout
@@ -94,7 +96,7 @@ class Backend:
         self._forward_authorization = forward_authorization
         # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
-        self.chats = chat_sender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, on_repeat)
+        self.chats = DirectSender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, on_repeat)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket),
             timeout=timeout,
@@ -103,9 +105,8 @@ class Backend:
             skip_auto_headers=("User-Agent",),
         )
         self._lingering: set[Answer] = set()  # abandoned answers whose end may still come
-        # The fields of our own that it refuses, and what is called with each of them.
         self.refused_fields: set[str] = set()
-        self.on_refused_field: Callable[[str], None] | None = None
+        self._on_refused_field = on_refused_field
 
     @property
     def root(self) -> URL:
@@ -170,8 +171,7 @@ class Backend:
         if chat.status == 200:  # otherwise the fields were not the reason
             for name in sorted(dropped - self.refused_fields):
                 self.refused_fields.add(name)
-                if self.on_refused_field is not None:
-                    self.on_refused_field(name)
+                self._on_refused_field(name)
         return chat
 
     async def _send_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:

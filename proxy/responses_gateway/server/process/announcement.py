@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from responses_gateway.backend.served_models import BackendSpec, ModelCatalogue
+from responses_gateway.backend.served_models import BackendSpec, Listing, ModelCatalogue
 from responses_gateway.server.process.sockets import Listeners, url_of
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import Settings
@@ -129,7 +129,7 @@ def _models_of(spec: BackendSpec) -> list[str] | None:
     request = Request(f"{spec.url}/models", headers=headers)
     try:
         with build_opener(ProxyHandler({}), _NoRedirects()).open(request, timeout=_TIMEOUT) as answer:
-            catalogue.listed = {str(model["id"]): None for model in json.load(answer)["data"]}
+            catalogue.listed = Listing({str(model["id"]): None for model in json.load(answer)["data"]})
     except HTTPError as error:
         return None if error.code >= 500 else catalogue.names()
     except (OSError, HTTPException):

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from responses_gateway.backend.members import ALL, Share
+from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.tokenizers import TokenizerError
 from responses_gateway.parsers.vllm import VllmMissing
 from responses_gateway.server.access.counter_table import Table
@@ -132,7 +132,7 @@ async def _serve_as_worker(
     if link.config.state:
         sync = WorkerSync(parts, link.send, reload)
         sync.receive(link.config.state.encode())
-        await parts.pool.members.first_checks()
+        await parts.pool.watch.first_checks()
         await link.open(server.stop_signals, sync.receive)
         await server.listen(listeners, link.table(), sync.report_change, link.folder)
     else:  # the parent is of an older version: the workers share no state
@@ -178,7 +178,7 @@ class _Server:
     async def serve(self) -> None:
         """Serve until a signal to stop, then stop in good order."""
         if self._parts.settings.adapt:
-            self._parts.pool.members.find_routers()
+            self._parts.pool.watch.find_routers()
         async with body_limit(self._runners[0], self._parts.settings.body_timeout):
             await self.stop_signals.any.wait()
             if self.stop_signals.retire.is_set() and not self.stop_signals.stop.is_set():

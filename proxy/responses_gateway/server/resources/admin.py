@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import ValidationError
 
-from responses_gateway.backend.members import Member
+from responses_gateway.backend.member import Member
 from responses_gateway.backend.pool import Pool
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
 from responses_gateway.server.http.bodies import read_json_body
@@ -49,7 +49,7 @@ class Admin:
             {"name": pool.name, "source": pool.source, "problem": pool.problem or None, "seconds": pool.stale_for(now)}
             for pool in members.pools.values()
         ]
-        return web.json_response({"object": "list", "data": shown, "queued": self._pool.queued, "pools": pools})
+        return web.json_response({"object": "list", "data": shown, "queued": self._pool.places.queued, "pools": pools})
 
     @needs(Needs.NOTHING)
     async def show(self, request: web.Request) -> web.Response:

@@ -41,7 +41,7 @@ class Health:
             return web.json_response({"status": "draining"}, status=503)
         only = self._pool.members.only
         if only is None:
-            healthy = self._pool.any_healthy
+            healthy = self._pool.places.any_healthy
             return web.json_response({"status": "ok" if healthy else "no healthy backend"}, status=200 if healthy else 503)
         try:
             async with asyncio.timeout(self._settings.connect_timeout), await only.backend.request("GET", "models") as answer:

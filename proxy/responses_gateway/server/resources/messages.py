@@ -44,7 +44,7 @@ class Messages:
 
     def __init__(self, responses: Responses, hosted: Collection[str]) -> None:
         self._responses = responses
-        self._members = responses.pool.members
+        self._pool = responses.pool
         self._hosted = hosted
         self._tokens = PromptTokens(responses.pool, responses.preparation.tokenizer)
 
@@ -126,14 +126,14 @@ class Messages:
 
     async def _served(self, asked: str, in_force: InForce, allows: Allows | None) -> str:
         """Return the model that is asked: another one for a name of Anthropic's that nobody serves."""
-        await self._members.identified()
-        return served_model(self._members, asked, in_force.settings.messages_model, allows)
+        await self._pool.watch.identified()
+        return served_model(self._pool.members, asked, in_force.settings.messages_model, allows)
 
     def _read(self, asked: MessagesRequest, model: str, policy: Policy) -> MessagesReading:
-        served_as = self._members.own_name(model)
+        served_as = self._pool.models.own_name(model)
         served = asked if model == asked.model else asked.model_copy(update={"model": model})
         reading = read_messages(served, policy, self._hosted, served_as)
-        if reading.prefilled and not self._members.all_vllm(model):
+        if reading.prefilled and not self._pool.models.all_vllm(model):
             message = (
                 "messages: the last one is of the assistant, which this backend cannot continue. End with one of the user."
             )
@@ -142,7 +142,7 @@ class Messages:
 
     def _dialect(self, reading: MessagesReading, asked: MessagesRequest, in_force: InForce, caller: Caller) -> Dialect:
         model = reading.request.model
-        window = self._members.context_of(model)
+        window = self._pool.models.context_of(model)
         options = MessageOptions(
             thinking=reading.thinking,
             stop_sequences=frozenset(asked.stop_sequences or ()),

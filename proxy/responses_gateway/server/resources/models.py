@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from responses_gateway.backend.members import Member
+from responses_gateway.backend.member import Member
 from responses_gateway.backend.policies.health import LARGEST_LIST
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import read_beginning

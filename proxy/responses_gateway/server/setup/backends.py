@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from responses_gateway.backend.members import Members, PoolObserver, PoolOptions, Share
+from responses_gateway.backend.members import Members
 from responses_gateway.backend.policies.breaker import State
 from responses_gateway.backend.policies.retry import Reason, Repeated
+from responses_gateway.backend.pool_options import PoolObserver, PoolOptions, Share
 from responses_gateway.settings import Settings
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import DURATION_BUCKETS, Counter, Gauge, Histogram

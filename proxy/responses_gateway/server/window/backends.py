@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from responses_gateway.backend.members import Member
+from responses_gateway.backend.member import Member
 from responses_gateway.backend.pool import Pool
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.diagnosis import findings, rows, server_name

@@ -137,7 +137,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
         wanted = in_force.settings.token_ids
         if wanted == "auto":
-            return in_force.parsers.raw(model) and self.pool.members.all_vllm(model)
+            return in_force.parsers.raw(model) and self.pool.models.all_vllm(model)
         return wanted == "on"
 
     def _translation(self, ground: Ground, opened: Opened) -> Translation:
@@ -146,7 +146,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             ground.policy,
             self.encryption,
             ground.scope.caller.tenant,
-            self.pool.members.own_name(model),
+            self.pool.models.own_name(model),
             opened.offered,
             self.asks_for_token_ids(model, ground.scope.in_force),
             opened.documents,

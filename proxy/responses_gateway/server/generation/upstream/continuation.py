@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from responses_gateway.backend.members import ContinuationEndpoint
+from responses_gateway.backend.member import ContinuationEndpoint
 from responses_gateway.backend.policies.retry import Reason
 from responses_gateway.backend.pool import HeadersFor, OnFailure, Pool
 from responses_gateway.backend.prompt_tokens import text_of

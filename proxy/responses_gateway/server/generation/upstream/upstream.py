@@ -45,7 +45,7 @@ class InputCounter:
 
     def start(self, call: ChatCall) -> None:
         """Begin to count a request."""
-        if not self._pool.members.all_report_usage(call.route.model):
+        if not self._pool.models.all_report_usage(call.route.model):
             self._counting = asyncio.create_task(_count_input(self._translator, self._tokenizer, call.body))
 
     async def wait(self) -> None:
@@ -289,7 +289,7 @@ class Upstream:
         if translator.answer.diverged == "other_prompt" and backend:
             self._pool.ids_ignored(backend)
         if translator.lifecycle.turn.usage is not None:
-            self._pool.members.usage_reported(backend)
+            self._pool.models.usage_reported(backend)
 
 
 async def _count_input(translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, object]) -> None:

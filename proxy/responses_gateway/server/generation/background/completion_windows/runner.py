@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Literal
 
 from responses_gateway.backend.idle import load_of
-from responses_gateway.backend.members import Share
+from responses_gateway.backend.pool_options import Share
 from responses_gateway.request import Loss
 from responses_gateway.request.parameters.background_options import LONG_WINDOWS, long_window
 from responses_gateway.server.generation.background.completion_windows.accepted import (
@@ -118,7 +118,7 @@ class CompletionWindows:
         if record is None:
             message = "'background' requires stored responses: omit 'store' or set it to true."
             raise invalid_request(message, "background", "unsupported_parameter")
-        self._responses.pool.members.serving(request.model)
+        self._responses.pool.models.serving(request.model)
         most = _most(settings)
         held = await self.table.held(caller.tenant)
         if held.number >= most.number:
@@ -169,7 +169,7 @@ class CompletionWindows:
         now = time.time()
         self._show(due, now)
         if due and self._responses.in_flight.state is State.SERVING:
-            await self._responses.pool.members.identified()
+            await self._responses.pool.watch.identified()
             for model, of_model in groupby(sorted(due, key=_model), key=_model):
                 await self._look_at(model, sorted(of_model, key=_deadline), now)
         self._schedules = {
