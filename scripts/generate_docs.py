@@ -76,7 +76,7 @@ Every setting can be given in three ways. If several give the same setting, the 
 3. a key of a YAML file named by `--config FILE` or `{CONFIG_VARIABLE}`: `port: 9001`.
 
 The names correspond: `idle_timeout` in the file is `{flag("idle_timeout")}` and
-`{variable("idle_timeout")}`. A boolean has two flags, `{flag("metrics")}` and `--no-metrics`. A list is a repeated
+`{variable("idle_timeout")}`. A boolean has two flags, `{flag("relay")}` and `--no-relay`. A list is a repeated
 flag, a YAML list, or a variable with commas or in JSON. An empty variable counts as absent. Times are in seconds.
 
 Unknown names are errors in all three places. `responses-gateway serve --print-config` prints the settings in effect as a
@@ -205,7 +205,7 @@ A Responses request can say more than a chat request. Each of its parts has one 
 
 The header `x-responses-gateway-losses` lists what was adapted or ignored
 (`ignored="tool:web_search", adapted="parameter:reasoning.effort"`), `responses_gateway_losses_total` counts it. With `strict`,
-a request is rejected if anything would be ignored that could change the answer. `forward` and `forward_unknown` send parameters
+a request is rejected if anything would be ignored that could change the answer. `forward` sends parameters
 that would otherwise be ignored.
 """
 

@@ -162,10 +162,10 @@ def test_help_is_text_and_no_markdown(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_serve_hands_the_settings_to_the_server_and_returns_its_status(server: Server) -> None:
-    argv = "serve --backend http://a:1 --port 0 --no-metrics --strict --log-format json"
+    argv = "serve --backend http://a:1 --port 0 --no-relay --strict --log-format json"
     assert main(argv.split()) == 7
     (settings,) = server.called_with
-    assert settings == Settings(backend=["http://a:1"], port=0, metrics=False, strict=True, log_format="json")
+    assert settings == Settings(backend=["http://a:1"], port=0, relay=False, strict=True, log_format="json")
 
 
 def test_serve_reads_environment_and_file(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,11 +127,14 @@ def test_a_size_may_have_a_unit(text: str, size: int) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("off", False), ("no", False)])
 def test_a_switch_takes_the_usual_words(text: str, value: bool) -> None:
-    assert load({}, None, {"RESPONSES_GATEWAY_METRICS": text}).metrics is value
+    assert load({}, None, {"RESPONSES_GATEWAY_RELAY": text}).relay is value
 
 
 def test_a_bare_off_in_yaml_is_the_word_off(tmp_path: Path) -> None:
-    assert load({}, write(tmp_path, "reasoning_summary: off\n"), {}).reasoning_summary == "off"
+    names = ("reasoning_summary", "metrics", "gen_ai_metrics", "ui", "token_ids", "code_interpreter")
+    settings = load({}, write(tmp_path, "".join(f"{name}: off\n" for name in names)), {})
+    assert {getattr(settings, name) for name in names} == {"off"}
+    assert load({}, write(tmp_path, "token_ids: on\n"), {}).token_ids == "on"
 
 
 @pytest.mark.parametrize(

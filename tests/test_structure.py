@@ -14,7 +14,7 @@ from scripts import structure
 
 LINES = 68_500
 LINES_OF_THE_CORE = 55_200
-SETTINGS = 135
+SETTINGS = 119
 FILES_UNDER_60_LINES = 52
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
@@ -43,7 +43,7 @@ LARGER_CLASSES = {
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
     "ServerConnection": 43,
-    "Settings": 157,  # of all sections
+    "Settings": 142,  # of all sections
     "Store": 55,
     "Translator": 60,  # the library's front
     "_Session": 46,
@@ -51,11 +51,11 @@ LARGER_CLASSES = {
 # Parts with a default count, too. Classes that are mere values may have as many fields as what they describe.
 PARTS_OF_A_CLASS = 12
 CLASSES_OF_MORE_PARTS = {
-    "AccessSettings": 16,
+    "AccessSettings": 13,
     "Answer": 19,
     "BackendSettings": 19,
     "FileRecording": 24,
-    "Hosted": 27,
+    "Hosted": 18,
     "ModelEntry": 26,
     "RequestSummary": 18,
     "StreamOptions": 28,

@@ -214,13 +214,13 @@ def test_the_chart_and_the_gateway_have_one_version() -> None:
 
 def test_the_gateway_reads_its_settings(tmp_path: Path) -> None:
     """Read the very file of the ConfigMap, with numbers that Helm may write as floats."""
-    numbers = {"drain_timeout": 90, "max_body_bytes": 104857600, "invariant_sampling": 0.5, "metrics": False}
+    numbers = {"drain_timeout": 90, "max_body_bytes": 104857600, "invariant_sampling": 0.5, "relay": False, "metrics": False}
     config = objects({"settings": {"backend": BACKEND, **numbers}})["ConfigMap"]["data"]["gateway.yaml"]
     file = tmp_path / "gateway.yaml"
     file.write_text(config, encoding="utf-8")
     settings = load({}, file, {})
     assert (settings.backend, settings.drain_timeout, settings.max_body_bytes) == ([f"{BACKEND}/v1"], 90, 104857600)
-    assert (settings.invariant_sampling, settings.metrics, settings.store) == (0.5, False, "none")
+    assert (settings.invariant_sampling, settings.relay, settings.metrics, settings.store) == (0.5, False, "off", "none")
 
 
 def test_the_notes_name_the_backends_and_pools(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_unknown_parameters() -> None:
     ignored = chat_request(**given)
     assert outcomes(ignored) == {"parameter unknown ignored"}
     assert any("colour, messages, n" in loss.reason for loss in ignored.losses)
-    assert sent(Policy(forward_unknown=True), **given) == {"colour": "red"}
+    assert sent(Policy(forward=frozenset({"*"})), **given) == {"colour": "red"}
     assert sent(Policy(forward=frozenset({"colour"})), **given) == {"colour": "red"}
 
 

@@ -41,14 +41,14 @@ class Policy(msgspec.Struct, frozen=True):
     `encrypts_reasoning`: reasoning is returned encrypted if the request asks for `reasoning.encrypted_content`.
     `stores_responses`: whether responses are stored; decides what `store` means and what is echoed.
     `forward`: names of parameters that the backend understands unchanged (see `parameters/table.py`), sent instead of
-    ignored.
+    ignored; "*" stands for those that are in no table.
     `moderates`: a guard model judges what `moderation` asks for.
     `service_tier_priorities`: the `priority` that is sent for a `service_tier` or a `completion_window`, by its name (vLLM
     serves lower ones first).
-    `forward_unknown`: parameters that are in no table are sent instead of ignored.
     `url_inputs`: which URLs of images and files are sent: all ("pass"), those that do not obviously lead to a private
     address ("public"), or none but `data:` ("refuse").
-    `max_input_items`, `max_tools`: the most items (history included) and tools that a request may have.
+    `max_input_items`, `max_tools`: the most items (history included) and tools that a request may have, because no stream
+    goes on while they are read.
     `separate_web_tools`: `web_search` finds pages and `web_fetch` reads them, each declared by itself, as in the Messages API;
     otherwise `web_search` does both.
     `continues_last_message`: an answer continues the message of the assistant that the input ends with (vLLM).
@@ -73,7 +73,6 @@ class Policy(msgspec.Struct, frozen=True):
     forward: frozenset[str] = frozenset()
     moderates: bool = False
     service_tier_priorities: Mapping[str, int] = msgspec.field(default_factory=dict)
-    forward_unknown: bool = False
     url_inputs: Literal["pass", "public", "refuse"] = "pass"
     max_input_items: int = 10_000
     max_tools: int = 1_000

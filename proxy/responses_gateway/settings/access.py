@@ -39,9 +39,6 @@ class AccessSettings(Section):
         "Redis (`events`) or else in the store, by all replicas together. 0 for no quota.",
     )
     tokens_per_month: int = Field(default=0, ge=0, description="The same for each month (UTC).")
-    metrics_need_key: bool = Field(
-        default=False, description="Require a key for `/metrics` as well. `/health` and `/ready` stay open."
-    )
     requests_per_minute: int = Field(
         default=0,
         ge=0,
@@ -83,14 +80,6 @@ class AccessSettings(Section):
     pdf_inputs: Literal["text", "pass"] = Field(
         default="text",
         description="PDFs are sent as their `text` (extra `pdf`), or as files (`pass`), which few servers read.",
-    )
-    max_input_items: int = Field(
-        default=10_000,
-        gt=0,
-        description="Maximum number of items in the input of a request, including the history that it continues.",
-    )
-    max_tools: int = Field(
-        default=1_000, gt=0, description="Maximum number of tools of a request, including those in namespaces."
     )
     body_timeout: Seconds = Field(
         default=120,

@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, ByteSize, Field, SecretStr, field_validator
+from pydantic import ByteSize, Field, SecretStr, field_validator
 
 from responses_gateway.extras import install_command
 from responses_gateway.settings.mcp_servers import McpServerDetails, check_label
-from responses_gateway.settings.section import Seconds, Section, TextList
+from responses_gateway.settings.section import OFF, Seconds, Section, TextList
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
 SEARCH_SERVICES = ("searxng", "brave", "tavily", "exa")
 _MCP_TOOL = re.compile(r"mcp:[^/\s]+/\S+")
 _TOOL = re.compile(r"[^/\s]+/\S.*")
 _SERVICE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", re.IGNORECASE)
-# YAML 1.1 reads an unquoted `off` as false.
-_OffOrName = Annotated[
-    str, BeforeValidator(lambda value: "off" if value is False else value, json_schema_input_type=bool | str)
-]
 
 
 class Hosted(Section):
@@ -88,7 +84,7 @@ class Hosted(Section):
         description="The MCP tool that searches a vector store, as `label/tool`, by the store's id; `*` for all others: "
         "`{vs_manuals: docs/search, '*': wiki/search}`.",
     )
-    code_interpreter: _OffOrName = Field(
+    code_interpreter: Annotated[str, OFF] = Field(
         default="off",
         description="Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python "
         "3.12 or later with the extra `sandbox`), or a tool of an MCP server as `mcp:LABEL/TOOL`.",

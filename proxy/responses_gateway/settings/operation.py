@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ByteSize, Field, SecretStr, field_validator
 
 from responses_gateway.extras import install_command
-from responses_gateway.settings.section import Section
+from responses_gateway.settings.section import OFF, Section
 
 
 class OperationSettings(Section):
@@ -27,8 +27,12 @@ class OperationSettings(Section):
         description="Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. "
         "It may repeat the prompt.",
     )
-    metrics: bool = Field(default=True, description="Serve Prometheus metrics at `/metrics`.")
-    gen_ai_metrics: Literal["off", "1.44", "latest"] = Field(
+    metrics: Annotated[Literal["open", "key", "off"], OFF] = Field(
+        default="open",
+        description="Serve Prometheus metrics at `/metrics`: to everybody (`open`), or, where clients have keys, with one of "
+        "them (`key`). `/health` and `/ready` stay open.",
+    )
+    gen_ai_metrics: Annotated[Literal["off", "1.44", "latest"], OFF] = Field(
         default="off",
         description="Also serve metrics of requests to backends and calls of hosted tools under OpenTelemetry's names "
         "(`gen_ai_…`): those of semantic conventions `1.44`, or the `latest` ones. With `otel_endpoint` they are also sent "
@@ -53,7 +57,7 @@ class OperationSettings(Section):
         description="Fraction of streams that are checked against the rules of a Responses stream while they are sent; a "
         "metric counts violations.",
     )
-    ui: Literal["auto", "open", "off"] = Field(
+    ui: Annotated[Literal["auto", "open", "off"], OFF] = Field(
         default="auto",
         description="Serve the window at `/ui/`: every request, live. It needs the `admin_key`; without one it is for "
         "this machine, and for others on `operations_port`, without contents. `open` is for demonstrations "

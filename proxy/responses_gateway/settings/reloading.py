@@ -13,7 +13,7 @@ _BACKENDS = ("backend", "backends", "pools", "backend_headers", "backend_api_key
 _AT_ONCE = frozenset(
     {
         *_BACKENDS, *RequestSettings.model_fields, *ResponseSettings.model_fields, *LIMIT_SETTINGS, *QUOTA_SETTINGS, "api_keys",
-        "teams", "log_level", "url_inputs", "max_input_items", "max_tools",
+        "teams", "log_level", "url_inputs",
     }
 )  # fmt: skip
 # What a rolling restart does not change, since the process that owns the sockets stays.

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from responses_gateway.settings.section import Section, TextList, YesNo
-
-# YAML 1.1 reads an unquoted `off` as false.
-_OFF = BeforeValidator(lambda value: "off" if value is False else value)
+from responses_gateway.settings.section import OFF, ON, Section, TextList, YesNo
 
 # Settings that belong together: where one is given, the others are taken to be as intended.
 PARSER_SETTINGS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
@@ -78,7 +75,7 @@ class RequestSettings(Section):
         default="none",
         description="Parser for markup of calls: a name of vLLM's `--tool-call-parser`, `auto`, `template`, or `none`.",
     )
-    token_ids: Literal["auto", "on", "off"] = Field(
+    token_ids: Annotated[Literal["auto", "on", "off"], ON, OFF] = Field(
         default="auto",
         description="Request the ids of tokens (`return_token_ids`, vLLM), to count reasoning exactly and to tell markers"
         " from text like them. `auto`: for vLLM servers whose markup is parsed here.",
@@ -101,22 +98,21 @@ class RequestSettings(Section):
     forward: TextList = Field(
         default=[],
         description="Parameters of the request to send to the backend unchanged that would otherwise be ignored (for example "
-        "`service_tier`). Can be repeated.",
+        "`service_tier`); `*` for all that are unknown. Can be repeated.",
     )
     service_tier_priorities: dict[str, int] = Field(
         default={},
         description="The `priority` to send for a `service_tier` or `completion_window`: `{priority: -10, flex: 10, 8h: 20}`. "
         "vLLM with `--scheduling-policy priority` serves lower numbers first. Other tiers are ignored.",
     )
-    forward_unknown: bool = Field(default=False, description="Send unknown parameters to the backend.")
-    custom_tool_grammar: Annotated[Literal["auto", "json", "text", "describe", "off"], _OFF] = Field(
+    custom_tool_grammar: Annotated[Literal["auto", "json", "text", "describe", "off"], OFF] = Field(
         default="auto",
         description="How to use the grammar of a custom tool: `describe` explains it to the model and checks the input; "
         "`auto` also sends it as a pattern if all backends interpret it alike; `json` and `text` send it for "
         "backends that match patterns with an argument's JSON, or its text (`doctor` tells which); `off` "
         "drops it. See [docs/custom-tools.md](custom-tools.md).",
     )
-    repair_custom_tools: Annotated[Literal["off", "once"], _OFF] = Field(
+    repair_custom_tools: Annotated[Literal["off", "once"], OFF] = Field(
         default="off",
         description="`once` asks the backend once to correct a custom tool's input that does not match its grammar; such "
         "inputs are sent when complete. `off` passes them on and counts them.",
@@ -137,7 +133,7 @@ class ResponseSettings(Section):
 
     title = "Responses to the client"
 
-    reasoning_summary: Annotated[Literal["mirror", "always", "off"], _OFF] = Field(
+    reasoning_summary: Annotated[Literal["mirror", "always", "off"], OFF] = Field(
         default="mirror",
         description="`mirror` repeats the reasoning as its summary if the request asks for one, `always` for all requests.",
     )

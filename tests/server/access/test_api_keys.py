@@ -150,7 +150,7 @@ def test_nothing_else_is_open(method: str, path: str) -> None:
 def test_what_machines_ask_is_open_and_metrics_need_not_be() -> None:
     async def test() -> None:
         for needed, status in {False: 200, True: 401}.items():
-            async with simulated(api_keys=KEYS, metrics_need_key=needed) as served:
+            async with simulated(api_keys=KEYS, metrics="key" if needed else "open") as served:
                 assert (await ask(served, "GET", "/health")).status == 200
                 assert (await ask(served, "GET", "/ready")).status == 200
                 assert (await ask(served, "GET", "/metrics")).status == status

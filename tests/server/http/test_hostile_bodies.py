@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from responses_gateway.request import Policy
 from responses_gateway.server.app import create_app as create_gateway
 from responses_gateway.server.http.connections import Runner
 from responses_gateway.server.lifespan import open_parts
@@ -191,9 +193,12 @@ def test_json_inside_of_strings_may_be_as_deep_as_it_likes() -> None:
     run(test())
 
 
-def test_too_many_items_and_tools_are_named() -> None:
+def test_too_many_items_and_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = partial(Policy, max_input_items=5, max_tools=5)
+    monkeypatch.setattr("responses_gateway.server.generation.preparation.live_settings.Policy", few)
+
     async def test() -> None:
-        async with simulated(max_input_items=5, max_tools=5, store="memory") as served:
+        async with simulated(store="memory") as served:
             item = {"type": "message", "role": "user", "content": "x"}
             answer = await post(served, input=[item] * 6)
             assert "at most 5 items, but got 6" in assert_error(answer, 400, "array_above_max_length")

@@ -142,7 +142,7 @@ def test_a_load_balancer_sees_it_before_connections_are_refused(workers: tuple[s
 def test_a_wrong_configuration_stops_a_rolling_restart_and_a_right_one_is_taken(tmp_path: Path) -> None:
     async def test() -> None:
         file = tmp_path / "gateway.yaml"
-        file.write_text("metrics: true\n", encoding="utf-8")
+        file.write_text("metrics: open\n", encoding="utf-8")
         async with program(*TWO, "--config", str(file), "--drain-timeout", "2") as running:
             old = running.workers
             file.write_text("metrix: true\n", encoding="utf-8")
@@ -150,7 +150,7 @@ def test_a_wrong_configuration_stops_a_rolling_restart_and_a_right_one_is_taken(
             await running.says("abandoned")
             assert "did you mean metrics?" in running.said
             assert running.workers == old
-            file.write_text("metrics: false\n", encoding="utf-8")
+            file.write_text("metrics: off\n", encoding="utf-8")
             running.signal(signal.SIGUSR2)
             await running.says(" rolled ")
             await until(lambda: not set(old) & set(running.workers), "the old ones ended", 120)

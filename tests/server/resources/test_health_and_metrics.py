@@ -79,7 +79,7 @@ def test_a_draining_gateway_is_not_ready_and_takes_no_requests() -> None:
 
 def test_metrics_can_be_switched_off() -> None:
     async def test() -> None:
-        async with simulated(metrics=False) as served:
+        async with simulated(metrics="off") as served:
             assert (await ask(served, "GET", "/metrics")).status == 404
 
     run(test())

@@ -206,7 +206,7 @@ def _extras(request: ResponsesRequest, policy: Policy, report: LossReport) -> Ob
         if name in _SAMPLING:
             fields[name] = value
             report.preserved("parameter", name)
-        elif name not in RESERVED and (policy.forward_unknown or name in policy.forward):
+        elif name not in RESERVED and ("*" in policy.forward or name in policy.forward):
             fields[name] = value
             report.preserved("parameter", "unknown")
         else:

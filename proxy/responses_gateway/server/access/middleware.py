@@ -58,7 +58,7 @@ def _preflight(origins: frozenset[str]) -> Middleware:
 
 
 def _keys(in_force: InForce, metrics: Metrics) -> Middleware:
-    needing_key = Needs.KEY | Needs.KEY_IF_METRICS_DO if in_force().metrics_need_key else Needs.KEY
+    needing_key = Needs.KEY | Needs.KEY_IF_METRICS_DO if in_force().metrics == "key" else Needs.KEY
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -56,7 +56,7 @@ class Health:
     @needs(Needs.KEY_IF_METRICS_DO)
     async def metrics(self, request: web.Request) -> web.Response:
         """Answer in the Prometheus text format."""
-        if not self._settings.metrics:
+        if self._settings.metrics == "off":
             raise web.HTTPNotFound
         self._metrics.flush()
         # In a thread: with several workers it reads files, which streams need not wait for.

@@ -68,7 +68,7 @@ class WindowAccess:
         may_be_trusted = _is_local(request) or (settings.ui == "open" and has_own_name)
         if may_be_trusted and (self._on_operations_port or not settings.identifies_clients):
             return Permission.CONTENT
-        if self._on_operations_port and not settings.metrics_need_key and has_own_name:
+        if self._on_operations_port and settings.metrics != "key" and has_own_name:
             return Permission.METADATA
         raise ApiError(403, _NO_KEY, code="admin_key_required")
 
