@@ -28,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "extras": set(),
     "wire": set(),
     "conformance": set(),
-    "telemetry": {"folder_lock", "extras"},
+    "telemetry": {"wire", "folder_lock", "extras"},
     "settings": {"wire", "extras"},
     "version": set(),
     "state": {"wire"},

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from responses_gateway.wire.tools import ToolTarget
+from responses_gateway.wire.hosted import MadeCall, McpSession
 
 
 class Source(NamedTuple):
@@ -40,34 +40,11 @@ class HostedResult:
     call: MadeCall | None = field(default=None, compare=False)
 
 
-class McpSession(NamedTuple):
-    """A session with an MCP server: the version of its protocol, the server's `id` for it, and how it is connected."""
-
-    protocol: str | None
-    id: str | None
-    transport: Literal["tcp", "pipe"]
-
-
 class HostedLoss(NamedTuple):
     """What of a request a hosted tool could not honour: the kind of tool, and why."""
 
     tool: str
     reason: str
-
-
-@dataclass(slots=True)
-class MadeCall:
-    """A call that was made, for logs and traces. `began` is on the monotonic clock, in seconds; `seconds` is None while it
-    runs. `id` is that of its item, or of its approval; None before there is one. `tool_failed`: the tool answered that it
-    failed. `session`: the session with the MCP server that answered."""
-
-    target: ToolTarget
-    began: float
-    outcome: str = "running"
-    seconds: float | None = None
-    id: str | None = None
-    tool_failed: bool = False
-    session: McpSession | None = None
 
 
 class ToolFailure(Exception):

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from responses_gateway.hosted.interface import HostedLoss, HostedResult, HostedTool, MadeCall, Source, ToolFailure
+from responses_gateway.hosted.interface import HostedLoss, HostedResult, HostedTool, Source, ToolFailure
 from responses_gateway.hosted.result_text import truncate
-from responses_gateway.wire.hosted import CitedSource, citable
+from responses_gateway.wire.hosted import CitedSource, MadeCall, citable
 from responses_gateway.wire.json_text import CustomInput, read_object
 from responses_gateway.wire.tools import ToolTarget, any_tool_of
 

@@ -16,6 +16,8 @@ from typing import Literal, Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from responses_gateway.wire.deltas import Usage
+
 _SECONDS = tuple(0.01 * 2**power for power in range(14))
 _TOKENS = tuple(4.0**power for power in range(14))
 _CALL = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
@@ -56,26 +58,6 @@ class MetricSink(Protocol):
         """Return what takes the values of an instrument."""
 
 
-class ReportedTokens(Protocol):
-    """What a backend reports."""
-
-    @property
-    def input(self) -> int | None:
-        """Tokens of the prompt."""
-
-    @property
-    def output(self) -> int | None:
-        """Tokens of the answer."""
-
-    @property
-    def cached(self) -> int | None:
-        """Tokens of the prompt that were in its cache."""
-
-    @property
-    def reasoning(self) -> int | None:
-        """Tokens of the answer that are reasoning."""
-
-
 class GenAiMetrics:
     """The metrics of one process."""
 
@@ -106,7 +88,7 @@ class GenAiMetrics:
         mcp = ("mcp.method.name", "network.transport", "error.type")
         self._mcp = declared("mcp.client.operation.duration", "s", "Calls of tools of MCP servers.", mcp, *_SECONDS)
 
-    def called(self, model: str, seconds: float, first: float | None, tokens: ReportedTokens | None, error: str | None) -> None:
+    def called(self, model: str, seconds: float, first: float | None, tokens: Usage | None, error: str | None) -> None:
         """Observe a request that took so many seconds, and so many to the first chunk; `error` is the code of its failure."""
         labels = {**_CHAT, "gen_ai.request.model": model}
         _record(self._duration, seconds, labels, error)

@@ -16,12 +16,13 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from responses_gateway.extras import how_to_install
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.span_attributes import Attribute
+from responses_gateway.wire.hosted import MadeCall, McpSession
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -52,54 +53,6 @@ _OUR_ATTRIBUTES = {
     "phase": "responses_gateway.phase",
     "stream": "gen_ai.request.stream",
 }
-
-
-class ToolCall(Protocol):
-    """A call of a hosted tool. `began` is the loop's time; `seconds` is None while it runs."""
-
-    began: float
-    outcome: str
-    seconds: float | None
-    # The id of the call, where it got one. `tool_failed`: the tool itself said that it failed.
-    id: str | None
-    tool_failed: bool
-
-    @property
-    def target(self) -> ToolName:
-        """The tool."""
-
-    @property
-    def session(self) -> ToolSession | None:
-        """The session with an MCP server that answered, if one did."""
-
-
-class ToolName(Protocol):
-    """The kind of a tool, and its name."""
-
-    @property
-    def kind(self) -> str:
-        """One of a bounded list."""
-
-    @property
-    def name(self) -> str:
-        """Its own name."""
-
-
-class ToolSession(Protocol):
-    """A session with an MCP server: the version of the protocol, the server's id for it, and how it is connected (`tcp`,
-    `pipe`)."""
-
-    @property
-    def protocol(self) -> str | None:
-        """The version."""
-
-    @property
-    def id(self) -> str | None:
-        """The id; servers need not give one."""
-
-    @property
-    def transport(self) -> str:
-        """The transport."""
 
 
 def trace_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -238,7 +191,7 @@ class Trace:
         call.end(self._at(now))
         self._call = None
 
-    def tool_called(self, call: ToolCall, now: float) -> None:
+    def tool_called(self, call: MadeCall, now: float) -> None:
         """Write the span of a call of a hosted tool."""
         from opentelemetry.trace import SpanKind, set_span_in_context  # noqa: PLC0415
 
@@ -301,7 +254,7 @@ def _attributes(line: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, 
     return {attribute: _text(line[field]) for field, attribute in names.items() if field in line}
 
 
-def _session_attributes(session: ToolSession) -> dict[str, Attribute]:
+def _session_attributes(session: McpSession) -> dict[str, Attribute]:
     found: dict[str, Attribute] = {"network.transport": session.transport}
     if session.protocol is not None:
         found["mcp.protocol.version"] = _text(session.protocol)

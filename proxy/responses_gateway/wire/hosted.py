@@ -1,12 +1,15 @@
-"""Hosted tools: what a request gives to them, and what the model saw of their calls, kept for later turns beside the items."""
+"""Hosted tools: what a request gives to them, which calls were made, and what the model saw of these, kept for later turns
+beside the items."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
+
+from responses_gateway.wire.tools import ToolTarget
 
 # Results of a file search that does not ask for a number.
 DEFAULT_RESULTS = 20
@@ -35,6 +38,29 @@ class FileSearchRequest:
     ranker: str | None = None
     hybrid: Mapping[str, Any] | None = None
     score_threshold: float | None = None
+
+
+class McpSession(NamedTuple):
+    """A session with an MCP server: the version of its protocol, the server's `id` for it, and how it is connected."""
+
+    protocol: str | None
+    id: str | None
+    transport: Literal["tcp", "pipe"]
+
+
+@dataclass(slots=True)
+class MadeCall:
+    """A call that was made, for logs and traces. `began` is on the monotonic clock, in seconds; `seconds` is None while it
+    runs. `id` is that of its item, or of its approval; None before there is one. `tool_failed`: the tool answered that it
+    failed. `session`: the session with the MCP server that answered."""
+
+    target: ToolTarget
+    began: float
+    outcome: str = "running"
+    seconds: float | None = None
+    id: str | None = None
+    tool_failed: bool = False
+    session: McpSession | None = None
 
 
 class CitedSource(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -29,7 +29,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from responses_gateway.hosted.interface import McpSession, ToolFailure
+from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.failures import (
     ConnectionLost,
     connect_failure,
@@ -44,6 +44,7 @@ from responses_gateway.hosted.mcp.messages import MessageReader
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint
 from responses_gateway.hosted.mcp.stdio import stdio_transport
 from responses_gateway.hosted.mcp.watched_stream import WatchedStream, answer_of, mark_answered
+from responses_gateway.wire.hosted import McpSession
 
 T = TypeVar("T")
 Log = Callable[[str, str], None]

@@ -16,13 +16,14 @@ from mcp import ClientSession, MCPError
 from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, PaginatedRequestParams, TextContent, Tool
 from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
 
-from responses_gateway.hosted.interface import McpSession, ToolFailure
+from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.connection import Log, ServerConnection
 from responses_gateway.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out
 from responses_gateway.hosted.mcp.http import Resolve, resolve
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint, ToolCaller, ToolResult
 from responses_gateway.hosted.mcp.watched_stream import warn_if_untested
 from responses_gateway.hosted.result_text import untrusted_text
+from responses_gateway.wire.hosted import McpSession
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 from responses_gateway.wire.hosts.mcp_servers import may_be_private
 from responses_gateway.wire.mcp import ListedTool, McpServer

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from responses_gateway.hosted.interface import HostedResult, McpSession
+from responses_gateway.hosted.interface import HostedResult
 from responses_gateway.hosted.result_text import truncate
+from responses_gateway.wire.hosted import McpSession
 from responses_gateway.wire.mcp import ListedTool, McpServer
 
 # Before the message of a failure, here and where the item of a failed call is read again.

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from responses_gateway.hosted.interface import HostedLoss, HostedResult, MadeCall, Source, ToolFailure
+from responses_gateway.hosted.interface import HostedLoss, HostedResult, Source, ToolFailure
 from responses_gateway.hosted.tool_runner import ToolRunner, read_arguments
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.input.approvals import INTERRUPTED, Approval
@@ -24,7 +24,7 @@ from responses_gateway.stream.lifecycle.needs import CallToRun, RunCalls
 from responses_gateway.stream.lifecycle.turn import Turn
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import invalid_request
-from responses_gateway.wire.hosted import CitedSource, KeptResult
+from responses_gateway.wire.hosted import CitedSource, KeptResult, MadeCall
 from responses_gateway.wire.tools import ToolTable, ToolTarget, chat_name
 
 Item = dict[str, Any]

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from responses_gateway.hosted.interface import MadeCall
 from responses_gateway.request import Loss
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.hosted import MadeCall
 
 # The API through which a request came.
 Door = Literal["responses", "messages"]

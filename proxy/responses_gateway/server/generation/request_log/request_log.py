@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from yarl import URL
 
 from responses_gateway.backend.transport.client import backend_request_id
-from responses_gateway.hosted.interface import HostedLoss, MadeCall
+from responses_gateway.hosted.interface import HostedLoss
 from responses_gateway.request import Loss
 from responses_gateway.server.generation.request_log.facts import Account, Door, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.metrics import (
@@ -53,6 +53,7 @@ from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.hosted import MadeCall
 
 _ANONYMOUS = Account()
 # Characters of what a client calls itself.
