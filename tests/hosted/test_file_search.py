@@ -93,8 +93,8 @@ def test_files_are_found_by_a_real_server() -> None:
         assert result.item == {
             "queries": ["gear"],
             "results": [
-                {"attributes": {}, "file_id": "doc-0", "filename": "Manual 0", "text": "gear 0"},
-                {"attributes": {}, "file_id": "doc-1", "filename": "Manual 1", "text": "gear 1"},
+                {"score": 1.0, "attributes": {}, "file_id": "doc-0", "filename": "Manual 0", "text": "gear 0"},
+                {"score": 0.5, "attributes": {}, "file_id": "doc-1", "filename": "Manual 1", "text": "gear 1"},
             ],
         }
         assert result.sources == (Source("Manual 0", None, "doc-0"), Source("Manual 1", None, "doc-1"))
@@ -116,6 +116,13 @@ def test_the_best_results_come_first_and_each_once() -> None:
     ]
     found = search(Files({"results": results}), FileSearchRequest(("vs",), score_threshold=0.1))
     assert [(entry["file_id"], entry["score"]) for entry in found.item["results"]] == [("b", 0.9), ("a", 0.2)]
+
+
+def test_results_without_a_score_are_scored_by_their_rank() -> None:
+    results = [{"id": name, "text": f"text {name}"} for name in "abc"]
+    results[1]["score"] = 0.9  # type: ignore[assignment]
+    found = search(Files({"results": results}))
+    assert [(entry["file_id"], entry["score"]) for entry in found.item["results"]] == [("a", 1.0), ("b", 0.9), ("c", 0.3333)]
 
 
 def test_nothing_found_is_said() -> None:

@@ -14,9 +14,10 @@ from responses_gateway import Translator
 from responses_gateway.request import Policy, translate
 from responses_gateway.request.tools.hosted_tools import HostedTools, OfferedTool
 from responses_gateway.request.turns import RunCall, with_approved, with_turn
-from responses_gateway.stream.items.hosted import HOSTED_ITEMS, CallOutcome, HostedOptions
+from responses_gateway.stream.items.hosted import CallOutcome, HostedOptions
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.wire.hosted import KeptResult
+from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 from responses_gateway.wire.requests import parse_request
 from tests.stream.stream_player import calls_to_run, wants_turn
 
@@ -86,7 +87,7 @@ def test_each_request_begins_with_the_one_before_it(earlier: list[tuple[str, str
             break
         said: list[Any] = []
         for done in map(msgspec.json.decode, translator.writer.done[translator.lifecycle.turn.first_item :]):
-            if done["type"] in HOSTED_ITEMS:
+            if done["type"] in HOSTED_CALLS:
                 kept = results[done["id"]]
                 name = "web_search" if done["type"] == "web_search_call" else "docs__add"
                 said.append(RunCall(done["id"], name, kept.arguments, kept.text))

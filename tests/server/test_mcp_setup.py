@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.hosted.mcp.servers import HttpEndpoint, StdioEndpoint
-from responses_gateway.request.tools.mcp import ConfiguredServer
+from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess
 from responses_gateway.server.setup.mcp import mcp_access, mcp_endpoints, open_mcp_servers
 from responses_gateway.settings import Settings, SettingsError, describe
 from responses_gateway.settings.load import load
@@ -79,7 +79,7 @@ def test_requests_may_do_with_them_what_the_settings_say(tmp_path: Path) -> None
         ),
     }
     assert server_complaint("https://mcp.example.org/", access.hosts) is None
-    assert not mcp_access(Settings()).enabled
+    assert mcp_access(Settings()) == McpAccess()
 
 
 def test_the_environment_may_have_them_too() -> None:

@@ -13,9 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway.stream.items.hosted import (
-    CODE_OUTPUTS,
-    SEARCH_RESULTS,
-    SEARCH_SOURCES,
     ApprovedCall,
     CallOutcome,
     HostedOptions,
@@ -53,8 +50,9 @@ TOOLS: ToolTable = {
     "find_in_page": ToolTarget("web_search", "find_in_page"),
     "file_search": ToolTarget("file_search", "file_search"),
     "python": ToolTarget("code_interpreter", "python"),
+    "generate_image": ToolTarget("image_generation", "generate_image"),
 }
-ALL = frozenset({SEARCH_RESULTS, SEARCH_SOURCES, CODE_OUTPUTS})
+ALL = frozenset({"file_search_call.results", "web_search_call.action.sources", "code_interpreter_call.outputs"})
 RIVERS = CitedSource(1, "Rivers", url="https://example.org/rivers")
 NOTES = CitedSource(2, "notes.md", file_id="file-2")
 
@@ -71,6 +69,8 @@ def outcome_of(made: CallToRun) -> CallOutcome:
         case "file_search":
             result = {"file_id": "file-2", "filename": "notes.md", "text": "Rivers flow.", "score": 0.5, "attributes": {}}
             return CallOutcome({"queries": ["q"], "results": [result]}, sources=(NOTES,))
+        case "image_generation":
+            return CallOutcome({"result": "aW1hZ2U=", "output_format": "png", "revised_prompt": "x"})
         case _:
             return CallOutcome({"outputs": [{"type": "logs", "logs": "3\n"}]})
 
@@ -192,13 +192,8 @@ def test_a_file_search_shows_results_where_they_are_asked_for() -> None:
     assert play_turns(*turns).response["output"][0]["results"] is None
 
 
-def test_results_of_files_without_a_score_are_scored_by_their_rank() -> None:
-    results = [{"file_id": name, "filename": name, "text": "t", "attributes": {}} for name in "abc"]
-    results[1]["score"] = 0.9
+def test_a_file_search_may_find_nothing() -> None:
     turns = [call(0, "c", "file_search", '{"queries": ["q"]}'), finish()], [text("Yes."), finish()]
-    found = CallOutcome({"queries": ["q"], "results": results})
-    played = play_turns(*turns, include=ALL, outcomes=lambda _: found)
-    assert [result["score"] for result in played.response["output"][0]["results"]] == [1.0, 0.9, 0.3333]
     nothing = play_turns(*turns, include=ALL, outcomes=lambda _: CallOutcome({"queries": ["q"], "results": []}))
     assert nothing.response["output"][0]["results"] == []
 

@@ -23,6 +23,7 @@ CALLS = [
     pytest.param("open_page", '{"url": "https://a.b"}', id="open_page"),
     pytest.param("file_search", '{"queries": ["q"]}', id="file_search"),
     pytest.param("python", '{"code": "print(1)"}', id="code"),
+    pytest.param("generate_image", '{"prompt": "x"}', id="image"),
 ]
 
 

@@ -14,6 +14,7 @@ import msgspec
 from responses_gateway.hosted.interface import HostedLoss, HostedResult, HostedTool, Source, ToolFailure
 from responses_gateway.hosted.result_text import truncate
 from responses_gateway.wire.hosted import CitedSource, MadeCall, citable
+from responses_gateway.wire.hosted_kinds import HOSTED
 from responses_gateway.wire.json_text import CustomInput, read_object
 from responses_gateway.wire.tools import ToolTarget, any_tool_of
 
@@ -149,25 +150,25 @@ class ToolRunner:
 
 def read_arguments(target: ToolTarget, arguments: str) -> dict[str, Any]:
     """Return the arguments as an object. Raise `ToolFailure`."""
-    if target.kind == "code_interpreter":
-        return _read_code(arguments)
+    if member := HOSTED[target.kind].item.text_argument:
+        return _read_text(member, arguments)
     found = {} if arguments.strip() in ("", "null") else read_object(arguments)
     if found is None:
         raise ToolFailure(_NO_OBJECT)
     return found
 
 
-def _read_code(arguments: str) -> dict[str, Any]:
-    """Return the arguments with the code that the item of the call shows, so that nothing else is run. gpt-oss writes code
-    without JSON. Raise `ToolFailure` for code whose end is missing."""
-    reader = CustomInput(member="code")
-    code = reader.feed(arguments) + reader.finish(arguments)
+def _read_text(member: str, arguments: str) -> dict[str, Any]:
+    """Return the arguments with the text that the item of the call shows, so that nothing else is run. gpt-oss writes code
+    without JSON. Raise `ToolFailure` for a text whose end is missing."""
+    reader = CustomInput(member=member)
+    text = reader.feed(arguments) + reader.finish(arguments)
     if reader.expected and not reader.closed:
         raise ToolFailure(_NO_OBJECT)
     found = None if reader.expected else read_object(arguments)
-    if found is not None and code in ("", arguments):  # an object without code: the tool reports it
+    if found is not None and text in ("", arguments):  # an object without it: the tool reports that
         return found
-    return {"code": code}
+    return {member: text}
 
 
 def _encodable(result: HostedResult) -> HostedResult:

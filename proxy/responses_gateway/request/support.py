@@ -8,7 +8,7 @@ from responses_gateway.request.input.item_reader import SILENT_ITEMS
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.table import PARAMETERS
 from responses_gateway.request.tools.declarations import HOSTED_TOOLS, hosted_reason
-from responses_gateway.request.tools.hosted_tools import HOSTED_SETTINGS
+from responses_gateway.wire.hosted_kinds import HOSTED
 
 _ITEMS = (
     Loss("item", "message", "preserved", "user, assistant, system and developer messages"),
@@ -39,14 +39,10 @@ _ITEMS = (
     Loss("item", "computer_call", "adapted", "shown as a function call"),
     Loss("item", "computer_call_output", "adapted", "the screenshot follows in a user message"),
     Loss("item", "computer_call_output", "ignored", "if the call has been answered already"),
-    Loss("item", "mcp_call", "adapted", "shown as a function call with its output"),
+    *(Loss("item", kind.item.type, "adapted", kind.read_as) for kind in HOSTED.values() if kind.read_as),
+    *(Loss("item", kind.item.type, "ignored", f"if {kind.unread}") for kind in HOSTED.values() if kind.read_as and kind.unread),
     Loss("item", "mcp_approval_request", "adapted", "shown as a function call with the result, or the refusal"),
     Loss("item", "mcp_approval_request", "ignored", "if the client has not decided"),
-    Loss("item", "web_search_call", "adapted", "shown as a function call, with the results if those are stored"),
-    Loss("item", "web_search_call", "ignored", "if it has no action"),
-    Loss("item", "code_interpreter_call", "adapted", "shown as a function call with its logs, stored or in the item"),
-    Loss("item", "file_search_call", "adapted", "shown as a function call with its results, stored or in the item"),
-    Loss("item", "file_search_call", "ignored", "if there are no results, stored or in the item"),
     Loss("item", "program", "adapted", "shown as a function call"),
     Loss("item", "program_output", "adapted", "shown as text"),
     Loss("item", "program_output", "ignored", "if the call has been answered already"),
@@ -78,7 +74,7 @@ _TOOLS = (
     Loss("tool", "apply_patch", "ignored", "inside a namespace"),
     Loss("tool", "tool_search", "adapted", "offered as a function, if the client runs it"),
     Loss("tool", "tool_search", "ignored", "if the server would have to run it: all tools are offered at once"),
-    *(Loss("tool", name, "preserved", "run by the gateway, if so configured") for name in HOSTED_SETTINGS),
+    *(Loss("tool", name, "preserved", "run by the gateway, if so configured") for name in HOSTED),
     *(Loss("tool", name, "ignored", hosted_reason(name)) for name in HOSTED_TOOLS),
     Loss("tool", "encrypted_arguments", "adapted", "the arguments are plain text, and calls say so"),
     Loss("tool", "declared_again", "ignored", "a later declaration of the same name with other contents"),

@@ -13,10 +13,10 @@ from responses_gateway.request.input.items import entries_at
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import NO_TOOLS
-from responses_gateway.wire.tools import ToolKind, ToolTable, ToolTarget, chat_name
+from responses_gateway.wire.tools import ToolTable, ToolTarget, chat_name
 
 # The items of calls that the client runs, and behind which the model may go on.
-_KIND_OF_CALL: dict[str, ToolKind] = {"function_call": "function", "custom_tool_call": "custom"}
+_KIND_OF_CALL: dict[str, str] = {"function_call": "function", "custom_tool_call": "custom"}
 
 
 class RunCall(NamedTuple):

@@ -25,6 +25,7 @@ from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.background.completion_windows.runner import CompletionWindows
 from responses_gateway.server.generation.background.runner import Announce, Background
+from responses_gateway.server.generation.hosted_tools.openers import ImageOpener, openers_of
 from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox, UsedApprovals
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.moderation.guard import Guard
@@ -314,19 +315,10 @@ async def _open_toolbox(
     code = settings.code_interpreter
     if code.startswith("mcp:") and servers is None:
         raise ValueError(f"code_interpreter: there is no MCP server for {code}")
-    return Toolbox(
-        hosted_limits(settings),
-        metrics,
-        approvals,
-        web=web,
-        servers=servers,
-        access=mcp_access(settings),
-        file_search_tools=settings.file_search_tools,
-        sandbox=sandbox,
-        code_tool=code.removeprefix("mcp:") if code.startswith("mcp:") else None,
-        images=image_server(pool, settings.image_generation_model) if settings.image_generation_model else None,
-        image_model=settings.image_generation_model or "",
-    )
+    model = settings.image_generation_model
+    images = ImageOpener(image_server(pool, model), model) if model else None
+    openers = openers_of(settings, web, servers, mcp_access(settings), sandbox, images)
+    return Toolbox(hosted_limits(settings), metrics, approvals, openers, web)
 
 
 def _caller_for(servers: McpServers, name: str) -> CallerFor:

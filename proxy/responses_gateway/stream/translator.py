@@ -61,6 +61,7 @@ from responses_gateway.stream.writer.interface import AnswerStream, EventWriter,
 from responses_gateway.wire.chat import MalformedChunk
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.hosted_kinds import MCP, TOOL_LIST
 from responses_gateway.wire.item_ids import BEFORE_THE_MODEL
 from responses_gateway.wire.sse import SSETooLong, as_stream, is_stream
 from responses_gateway.wire.tools import ToolTable, target_of
@@ -303,14 +304,16 @@ class Translator:
     def list_tools(self, listing: ToolListing) -> bytes:
         """Return the events for the tools of an MCP server, which are offered to the model."""
         if not self.ended:
-            write_tool_list(self.writer, _inserted_id(self, "mcpl"), listing)
+            write_tool_list(self.writer, _inserted_id(self, TOOL_LIST.id_prefix), listing)
             _count_inserted(self.lifecycle)
         return self._noted("list_tools", listing, self._take())
 
     def approved_call(self, call: ApprovedCall) -> bytes:
         """Return the events for a call that the client has approved and that was run."""
         if not self.ended:
-            write_approved_call(self.writer, _inserted_id(self, "mcp"), call, self.options.hosted or HostedOptions())
+            write_approved_call(
+                self.writer, _inserted_id(self, MCP.item.id_prefix), call, self.options.hosted or HostedOptions()
+            )
             self.lifecycle.count_approved()
             _count_inserted(self.lifecycle)
         return self._noted("approved_call", call, self._take())

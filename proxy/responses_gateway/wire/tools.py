@@ -7,27 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-# The last five are hosted: the gateway runs them itself.
-ToolKind = Literal[
-    "function", "custom", "local_shell", "shell", "apply_patch", "tool_search", "mcp", "web_search", "file_search",
-    "code_interpreter", "image_generation",
-]  # fmt: skip
-HOSTED_KINDS: frozenset[ToolKind] = frozenset({"mcp", "web_search", "file_search", "code_interpreter", "image_generation"})
+from responses_gateway.wire.hosted_kinds import HOSTED
 
 # The only argument of the function that replaces a custom (freeform) tool.
 CUSTOM_INPUT = "input"
 
 
 class ToolTarget(NamedTuple):
-    """The client's tool behind a chat name: its kind, its own name, and the namespace it was declared in. That of an `mcp` tool
-    is the label of its server. Only in a `ToolTable`:
+    """The client's tool behind a chat name: its kind, its own name, and the namespace it was declared in. The kinds in `HOSTED`
+    are those that the gateway runs itself; the namespace of an `mcp` tool is the label of its server. Only in a `ToolTable`:
     `expects_ciphertext`: the client asked for encrypted arguments, so each call states that none is encrypted;
     `needs_approval`: the client decides about each call before it is run;
     `asynchronous`: the result of a call may come in any later request, and the model goes on without it."""
 
-    kind: ToolKind
+    kind: str
     name: str
     namespace: str | None = None
     expects_ciphertext: bool = False
@@ -37,7 +32,7 @@ class ToolTarget(NamedTuple):
     @property
     def hosted(self) -> bool:
         """Whether the gateway runs the tool itself."""
-        return self.kind in HOSTED_KINDS
+        return self.kind in HOSTED
 
     @property
     def continues(self) -> bool:

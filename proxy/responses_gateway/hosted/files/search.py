@@ -38,12 +38,16 @@ class FilePassage(NamedTuple):
     attributes: Mapping[str, str | float | bool]
     url: str | None = None
 
-    def as_item(self) -> dict[str, Any]:
-        """Return the result as an entry of a `file_search_call` item."""
-        members: dict[str, Any] = {
-            "attributes": dict(self.attributes), "file_id": self.file_id, "filename": self.filename, "text": self.text
-        }  # fmt: skip
-        return members if self.score is None else {**members, "score": self.score}
+    def as_item(self, rank: int) -> dict[str, Any]:
+        """Return the result as an entry of a `file_search_call` item. Without a score it gets the reciprocal of its rank,
+        because a client requires one."""
+        return {
+            "score": round(1 / rank, 4) if self.score is None else self.score,
+            "attributes": dict(self.attributes),
+            "file_id": self.file_id,
+            "filename": self.filename,
+            "text": self.text,
+        }
 
 
 def read_passages(text: str, structured: Any, source: str) -> list[FilePassage]:
@@ -149,7 +153,7 @@ class FileSearch:
         if blocks:
             mark = blocks[0].partition(" ")[0]
             text += f"\n\nCite what you use from these files: write the mark of the source, such as {mark}, right after it."
-        item = {"queries": list(queries), "results": [result.as_item() for result in shown]}
+        item = {"queries": list(queries), "results": [result.as_item(rank) for rank, result in enumerate(shown, 1)]}
         return HostedResult(text, item, tuple(sources), losses=losses)
 
 

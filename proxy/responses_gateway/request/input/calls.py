@@ -22,10 +22,11 @@ from responses_gateway.request.input.content import Output, screenshot, tool_out
 from responses_gateway.request.input.items import Entry
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.tools.catalog import Catalog
-from responses_gateway.request.tools.hosted_tools import FILE_SEARCH, FIND_IN_PAGE, OPEN_PAGE, PYTHON, SEARCH
+from responses_gateway.request.tools.hosted_tools import FIND_IN_PAGE, OPEN_PAGE, SEARCH
 from responses_gateway.wire.hosted import CitedSource, KeptResult
+from responses_gateway.wire.hosted_kinds import HOSTED, HOSTED_CALLS
 from responses_gateway.wire.json_text import json_object, read_object
-from responses_gateway.wire.tools import CUSTOM_INPUT, ToolKind
+from responses_gateway.wire.tools import CUSTOM_INPUT
 
 # The result of a call that was approved, until it is run.
 NOT_RUN_YET = "The user approved this call. It was not run yet."
@@ -70,7 +71,7 @@ class CallItemReader:
         arguments = _json({CUSTOM_INPUT: text(item, "input", path)})
         return self._client_call(item, path, "custom", arguments)
 
-    def _client_call(self, item: Object, path: str, kind: ToolKind, arguments: str) -> InputCall:
+    def _client_call(self, item: Object, path: str, kind: str, arguments: str) -> InputCall:
         name = self._client_name(item, path, kind)
         asynchronous = is_async_call(item) or self._catalog.is_async(name)
         return InputCall(_call_id(item, path), name, arguments, asynchronous=asynchronous)
@@ -93,7 +94,7 @@ class CallItemReader:
             arguments = read_object(arguments)
         return self._builtin_call(item, path, "tool_search", arguments if isinstance(arguments, dict) else {})
 
-    def _builtin_call(self, item: Object, path: str, kind: ToolKind, arguments: Object) -> InputCall:
+    def _builtin_call(self, item: Object, path: str, kind: str, arguments: Object) -> InputCall:
         self._report.adapted("item", f"{kind}_call", "shown as a function call")
         return InputCall(_call_id(item, path), self._catalog.name_of_call(kind, kind, None), _json(arguments))
 
@@ -135,46 +136,21 @@ class CallItemReader:
         chat_name = self._catalog.name_of_call("mcp", text(item, "name", path), text(item, "server_label", path))
         return InputCall(request_id, chat_name, self._arguments(item, path), Output(answer, []))
 
-    def _web_search_call(self, item: Object, path: str) -> InputCall | None:
-        action = optional_object(item, "action", path)
-        if action is None or optional_text(item, "id", path) is None:
-            self._report.ignored("item", "web_search_call", "it has no action", path, matters=False)
+    def _hosted_call(self, item: Object, path: str) -> InputCall | None:
+        """Return a call with the result that was kept, so that the model gets the same as when it was made; otherwise with what
+        the item has of it."""
+        kind = HOSTED_CALLS[item["type"]]
+        told = _TOLD[kind.name](item, path) if kind.name in _TOLD else ToldCall(kind.functions[0].name, {}, None)
+        kept = None if told is None else self._kept(item)
+        if told is None or (kept is None and told.result is None):
+            self._report.ignored("item", kind.item.type, kind.unread, path, matters=False)
             return None
-        operation = _SEARCHES.get(str(action.get("type")), SEARCH)
-        name = self._catalog.name_of_call(operation.kind, operation.name, None)
-        kept = self._kept(item)
+        self._report.adapted("item", kind.item.type, kind.read_as)
+        name = self._catalog.find(kind.name, told.function, None) or told.chat_name or told.function
         if kept is not None:
-            return self._told_again(item, path, name, kept)
-        self._report.adapted("item", "web_search_call", "shown as a function call, without the results it does not have")
-        queries = action.get("queries") or [action.get("query") or ""]
-        arguments = {"queries": queries} if operation is SEARCH else _chosen(action, "url", "pattern")
-        sources = [str(source.get("url")) for source in objects(action, "sources", f"{path}.action")]
-        output = "\n".join(["The results were shown at that time. They are not kept.", *sources])
-        return InputCall(filled_text(item, "id", path), name, _json(arguments), Output(output, []))
-
-    def _code_interpreter_call(self, item: Object, path: str) -> InputCall:
-        arguments = _json({"code": optional_text(item, "code", path) or ""})
-        logs = [_as_text(output["logs"]) for output in objects(item, "outputs", path) if "logs" in output]
-        name = self._catalog.find("code_interpreter", PYTHON.name, None) or "code_interpreter"
-        kept = self._kept(item)
-        if kept is not None:
-            return self._told_again(item, path, name, kept)
-        self._report.adapted("item", "code_interpreter_call", "shown as a function call with its logs")
-        return InputCall(filled_text(item, "id", path), name, arguments, Output("\n".join(logs), []))
-
-    def _file_search_call(self, item: Object, path: str) -> InputCall | None:
-        results = objects(item, "results", path)
-        name = self._catalog.name_of_call("file_search", FILE_SEARCH.name, None)
-        kept = self._kept(item)
-        if kept is not None:
-            return self._told_again(item, path, name, kept)
-        if not results:
-            self._report.ignored("item", "file_search_call", "it has no results", path, matters=False)
-            return None
-        self._report.adapted("item", "file_search_call", "shown as a function call with its results")
-        texts = [_json(_chosen(result, "filename", "text")) for result in results]
-        arguments = _json(_chosen(item, "queries"))
-        return InputCall(filled_text(item, "id", path), name, arguments, Output("\n".join(texts), []))
+            arguments = json_object(kept.arguments) or "{}"
+            return InputCall(filled_text(item, "id", path), name, arguments, Output(kept.text, []))
+        return InputCall(filled_text(item, "id", path), name, _json(told.arguments), Output(told.result or "", []))
 
     def _kept(self, item: Object) -> KeptResult | None:
         """Return the result of the hosted call that the item is, if it was kept."""
@@ -183,17 +159,12 @@ class CallItemReader:
             self.sources += kept.sources
         return kept
 
-    def _told_again(self, item: Object, path: str, name: str, kept: KeptResult) -> InputCall:
-        """Return a call with the result that was kept: the model gets the same as when it was made."""
-        self._report.adapted("item", str(item["type"]), "shown as a function call with the result that was kept")
-        return InputCall(filled_text(item, "id", path), name, json_object(kept.arguments) or "{}", Output(kept.text, []))
-
     def _program(self, item: Object, path: str) -> InputCall:
         """Read code that the model wrote to be run by OpenAI's servers; the calls it made are items of their own."""
         self._report.adapted("item", "program", "shown as a function call")
         return InputCall(_call_id(item, path), "program", _json({"code": text(item, "code", path)}))
 
-    def _client_name(self, item: Object, path: str, kind: ToolKind) -> str:
+    def _client_name(self, item: Object, path: str, kind: str) -> str:
         name = filled_text(item, "name", path)
         return self._catalog.name_of_call(kind, name, optional_text(item, "namespace", path))
 
@@ -283,6 +254,38 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+class ToldCall(NamedTuple):
+    """What the item of a hosted call tells of it by itself: the function, the arguments, and the result if it has one.
+    `chat_name`: the name that the model knows of a tool that is not declared now, if it is another one."""
+
+    function: str
+    arguments: Object
+    result: str | None
+    chat_name: str | None = None
+
+
+def _web_search(item: Object, path: str) -> ToldCall | None:
+    action = optional_object(item, "action", path)
+    if action is None or optional_text(item, "id", path) is None:
+        return None
+    function = _SEARCHES.get(str(action.get("type")), SEARCH).name
+    queries = action.get("queries") or [action.get("query") or ""]
+    arguments = {"queries": queries} if function == SEARCH.name else _chosen(action, "url", "pattern")
+    sources = [str(source.get("url")) for source in objects(action, "sources", f"{path}.action")]
+    return ToldCall(function, arguments, "\n".join(["The results were shown at that time. They are not kept.", *sources]))
+
+
+def _code_interpreter(item: Object, path: str) -> ToldCall:
+    code = optional_text(item, "code", path) or ""
+    logs = [_as_text(output["logs"]) for output in objects(item, "outputs", path) if "logs" in output]
+    return ToldCall("python", {"code": code}, "\n".join(logs), "code_interpreter")
+
+
+def _file_search(item: Object, path: str) -> ToldCall:
+    texts = [_json(_chosen(result, "filename", "text")) for result in objects(item, "results", path)]
+    return ToldCall("file_search", _chosen(item, "queries"), "\n".join(texts) if texts else None)
+
+
 def _error_text(error: object) -> str:
     """Return what the model gets of the error of an `mcp_call`; nothing without one."""
     if error is None:
@@ -302,8 +305,13 @@ def _as_text(value: object) -> str:
 
 # The type of an action of `web_search_call` -> the tool.
 _SEARCHES = {"search": SEARCH, "open_page": OPEN_PAGE, "find_in_page": FIND_IN_PAGE}
+_TOLD: dict[str, Callable[[Object, str], ToldCall | None]] = {
+    "web_search": _web_search,
+    "code_interpreter": _code_interpreter,
+    "file_search": _file_search,
+}
 # Calls of tools known by their type -> the tool, and the member of the item that has the arguments.
-_ACTIONS: dict[str, tuple[ToolKind, str]] = {
+_ACTIONS: dict[str, tuple[str, str]] = {
     "local_shell_call": ("local_shell", "action"),
     "shell_call": ("shell", "action"),
     "apply_patch_call": ("apply_patch", "operation"),
@@ -314,11 +322,9 @@ _CALLS: dict[str, Callable[[CallItemReader, Object, str], InputCall | None]] = {
     **dict.fromkeys(_ACTIONS, CallItemReader._action_call),
     "tool_search_call": CallItemReader._tool_search_call,
     "computer_call": CallItemReader._computer_call,
+    **{kind.item.type: CallItemReader._hosted_call for kind in HOSTED.values() if kind.read_as},
     "mcp_call": CallItemReader._mcp_call,
     "mcp_approval_request": CallItemReader._approval_request,
-    "web_search_call": CallItemReader._web_search_call,
-    "code_interpreter_call": CallItemReader._code_interpreter_call,
-    "file_search_call": CallItemReader._file_search_call,
     "program": CallItemReader._program,
 }
 _OUTPUTS: dict[str, Callable[[CallItemReader, Object, str], Output]] = {

@@ -25,11 +25,12 @@ from responses_gateway.request.input.pending_calls import PENDING_OUTPUT, is_oth
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.hosted_kinds import HOSTED
 from responses_gateway.wire.item_ids import TurnKey, turn_of
 
 # Items of hosted tools and of other servers that contain nothing a chat model could read.
 SILENT_ITEMS = {
-    "image_generation_call": "a chat history cannot hold generated images",
+    **{kind.item.type: kind.unread for kind in HOSTED.values() if not kind.read_as},
     "mcp_list_tools": "no tools of this server are offered now",
     "mcp_approval_response": "the client's decision is not part of the conversation",
     "compaction": "its content was encrypted by another server",

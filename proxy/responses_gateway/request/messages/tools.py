@@ -19,8 +19,8 @@ from responses_gateway.request.fields import (
 )
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.messages.places import Places
-from responses_gateway.request.tools.hosted_tools import HOSTED_SETTINGS
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.hosted_kinds import WEB_SEARCH
 
 # Claude Code's stand-in for the tools that it has not fetched yet; nothing can be done with it.
 _PLACEHOLDER = "DeferredToolPlaceholder"
@@ -86,7 +86,7 @@ class ToolReader:
         """Read one of Anthropic's web tools. Raise `ApiError` 400 for a tool that is not run here."""
         name = next((name for name in _WEB if kind.startswith(name)), None)
         if name is None or "web_search" not in self._hosted:
-            reason = f"it is run by the gateway only with the setting {HOSTED_SETTINGS['web_search']}"
+            reason = f"it is run by the gateway only with the setting {WEB_SEARCH.setting}"
             if name is None:
                 reason = "tools of Anthropic's servers are not run here; tools of your own have an input_schema"
             error = f"{path}.type: the tool {quote(kind)} is not available: {reason}."

@@ -31,8 +31,8 @@ from responses_gateway.request.parameters.table import (
     Parameter,
 )
 from responses_gateway.request.policy import Policy
-from responses_gateway.request.tools.hosted_tools import INCLUDED
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.hosted_kinds import HOSTED
 from responses_gateway.wire.requests import INCLUDABLE, ReasoningConfig, ResponsesRequest, TextConfig
 
 PATH = "text.format"
@@ -44,6 +44,8 @@ _SAMPLING = frozenset(SAMPLING)
 _IGNORED = frozenset(parameter.name for parameter in IGNORED)
 _EFFORTS = {name: name for name in ("none", "minimal", "low", "medium", "high")} | {"xhigh": "high", "max": "high"}
 _UNSUPPORTED = "'{}' is not supported by this gateway configuration."
+# Values of `include` that ask for a member of the items of a kind of hosted tools -> the kind.
+_INCLUDED = {kind.item.include: kind.name for kind in HOSTED.values() if kind.item.on_request}
 # The parameters that `refuse_unsupported` looks at.
 CHECKED = frozenset({"background_options", "moderation", "multi_agent", "prompt_cache_options"})
 
@@ -281,7 +283,7 @@ def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fie
         if wanted == LOGPROBS:
             fields["logprobs"] = True
             report.preserved("parameter", "include")
-        elif (wanted == ENCRYPTED_REASONING and policy.encrypts_reasoning) or INCLUDED.get(wanted) in hosted:
+        elif (wanted == ENCRYPTED_REASONING and policy.encrypts_reasoning) or _INCLUDED.get(wanted) in hosted:
             report.preserved("parameter", "include")
         elif wanted not in INCLUDABLE:
             message = f"Invalid value: {quote(wanted)}. Supported values are: {', '.join(map(quote, INCLUDABLE))}."

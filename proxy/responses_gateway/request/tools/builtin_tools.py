@@ -5,23 +5,8 @@ The arguments carry the field names of the item they become (`local_shell_call.a
 
 from __future__ import annotations
 
-from typing import Any
-
+from responses_gateway.wire.hosted_kinds import Schema, arguments, described
 from responses_gateway.wire.tools import ToolTarget
-
-Schema = dict[str, Any]
-
-
-def _object(required: list[str], properties: dict[str, Schema]) -> Schema:
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
-def _string(description: str) -> Schema:
-    return {"type": "string", "description": description}
-
-
-def _integer(description: str) -> Schema:
-    return {"type": "integer", "description": description}
 
 
 def _strings(description: str) -> Schema:
@@ -29,7 +14,7 @@ def _strings(description: str) -> Schema:
 
 
 _LOCAL_SHELL_DESCRIPTION = "Runs one command on the user's machine and returns its output."
-_LOCAL_SHELL = _object(
+_LOCAL_SHELL = arguments(
     ["command"],
     {
         "command": _strings('The program and its arguments, for example ["bash", "-lc", "ls"].'),
@@ -38,19 +23,19 @@ _LOCAL_SHELL = _object(
             "additionalProperties": {"type": "string"},
             "description": "Environment variables to set for the command.",
         },
-        "timeout_ms": _integer("Stop the command after this many milliseconds."),
-        "user": _string("The user to run the command as."),
-        "working_directory": _string("The directory to run the command in."),
+        "timeout_ms": described("integer", "Stop the command after this many milliseconds."),
+        "user": described("string", "The user to run the command as."),
+        "working_directory": described("string", "The directory to run the command in."),
     },
 )
 
 _SHELL_DESCRIPTION = "Runs shell commands and returns the output and exit code of each."
-_SHELL = _object(
+_SHELL = arguments(
     ["commands"],
     {
         "commands": _strings("The shell commands to run, each a whole command line."),
-        "timeout_ms": _integer("Stop the commands after this many milliseconds."),
-        "max_output_length": _integer("Return at most this many characters of output for each command."),
+        "timeout_ms": described("integer", "Stop the commands after this many milliseconds."),
+        "max_output_length": described("integer", "Return at most this many characters of output for each command."),
     },
 )
 
@@ -59,21 +44,21 @@ _APPLY_PATCH_DESCRIPTION = (
     "starts with '+'; for an update, '@@' lines name the place, and lines starting with ' ', '-' and '+' are context, "
     "removed and added lines."
 )
-_APPLY_PATCH = _object(
+_APPLY_PATCH = arguments(
     ["type", "path"],
     {
         "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
-        "path": _string("The file, relative to the workspace."),
-        "diff": _string("The change; needed to create or update a file."),
+        "path": described("string", "The file, relative to the workspace."),
+        "diff": described("string", "The change; needed to create or update a file."),
     },
 )
 
 _TOOL_SEARCH_DESCRIPTION = "Searches for further tools. The tools that are found can be called from then on."
-_TOOL_SEARCH = _object(
+_TOOL_SEARCH = arguments(
     ["query"],
     {
-        "query": _string("What the tool should be able to do."),
-        "limit": _integer("The highest number of tools to return."),
+        "query": described("string", "What the tool should be able to do."),
+        "limit": described("integer", "The highest number of tools to return."),
     },
 )
 

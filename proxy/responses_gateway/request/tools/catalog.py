@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from responses_gateway.request.fields import Object
 from responses_gateway.request.tools.declarations import Declaration, DeclaredTools
 from responses_gateway.request.tools.hosted_tools import MODEL_NAMES
-from responses_gateway.wire.tools import Grammar, ToolKind, ToolTable, ToolTarget, any_tool_of
+from responses_gateway.wire.tools import Grammar, ToolTable, ToolTarget, any_tool_of
 
 MAX_LENGTH = 64
 _INVALID = re.compile(r"[^a-zA-Z0-9_-]")
@@ -56,7 +56,7 @@ class Catalog:
         for label in sorted(self.mcp_labels):
             self.table.setdefault(*any_tool_of(label))
 
-    def name_of_call(self, kind: ToolKind, name: str, namespace: str | None) -> str:
+    def name_of_call(self, kind: str, name: str, namespace: str | None) -> str:
         """Return the chat name for a call in the input; its tool need not be declared (any more)."""
         target = ToolTarget(kind, name, namespace)
         return self._names.get(target) or self._declared(name, namespace) or lone_chat_name(target)
@@ -66,7 +66,7 @@ class Catalog:
         target = self.table.get(name)
         return target is not None and target.asynchronous
 
-    def find(self, kind: ToolKind, name: str, namespace: str | None) -> str | None:
+    def find(self, kind: str, name: str, namespace: str | None) -> str | None:
         """Return the chat name of a declared tool that `tool_choice` names, or None. Without a namespace it may be the only
         tool of that name in any namespace."""
         exact = self._names.get(ToolTarget(kind, name, namespace))

@@ -24,25 +24,16 @@ from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.builtin_tools import BUILTIN_TOOLS
 from responses_gateway.request.tools.hosted_tools import (
-    FUNCTIONS,
-    HOSTED_SETTINGS,
     NO_HOSTED_TOOLS,
     WEB_TOOLS,
     HostedTools,
 )
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.hosted_kinds import HOSTED, MCP, WEB_SEARCH, HostedKind
 from responses_gateway.wire.tools import CUSTOM_INPUT, Grammar, ToolTarget
 
-# Prefixes of the types of hosted tools (some have a date or a suffix); these are their names in the loss report.
-HOSTED_TOOLS = (
-    "web_search",
-    "file_search",
-    "code_interpreter",
-    "image_generation",
-    "computer",
-    "mcp",
-    "programmatic_tool_calling",
-)
+# Prefixes of the types of tools that OpenAI's servers run (some have a date or a suffix), and their names in the loss report.
+HOSTED_TOOLS = (*HOSTED, "computer", "programmatic_tool_calling")
 # The most characters of grammars that are converted to patterns for one request, since conversion blocks other requests.
 _PATTERN_BUDGET = 16 * 1024
 # What leads the list of a local shell's skills.
@@ -139,10 +130,10 @@ class _ToolReader:
             kind = text(tool, "type", path)
             if kind == "namespace":
                 self._namespace(tool, path, found)
-            elif self._policy.separate_web_tools and kind in WEB_TOOLS and "web_search" in self._hosted.kinds:
-                if kind == "web_search":
+            elif self._policy.separate_web_tools and kind in WEB_TOOLS and WEB_SEARCH.name in self._hosted.kinds:
+                if kind == WEB_SEARCH.name:
                     self._report.preserved("tool", kind)
-                self._offer("web_search", WEB_TOOLS[kind], found)
+                self._offer(WEB_SEARCH, WEB_TOOLS[kind], found)
             elif (known := hosted_name(kind)) is not None and (known in self._hosted.kinds or path in self._hosted.mcp):
                 self._run_here(known, tool, path, found)
             else:
@@ -151,21 +142,23 @@ class _ToolReader:
     def _run_here(self, kind: str, tool: Object, path: str, found: list[ToolTarget]) -> None:
         """Declare a hosted tool that the gateway can run."""
         self._report.preserved("tool", kind)
-        if kind == "mcp":
+        if kind == MCP.name:
             label = filled_text(tool, "server_label", path)
             self.declared.mcp_labels.add(label)
             for listed in self._hosted.mcp[path]:
-                target = ToolTarget("mcp", listed.name, label)
+                target = ToolTarget(kind, listed.name, label)
                 declaration = Declaration(target, listed.description, listed.parameters, needs_approval=listed.needs_approval)
                 self._declare(declaration, found)
             return
-        self._offer(kind, FUNCTIONS[kind], found)
+        hosted = HOSTED[kind]
+        self._offer(hosted, [ToolTarget(kind, function.name) for function in hosted.functions], found)
 
-    def _offer(self, kind: str, targets: Iterable[ToolTarget], found: list[ToolTarget]) -> None:
+    def _offer(self, kind: HostedKind, targets: Iterable[ToolTarget], found: list[ToolTarget]) -> None:
         """Declare functions of a kind of hosted tools."""
+        functions = {function.name: function for function in kind.functions}
         for target in targets:
-            description, parameters = FUNCTIONS[kind][target]
-            self._declare(Declaration(target, description, parameters), found)
+            function = functions[target.name]
+            self._declare(Declaration(target, function.description, function.parameters), found)
 
     def _declare(self, declaration: Declaration, found: list[ToolTarget]) -> None:
         self.declared.first.setdefault(declaration.target, declaration)
@@ -357,8 +350,8 @@ def hosted_name(kind: str) -> str | None:
 
 def hosted_reason(name: str) -> str:
     """Say why a hosted tool cannot be run, and what would turn it on."""
-    setting = HOSTED_SETTINGS.get(name)
-    return f"run by the gateway only with the setting {setting}" if setting else "hosted tools of this kind are not run here"
+    kind = HOSTED.get(name)
+    return f"run by the gateway only with the setting {kind.setting}" if kind else "hosted tools of this kind are not run here"
 
 
 def _explained(grammar: Grammar) -> str:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from responses_gateway.request.fields import Object, optional_object, optional_text, quote, wrong_type
 from responses_gateway.request.input.content import SandboxFiles
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.hosted_kinds import HOSTED, WEB_SEARCH, Schema
 from responses_gateway.wire.tools import ToolTarget
 
-Schema = dict[str, Any]
 MOST_DOMAINS = 100
 _SIZES = ("low", "medium", "high")
 _TEXTS = ("size", "quality", "background", "output_format")
@@ -53,94 +53,15 @@ class HostedTools:
 
 NO_HOSTED_TOOLS = HostedTools()
 
-# Prefix of the type of a declaration -> the kind of tool, and the setting without which it cannot be run.
-HOSTED_SETTINGS: dict[str, str] = {
-    "web_search": "web_search_url",
-    "mcp": "mcp_servers",
-    "file_search": "file_search_tools",
-    "code_interpreter": "code_interpreter",
-    "image_generation": "image_generation_model",
-}
-
-# Value of `include` -> the kind of tool whose items it completes.
-INCLUDED: dict[str, str] = {
-    "web_search_call.action.sources": "web_search",
-    "file_search_call.results": "file_search",
-    "code_interpreter_call.outputs": "code_interpreter",
-}
-
-SEARCH = ToolTarget("web_search", "web_search")
-OPEN_PAGE = ToolTarget("web_search", "open_page")
-FIND_IN_PAGE = ToolTarget("web_search", "find_in_page")
+SEARCH, OPEN_PAGE, FIND_IN_PAGE = (ToolTarget(WEB_SEARCH.name, function.name) for function in WEB_SEARCH.functions)
 # What each tool of the web offers where they are declared one by one (`Policy.separate_web_tools`), by its type.
 WEB_TOOLS = {"web_search": (SEARCH,), "web_fetch": (OPEN_PAGE, FIND_IN_PAGE)}
-FILE_SEARCH = ToolTarget("file_search", "file_search")
-PYTHON = ToolTarget("code_interpreter", "python")
-GENERATE_IMAGE = ToolTarget("image_generation", "generate_image")
-
-
-def _object(required: list[str], properties: dict[str, Schema]) -> Schema:
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
-def _string(description: str) -> Schema:
-    return {"type": "string", "description": description}
-
-
-_QUERIES = {"type": "array", "items": {"type": "string"}, "minItems": 1, "description": "What to search for."}
-
-# kind -> its tools, each with the description and the parameters of its function
-FUNCTIONS: dict[str, dict[ToolTarget, tuple[str, Schema]]] = {
-    "web_search": {
-        SEARCH: (
-            "Searches the web. Returns titles, addresses and excerpts of pages, each with a number to cite it by.",
-            _object(["queries"], {"queries": _QUERIES}),
-        ),
-        OPEN_PAGE: (
-            "Opens a web page and returns its text.",
-            _object(
-                ["url"],
-                {
-                    "url": _string("The address of the page, as a search or the user gave it."),
-                    "line": {"type": "integer", "description": "The line to begin at, to go on in a long page."},
-                },
-            ),
-        ),
-        FIND_IN_PAGE: (
-            "Finds a text in a web page and returns the passages that contain it.",
-            _object(
-                ["url", "pattern"],
-                {"url": _string("The address of the page."), "pattern": _string("The text to find.")},
-            ),
-        ),
-    },
-    "file_search": {
-        FILE_SEARCH: (
-            "Searches the user's files. Returns passages, each with a number to cite it by.",
-            _object(["queries"], {"queries": _QUERIES}),
-        ),
-    },
-    "code_interpreter": {
-        PYTHON: (
-            "Runs Python code in a sandbox and returns what it prints. There is the standard library alone, and no network. "
-            "Variables and the files in /mnt/data are kept between calls; image files written there are shown to the user.",
-            _object(["code"], {"code": _string("The code to run.")}),
-        ),
-    },
-    "image_generation": {
-        GENERATE_IMAGE: (
-            "Generates an image and shows it to the user.",
-            _object(["prompt"], {"prompt": _string("What the image shows, in detail.")}),
-        ),
-    },
-}
-
 # What gpt-oss calls the tools that it was trained with -> the same tools here.
 MODEL_NAMES: dict[str, ToolTarget] = {
-    "browser.search": SEARCH,
-    "browser.open": OPEN_PAGE,
-    "browser.find": FIND_IN_PAGE,
-    "python": PYTHON,
+    function.trained_name: ToolTarget(kind.name, function.name)
+    for kind in HOSTED.values()
+    for function in kind.functions
+    if function.trained_name
 }
 
 

@@ -57,11 +57,6 @@ class McpAccess:
     servers: Mapping[str, ConfiguredServer] = field(default_factory=dict)
     hosts: AllowedHosts = field(default_factory=AllowedHosts)
 
-    @property
-    def enabled(self) -> bool:
-        """Some server can be used."""
-        return bool(self.servers or self.hosts.entries)
-
 
 def read_mcp_tools(tools: Iterable[tuple[str, Object]], access: McpAccess) -> list[McpToolset]:
     """Read the `mcp` tools of a request, each with its path. Raises `ApiError` 400 for one that is malformed or not allowed,

@@ -11,13 +11,12 @@ from responses_gateway.request.tools.catalog import Catalog
 from responses_gateway.request.tools.declarations import hosted_name
 from responses_gateway.request.tools.hosted_tools import OPEN_PAGE, SEARCH
 from responses_gateway.wire.errors import ApiError, invalid_request
-from responses_gateway.wire.tools import ToolKind
 
 MODES = ("auto", "none", "required")
 MAX_ALLOWED_TOOLS = 128
 # Types of which there is only one tool, so that a choice needs no name.
-_BY_TYPE: dict[str, ToolKind] = {target.name: target.kind for target in BUILTIN_TOOLS}
-_BY_NAME: dict[str, ToolKind] = {"function": "function", "custom": "custom"}
+_BY_TYPE: dict[str, str] = {target.name: target.kind for target in BUILTIN_TOOLS}
+_BY_NAME: dict[str, str] = {"function": "function", "custom": "custom"}
 
 
 class ToolChoice(NamedTuple):
@@ -107,9 +106,7 @@ class ToolChoiceReader:
             return self._catalog.names_of("mcp", label, optional_text(reference, "name", param))
         if kind == "web_search" and param == "tool_choice":
             return self._catalog.names_of("web_search", name=SEARCH.name) or self._catalog.names_of("web_search")
-        if kind in ("web_search", "file_search", "code_interpreter", "image_generation"):
-            return self._catalog.names_of(kind)
-        return frozenset()
+        return frozenset() if kind is None else self._catalog.names_of(kind)
 
     def _tool(self, reference: Object, param: str) -> str | None:
         """Return the chat name of the tool that is referred to, or None for a hosted tool, which is reported."""

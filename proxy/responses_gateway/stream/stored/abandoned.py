@@ -12,12 +12,12 @@ from responses_gateway.stream.stored.hosted_items import close_hosted_item
 from responses_gateway.stream.writer.responses import (
     ANNOTATION,
     CALL_EVENTS,
-    HOSTED_EVENTS,
     Object,
     ResponsesWriter,
     members,
     write_event,
 )
+from responses_gateway.wire.hosted_kinds import ITEM_FORMS
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.sse import SSEDecoder
 
@@ -72,7 +72,7 @@ def _close_item(writer: ResponsesWriter, events: list[Object]) -> None:
     item = added["item"]
     index = added["output_index"]
     own = [event for event in later if event.get("item_id") == item["id"]]
-    if item["type"] in HOSTED_EVENTS:
+    if item["type"] in ITEM_FORMS:
         item |= close_hosted_item(writer, item, index, own)
     else:
         item |= {"status": "incomplete", **_close_texts(writer, item, {"item_id": item["id"], "output_index": index}, own)}

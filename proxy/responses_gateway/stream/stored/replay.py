@@ -11,11 +11,11 @@ from responses_gateway.stream.stored.hosted_items import write_hosted_item
 from responses_gateway.stream.writer.responses import (
     ANNOTATION,
     CALL_EVENTS,
-    HOSTED_EVENTS,
     Object,
     ResponsesWriter,
     write_event,
 )
+from responses_gateway.wire.hosted_kinds import ITEM_FORMS
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.sse import DONE
 
@@ -52,7 +52,7 @@ def _write_opening(writer: ResponsesWriter, response_json: str) -> None:
 def _write_item(writer: ResponsesWriter, text: str, reasoning_event: str) -> None:
     item: Object = msgspec.json.decode(text)
     kind = item["type"]
-    if kind in HOSTED_EVENTS:
+    if kind in ITEM_FORMS:
         write_hosted_item(writer, item, text)
         return
     item_id = item.get("id", "")

@@ -22,6 +22,7 @@ from responses_gateway.stream.writer.records import (
 )
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.hosted import CitedSource
+from responses_gateway.wire.hosted_kinds import ITEM_FORMS
 from responses_gateway.wire.json_text import json_text, quote, quoted
 from responses_gateway.wire.tools import ToolTarget
 
@@ -41,34 +42,11 @@ class TextEvents(NamedTuple):
     member: str
 
 
-# Calls whose arguments are one text.
+# The calls that show a text while it comes, by the type of their item.
 CALL_EVENTS: dict[str, TextEvents] = {
     "function_call": TextEvents("response.function_call_arguments", "arguments"),
     "custom_tool_call": TextEvents("response.custom_tool_call_input", "input"),
-}
-
-
-class HostedEvents(NamedTuple):
-    """The events of one kind of item of a hosted tool, in the order in which OpenAI sends them: progress, its text if it has
-    one, more progress, its end. `response.KIND.` stands before each name. `ends`: the ends that have an event; of any other the
-    item itself tells."""
-
-    before: tuple[str, ...]
-    text: TextEvents | None = None
-    after: tuple[str, ...] = ()
-    ends: frozenset[str] = frozenset({"completed"})
-
-
-_ENDS_OF_MCP = frozenset({"completed", "failed"})
-HOSTED_EVENTS: dict[str, HostedEvents] = {
-    "mcp_list_tools": HostedEvents(("in_progress",), ends=_ENDS_OF_MCP),
-    "mcp_call": HostedEvents(("in_progress",), TextEvents("response.mcp_call_arguments", "arguments"), ends=_ENDS_OF_MCP),
-    "web_search_call": HostedEvents(("in_progress", "searching")),
-    "file_search_call": HostedEvents(("in_progress", "searching")),
-    "code_interpreter_call": HostedEvents(
-        ("in_progress",), TextEvents("response.code_interpreter_call_code", "code"), ("interpreting",)
-    ),
-    "image_generation_call": HostedEvents(("in_progress", "generating")),
+    **{form.type: TextEvents(form.text_event, form.text) for form in ITEM_FORMS.values() if form.text},
 }
 
 
@@ -231,28 +209,28 @@ class ResponsesWriter(EventWriter):
         """Write the item, and the first event of its progress."""
         index = self.add_item(json_text({"type": kind, "id": item_id, **members}))
         place = Place(kind, item_id, index)
-        events = HOSTED_EVENTS[kind]
-        if events.text is not None:
-            place.head = _delta_head(f"{events.text.stem}.delta", item_id, index)
-        self._write_step(place, events.before[0])
+        if kind in CALL_EVENTS:
+            place.head = _delta_head(f"{CALL_EVENTS[kind].stem}.delta", item_id, index)
+        self._write_step(place, ITEM_FORMS[kind].before[0])
         return place
 
     def run_hosted(self, place: Place, text: str, *, deltas: int, members: Mapping[str, Any]) -> None:
         """Write the rest of the progress, with the done of the text."""
-        events = HOSTED_EVENTS[place.kind]
-        for step in events.before[1:]:
+        form = ITEM_FORMS[place.kind]
+        for step in form.before[1:]:
             self._write_step(place, step)
-        if events.text is not None:
-            self._write_text_done(place, events.text, text)
-            self._count_deltas(f"{events.text.stem}.delta", deltas)
-        for step in events.after:
+        events = CALL_EVENTS.get(place.kind)
+        if events is not None:
+            self._write_text_done(place, events, text)
+            self._count_deltas(f"{events.stem}.delta", deltas)
+        for step in form.after:
             self._write_step(place, step)
 
     def close_hosted(
         self, place: Place, members: Mapping[str, Any], *, end: str, sources: Sequence[CitedSource] = (), text: str = ""
     ) -> None:
         """Write how the progress ended, and the item itself."""
-        if end in HOSTED_EVENTS[place.kind].ends:
+        if end in ITEM_FORMS[place.kind].ends:
             self._write_step(place, end)
         self.finish_item(place.kind, place.index, json_text({"type": place.kind, "id": place.item_id, **members}))
 

@@ -19,12 +19,13 @@ from responses_gateway.request.input.approvals import INTERRUPTED, Approval
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.request.turns import RunCall, with_approved, with_chat_name, with_turn
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
-from responses_gateway.stream.items.hosted import HOSTED_ITEMS, ApprovedCall, CallOutcome, ToolListing
+from responses_gateway.stream.items.hosted import ApprovedCall, CallOutcome, ToolListing
 from responses_gateway.stream.lifecycle.needs import CallToRun, RunCalls
 from responses_gateway.stream.lifecycle.turn import Turn
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted import CitedSource, KeptResult, MadeCall
+from responses_gateway.wire.hosted_kinds import HOSTED, HOSTED_CALLS
 from responses_gateway.wire.tools import ToolTable, ToolTarget, chat_name
 
 Item = dict[str, Any]
@@ -196,7 +197,7 @@ class HostedTurns:
         """Return what the model said in its turn, with the results of the calls that were run."""
         said: list[Item | RunCall] = []
         for item in items:
-            if item["type"] in HOSTED_ITEMS:
+            if item["type"] in HOSTED_CALLS:
                 call, result = self._made[item["id"]]
                 name = chat_name(translator.options.tools, call.target, call.name)
                 said.append(RunCall(item["id"], name, _arguments(call), result.text))
@@ -223,7 +224,7 @@ class HostedTurns:
 
 def _arguments(call: CallToRun) -> str:
     """Return the arguments as a chat server takes them: gpt-oss writes code as it is."""
-    if call.target.kind != "code_interpreter":
+    if not HOSTED[call.target.kind].item.text_argument:
         return call.arguments or "{}"
     try:
         return json.dumps(read_arguments(call.target, call.arguments), ensure_ascii=False)

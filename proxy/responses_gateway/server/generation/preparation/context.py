@@ -14,11 +14,11 @@ import msgspec
 from responses_gateway.server.generation.request_log.facts import Door
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable, recent
-from responses_gateway.stream.items.hosted import HOSTED_ITEMS
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.response import ResponseStream
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 from responses_gateway.wire.requests import ResponsesRequest
 
 Item = dict[str, Any]
@@ -146,7 +146,7 @@ def _has_result(item: object) -> bool:
     if not isinstance(item, dict) or not isinstance(item.get("id"), str):
         return False
     kind = item.get("type")
-    return isinstance(kind, str) and kind in HOSTED_ITEMS
+    return isinstance(kind, str) and kind in HOSTED_CALLS
 
 
 def conversation_id(request: ResponsesRequest) -> str:
@@ -248,7 +248,7 @@ def final_record(
         repeated=response.long_texts,
         output=response.output,
         results=results,
-        tools_ran=not HOSTED_ITEMS.isdisjoint(translator.writer.items),
+        tools_ran=not HOSTED_CALLS.keys().isdisjoint(translator.writer.items),
     )
 
 
