@@ -14,7 +14,7 @@ import msgspec
 from responses_gateway.backend.pool import OnFailure, Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
-from responses_gateway.backend.transport.client import read_beginning
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.wire.errors import ApiError, in_client_terms, read_error, server_error
 from responses_gateway.wire.json_text import decode_as
 
@@ -161,7 +161,7 @@ async def text_of(pool: Pool, ids: Sequence[int], route: Route, within: float, o
 async def _read(asking: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> tuple[int, bytes]:
     """Return the status and the body of an answer."""
     async with asking as answer:
-        return answer.status, await read_beginning(answer, _LARGEST if answer.status == 200 else _LARGEST_REFUSAL)
+        return answer.status, await read_at_most(answer.content, _LARGEST if answer.status == 200 else _LARGEST_REFUSAL)
 
 
 def _question(chat: Mapping[str, Any]) -> dict[str, Any]:

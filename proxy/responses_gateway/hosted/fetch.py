@@ -12,6 +12,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.public_connections import PrivateAddressError, PublicResolver
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
@@ -121,21 +122,13 @@ async def read_bounded(answer: aiohttp.ClientResponse, limit: int) -> tuple[byte
     encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding != "identity" and not is_known(encoding):
         raise ToolFailure("The answer is compressed in a way that cannot be read here.")
-    body, cut = await _read_packed(answer, limit)
+    body = await read_at_most(answer.content, limit + 1)
+    cut = len(body) > limit
+    body = body[:limit]
     if encoding != "identity":
         body, longer = await asyncio.to_thread(_unpack, body, encoding, limit, cut)
         cut = cut or longer
     return body, cut
-
-
-async def _read_packed(answer: aiohttp.ClientResponse, limit: int) -> tuple[bytes, bool]:
-    body = bytearray()
-    while piece := await answer.content.readany():
-        body += piece
-        if len(body) > limit:
-            answer.close()
-            return bytes(body[:limit]), True
-    return bytes(body), False
 
 
 def _unpack(packed: bytes, encoding: str, limit: int, cut: bool) -> tuple[bytes, bool]:

@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from responses_gateway.backend.server_types import SERVER_TYPES
-from responses_gateway.probing.parser_mismatch import reasoning_parser_for, swallowed_parser
+from responses_gateway.probing.needed_parsers import (
+    NeededParsers,
+    markup_leaks,
+    needed_parsers,
+    reasoning_parser_for,
+    swallowed_parser,
+)
 from responses_gateway.probing.profile import Profile
-from responses_gateway.probing.recommend import NeededParsers, markup_leaks, needed_parsers
 
 Level = Literal["error", "warning", "note"]
 

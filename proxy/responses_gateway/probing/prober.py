@@ -14,7 +14,7 @@ from typing import Any, Literal
 from responses_gateway.backend.server_types import SERVER_TYPES
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.probing.answer import MARKER_TOKENS, Answer
-from responses_gateway.probing.parser_mismatch import reads_any_call, tool_parser_for
+from responses_gateway.probing.needed_parsers import reads_any_call, tool_parser_for
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.questions import (
     ASSISTANT,

@@ -12,7 +12,8 @@ from yarl import URL
 from responses_gateway import parsers
 from responses_gateway.backend.policies.alike import checkpoint_of
 from responses_gateway.backend.server_types import server_by_header, server_of
-from responses_gateway.backend.transport.client import Backend, read_beginning
+from responses_gateway.backend.transport.client import Backend
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.parsers.thought_tokens import ends_open, prompt_end_of
 from responses_gateway.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
 from responses_gateway.probing.known_models import KnownModel
@@ -96,7 +97,7 @@ class Questions:
             async with asyncio.timeout(self._answer_timeout):
                 async with await self.backend.request(method, path, below=below, body=data, headers=headers) as answer:
                     self._software = answer.headers.get("Server", "")
-                    body = await read_beginning(answer, _BODY_LIMIT)
+                    body = await read_at_most(answer.content, _BODY_LIMIT)
         except TimeoutError:
             raise ApiError(504, f"/{path} did not answer within {self._answer_timeout:g} seconds.") from None
         except aiohttp.ClientError:

@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Set
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any
 
 from responses_gateway import parsers
 from responses_gateway.backend.server_types import SERVER_TYPES
 from responses_gateway.probing.known_models import KnownModel
-from responses_gateway.probing.parser_mismatch import reads_call
+from responses_gateway.probing.needed_parsers import markup_leaks, needed_parsers
 from responses_gateway.probing.profile import Profile
 from responses_gateway.settings import PARSER_SETTINGS, Settings
 
 # In place of a server's own limit: enough for a coding agent to write a file, after thinking.
 _ENOUGH_TOKENS = 32_768
 
-# What vLLM says to tools if it has no parser for calls; the second is its frontend in Rust.
-_NO_PARSER = re.compile("tool-call-parser|tool parsing is disabled")
-
 _NOT_APPLIED = frozenset({"backend", "opened_thinking"})
-
-
-class NeededParsers(NamedTuple):
-    """The parsers that the gateway needs for the markup in a backend's text, None where there is none.
-
-    "auto" stands for markup of an unknown family. `opened`: reasoning ends in the text but never begins, since the chat
-    template has opened it."""
-
-    reasoning: str | None
-    tools: str | None
-    opened: bool = False
-
-
-def needed_parsers(profile: Profile) -> NeededParsers:
-    """Choose parsers by the markup in the answers, and by the model's name where the parser of its family reads that markup."""
-    text = "\n".join(profile.texts.values())
-    seen_reasoning, seen_tools = parsers.detect("", text)
-    if profile.calls in ("parsed", "forced", "legacy"):
-        seen_tools = None
-    elif seen_tools is None and '"name"' in text and "get_weather" in text:
-        seen_tools = "llama3_json"  # a bare JSON object
-    if profile.calls == "refused" and seen_tools is None and _NO_PARSER.search(profile.calls_refusal or ""):
-        seen_tools = parsers.detect(profile.model, None)[1] or "auto"  # there is no markup to tell by
-    if profile.reasoning_field is not None:
-        seen_reasoning = None
-    known_reasoning, known_tools = parsers.detect(profile.model, None)
-    if known_tools is not None and reads_call(known_tools, profile.texts.get("calls", "")):
-        seen_tools = known_tools if seen_tools is not None else None
-    opened = seen_reasoning is not None and "</think>" in text and "<think>" not in text
-    return NeededParsers(
-        reasoning=(known_reasoning or seen_reasoning) if seen_reasoning else None, tools=seen_tools, opened=opened
-    )
 
 
 def known_model(profile: Profile) -> KnownModel:
@@ -67,12 +31,6 @@ def known_model(profile: Profile) -> KnownModel:
     closed = any(marker in text for text in texts for marker in closes)
     opened = True if closed and not any(marker in text for text in texts for marker in opens) else None
     return KnownModel(opens=opened, calls_field=calls_field)
-
-
-def markup_leaks(profile: Profile) -> bool:
-    """Tell whether markup gets into the text although the server parses."""
-    reasoning, tools = parsers.detect("", "\n".join(profile.texts.values()))
-    return bool((reasoning and profile.reasoning_field) or (tools and profile.calls in ("parsed", "forced")))
 
 
 def recommended_settings(profile: Profile) -> dict[str, Any]:

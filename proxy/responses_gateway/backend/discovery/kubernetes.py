@@ -25,6 +25,7 @@ import msgspec
 from responses_gateway.backend.discovery.endpoint_slices import SERVICE_LABEL, Slice, SliceEvent, SliceList, targets_of
 from responses_gateway.backend.discovery.interface import Report, SourceKind
 from responses_gateway.backend.transport.keepalive import notice_vanished
+from responses_gateway.bounded_body import read_at_most
 
 # Where a pod finds its own token, and the certificate of the API server.
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -214,12 +215,10 @@ class KubernetesSource:
 
 async def _read(content: aiohttp.StreamReader, most: int) -> bytes:
     """Return a body. Raises `_Failed` if it has more bytes than `most`."""
-    body = bytearray()
-    async for piece in content.iter_any():
-        body += piece
-        if len(body) > most:
-            raise _Failed("the API server sent an answer that is too long")
-    return bytes(body)
+    body = await read_at_most(content, most + 1)
+    if len(body) > most:
+        raise _Failed("the API server sent an answer that is too long")
+    return body
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

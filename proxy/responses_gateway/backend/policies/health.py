@@ -13,7 +13,8 @@ import msgspec
 from responses_gateway.backend.policies.alike import checkpoint_of
 from responses_gateway.backend.policies.routers import QUESTIONS, identified_by
 from responses_gateway.backend.served_models import Listing
-from responses_gateway.backend.transport.client import Backend, read_beginning
+from responses_gateway.backend.transport.client import Backend
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.json_text import decode_as
 
@@ -61,7 +62,7 @@ async def asks_many(backend: Backend, within: float) -> bool | None:
         async with asyncio.timeout(within):
             for question in QUESTIONS:
                 async with await backend.request("GET", question, below=backend.root) as answer:
-                    body = await read_beginning(answer, LARGEST_LIST)
+                    body = await read_at_most(answer.content, LARGEST_LIST)
                 with suppress(msgspec.DecodeError):
                     if identified_by(question, msgspec.json.decode(body)):
                         return True
@@ -72,7 +73,7 @@ async def asks_many(backend: Backend, within: float) -> bool | None:
 
 async def _list_models(backend: Backend) -> HealthReport:
     async with await backend.request("GET", "models") as answer:
-        body = await read_beginning(answer, LARGEST_LIST)
+        body = await read_at_most(answer.content, LARGEST_LIST)
     if answer.status >= 500:
         return HealthReport(f"/v1/models answered with HTTP {answer.status}")
     try:

@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 
 import aiohttp
 
-from responses_gateway.backend.transport.client import Backend, read_beginning
+from responses_gateway.backend.transport.client import Backend
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.wire.errors import ApiError
 
 # One line for each engine of a server (its data-parallel ranks): requests add up, and the part of the cache is an average.
@@ -52,7 +53,7 @@ async def load_of(backend: Backend, within: float) -> ServerLoad | None:
     """Ask a server for its load; None if it does not tell within so many seconds."""
     try:
         async with asyncio.timeout(within), await backend.request("GET", "metrics", below=backend.root) as answer:
-            return load_in(await read_beginning(answer, _LARGEST)) if answer.status == 200 else None
+            return load_in(await read_at_most(answer.content, _LARGEST)) if answer.status == 200 else None
     except (TimeoutError, ApiError, aiohttp.ClientError, ValueError):
         return None
 

@@ -19,10 +19,11 @@ from responses_gateway.backend.policies.retry import Unanswered
 from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, DirectSender, PushedAnswer, Sink
 from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.wire.errors import ApiError, server_error
 
 _ERROR_BODY_LIMIT = 64 * 1024
-_READ_SIZE = 256 * 1024
+_BROKE = "The connection to the backend broke in the middle of the answer."
 # Size in bytes above which a server may close the connection because of the body.
 _LARGE = 256 * 1024
 # The answer to a chat request, its body unread.
@@ -332,7 +333,7 @@ class ChatStream:
                     await self._resumed.wait()
         except (aiohttp.ClientError, BodyInterrupted, ConnectionError, TimeoutError):
             self._end("broke")
-            raise server_error("The connection to the backend broke in the middle of the answer.") from None
+            raise server_error(_BROKE) from None
         finally:
             self._push = None  # the connection may serve another request now: `pause` and `resume` must not affect it
             # The sink refers to this stream, and a failed future to the frames that waited for it: such cycles would keep them
@@ -343,15 +344,10 @@ class ChatStream:
 
     async def read(self, limit: int = _ERROR_BODY_LIMIT) -> bytes:
         """Return the body, at most `limit` bytes of it. Raises `ApiError` if it breaks off."""
-        pieces: list[bytes] = []
-        size = 0
         try:
-            while size < limit and (data := await self._content.read(min(_READ_SIZE, limit - size))):
-                pieces.append(data)
-                size += len(data)
+            return await read_at_most(self._content, limit)
         except (aiohttp.ClientError, ConnectionError, TimeoutError):
-            raise server_error("The connection to the backend broke in the middle of the answer.") from None
-        return b"".join(pieces)
+            raise server_error(_BROKE) from None
 
     async def read_refusal(self) -> bytes:
         """Return the body of an error, or nothing if it breaks off: the status says enough."""
@@ -421,17 +417,6 @@ class ChatStream:
 
     async def __aexit__(self, *error: object) -> None:
         self.close()
-
-
-async def read_beginning(answer: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Return the body, or about the first `limit` bytes of one that is longer: a backend may send without end. Raise
-    `aiohttp.ClientError` if it breaks off."""
-    pieces = []
-    size = 0
-    while size < limit and (data := await answer.content.readany()):
-        pieces.append(data)
-        size += len(data)
-    return b"".join(pieces)
 
 
 def seconds_to_wait(value: str, now: float) -> float | None:

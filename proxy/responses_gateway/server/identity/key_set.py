@@ -11,6 +11,7 @@ import aiohttp
 import jwt
 import msgspec
 
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.hosts.addresses import is_loopback
 
@@ -137,12 +138,10 @@ async def _read(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     async with session.get(url, allow_redirects=False, headers={"Accept-Encoding": "identity"}) as answer:
         if answer.status != 200:
             raise ValueError(f"status {answer.status}")
-        data = bytearray()
-        async for piece in answer.content.iter_any():
-            data += piece
-            if len(data) > _LONGEST:
-                raise ValueError("the answer is too long")
-    found = msgspec.json.decode(bytes(data))
+        data = await read_at_most(answer.content, _LONGEST + 1)
+    if len(data) > _LONGEST:
+        raise ValueError("the answer is too long")
+    found = msgspec.json.decode(data)
     if not isinstance(found, dict):
         raise ValueError("no JSON object")
     return found

@@ -22,7 +22,7 @@ from aiohttp import web
 from responses_gateway.backend.member import Member
 from responses_gateway.backend.policies.health import LARGEST_LIST
 from responses_gateway.backend.pool import Pool
-from responses_gateway.backend.transport.client import read_beginning
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.server.access.api_keys import ALLOWS
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.http.loop_detection import LoopDetection
@@ -186,7 +186,7 @@ async def _ask_one(pool: Pool, member: Member, headers: Mapping[str, str], withi
     try:
         async with asyncio.timeout(within):
             async with await member.backend.request("GET", "models", headers=headers.items()) as answer:
-                body = await read_beginning(answer, LARGEST_LIST)
+                body = await read_at_most(answer.content, LARGEST_LIST)
     except TimeoutError:
         raise server_error("The backend did not list its models in time.", 504) from None
     except aiohttp.ClientError:

@@ -11,7 +11,7 @@ import aiohttp
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
-from responses_gateway.backend.transport.client import read_beginning
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.hosted.code.container import ContainerLimits
 from responses_gateway.hosted.code.sandbox import Sandbox, SandboxOptions
 from responses_gateway.hosted.code.worker_sandbox import WorkerSandbox
@@ -121,7 +121,7 @@ def image_server(pool: Pool, model: str) -> Generate:
 async def _generate(pool: Pool, route: Route, body: bytes) -> bytes:
     try:
         async with pool.request("POST", _PATH, route, body=body, headers=_HEADERS) as answer:
-            found = await read_beginning(answer, LONGEST_ANSWER + 1)
+            found = await read_at_most(answer.content, LONGEST_ANSWER + 1)
             if len(found) > LONGEST_ANSWER:
                 raise ToolFailure("The image is too large. Ask for a smaller one.")
             if answer.status != 200:
