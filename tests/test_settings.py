@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from responses_gateway.request.policy import Policy
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import ModelParsers, Settings, SettingsError, backend_url, describe
+from responses_gateway.settings.identity import TokenIssuer
 from responses_gateway.settings.load import load
 from responses_gateway.settings.reference import kind_of
 from responses_gateway.settings.webhooks import WebhookEndpoint
@@ -420,13 +421,14 @@ def test_events_are_in_the_store_or_in_redis() -> None:
         (list[str], "TEXT"),
         (Literal["auto", 0, 1], "auto|0|1"),
         (dict[str, WebhookEndpoint], "MAPPING"),
+        (TokenIssuer | None, "MAPPING"),
     ],
 )
 def test_each_type_of_a_setting_has_a_kind(annotation: Any, kind: str) -> None:
     assert kind_of(annotation) == kind
 
 
-@pytest.mark.parametrize("annotation", [WebhookEndpoint, set[str], list[int], int | str])
+@pytest.mark.parametrize("annotation", [set[str], list[int], int | str, bytes])
 def test_a_type_without_a_kind_is_an_error(annotation: Any) -> None:
     with pytest.raises(TypeError, match="has no kind"):
         kind_of(annotation)

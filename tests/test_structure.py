@@ -14,7 +14,7 @@ from scripts import structure
 
 LINES = 68_500
 LINES_OF_THE_CORE = 55_200
-SETTINGS = 119
+SETTINGS = 113
 FILES_UNDER_60_LINES = 52
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
@@ -43,7 +43,7 @@ LARGER_CLASSES = {
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
     "ServerConnection": 43,
-    "Settings": 142,  # of all sections
+    "Settings": 134,  # of all sections
     "Store": 55,
     "Translator": 60,  # the library's front
     "_Session": 46,

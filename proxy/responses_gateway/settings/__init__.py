@@ -64,7 +64,7 @@ class Settings(  # pydantic collects the fields from the last base to the first
     @property
     def identifies_clients(self) -> bool:
         """Whether clients have to say who they are."""
-        return bool(self.api_keys) or self.jwt_issuer is not None or self.proxy_name_header is not None
+        return bool(self.api_keys) or self.jwt is not None or self.trusted_proxy is not None
 
     @property
     def forwards_client_key(self) -> bool:

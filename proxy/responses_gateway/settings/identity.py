@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from responses_gateway.extras import install_command
 from responses_gateway.settings.section import Section, TextList
@@ -14,52 +14,49 @@ from responses_gateway.wire.hosts.addresses import Networks
 PROXY_SECRET_HEADER = "X-Responses-Gateway-Proxy-Secret"
 
 
-class IdentitySettings(Section):
-    """Who clients are that have no key of the settings."""
+class TokenIssuer(BaseModel):
+    """An issuer of tokens (OpenID Connect). A token must have one of the audiences: otherwise one for any other service of the
+    issuer would be accepted."""
 
-    title = "Identity"
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    jwt_issuer: str | None = Field(
-        default=None,
-        description="Accept tokens of this issuer (OpenID Connect) in place of keys, such as "
-        f"`https://login.example.com`. Requires `{install_command('jwt')}` and `jwt_audience`. See docs/security.md.",
-    )
-    jwt_audience: TextList = Field(default=[], description="Audiences (`aud`) of which a token must have one.")
-    jwt_name_claim: str = Field(default="sub", min_length=1, description="Claim of a token with the name of the client.")
-    jwt_groups_claim: str = Field(
-        default="groups",
-        min_length=1,
-        description="Claim with the groups of the client: the first of them that is one of `teams` is its team.",
-    )
-    proxy_name_header: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Header in which a proxy that authenticates clients sends their name, such as `X-Forwarded-User`. "
-        "Trusted only from `proxy_addresses`, or with `proxy_secret`.",
-    )
-    proxy_groups_header: str | None = Field(
-        default=None, min_length=1, description="Header with the groups of the client, separated by commas."
-    )
-    proxy_addresses: TextList = Field(
-        default=[], description="Addresses or networks of trusted proxies, such as `10.0.0.0/24`."
-    )
-    proxy_secret: SecretStr | None = Field(
-        default=None,
-        min_length=16,
-        description="Secret that a trusted proxy sends in `X-Responses-Gateway-Proxy-Secret`. At least 16 characters.",
-    )
+    issuer: str
+    audience: TextList
+    # the claim with the name of the client
+    name_claim: str = Field(default="sub", min_length=1)
+    # the claim with its groups: the first that is one of `teams` is its team
+    groups_claim: str = Field(default="groups", min_length=1)
 
-    @field_validator("jwt_issuer")
+    @field_validator("issuer")
     @classmethod
-    def _check_issuer(cls, value: str | None) -> str | None:
-        if value is not None:
-            parts = urlsplit(value)
-            local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
-            if not (parts.scheme == "https" or local) or not parts.hostname or parts.query or parts.fragment:
-                raise ValueError("a URL like https://login.example.com is expected")
+    def _check_issuer(cls, value: str) -> str:
+        parts = urlsplit(value)
+        local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+        if not (parts.scheme == "https" or local) or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("a URL like https://login.example.com is expected")
         return value
 
-    @field_validator("proxy_addresses")
+    @field_validator("audience")
+    @classmethod
+    def _check_audience(cls, value: list[str]) -> list[str]:
+        if not value:
+            raise ValueError("at least one is expected")
+        return value
+
+
+class TrustedProxy(BaseModel):
+    """A proxy that authenticates clients: the headers in which it tells who they are, and how it is known, by its address or
+    by a secret: otherwise any client could send the headers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    name_header: str = Field(min_length=1)
+    # separated by commas
+    groups_header: str | None = Field(default=None, min_length=1)
+    addresses: TextList = []
+    secret: SecretStr | None = Field(default=None, min_length=16)
+
+    @field_validator("addresses")
     @classmethod
     def _check_addresses(cls, value: list[str]) -> list[str]:
         for address in value:
@@ -68,3 +65,29 @@ class IdentitySettings(Section):
             except ValueError:
                 raise ValueError("an address or a network is expected: 10.0.0.5, 10.0.0.0/24") from None
         return value
+
+    @model_validator(mode="after")
+    def _check_trust(self) -> TrustedProxy:
+        if not self.addresses and self.secret is None:
+            raise ValueError("addresses or secret is expected: any client could send the header")
+        return self
+
+
+class IdentitySettings(Section):
+    """Who clients are that have no key of the settings."""
+
+    title = "Identity"
+
+    jwt: TokenIssuer | None = Field(
+        default=None,
+        description="Accept tokens of an `issuer` (OpenID Connect, such as `https://login.example.com`) in place of keys, if "
+        "one of their audiences is in `audience`. `name_claim` (`sub`) has the name of the client, `groups_claim` (`groups`) "
+        f"its groups: the first that is one of `teams` is its team. Requires `{install_command('jwt')}`. See "
+        "[docs/security.md](security.md#clients-without-a-key).",
+    )
+    trusted_proxy: TrustedProxy | None = Field(
+        default=None,
+        description="A proxy that authenticates clients: it sends their name in `name_header`, such as `X-Forwarded-User`, "
+        "and their groups, separated by commas, in `groups_header`. It is trusted at its `addresses` (or networks), or with "
+        "the `secret` of at least 16 characters that it sends in `X-Responses-Gateway-Proxy-Secret`.",
+    )

@@ -27,6 +27,7 @@ from responses_gateway.settings import (
     variable,
 )
 from responses_gateway.settings.contradictions import contradictions
+from responses_gateway.settings.identity import TokenIssuer, TrustedProxy
 from responses_gateway.settings.keys import Team
 from responses_gateway.settings.webhooks import WebhookEndpoint
 from responses_gateway.wire.validation import problem
@@ -35,7 +36,7 @@ from responses_gateway.wire.validation import problem
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)
 _SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 
-# Settings that are mappings, and the type of their entries.
+# Settings that are mappings, and the type of their entries, or of the setting itself.
 _ENTRIES: dict[str, type[BaseModel]] = {
     "models": ModelParsers,
     "api_keys": ApiKey,
@@ -44,6 +45,8 @@ _ENTRIES: dict[str, type[BaseModel]] = {
     "pools": BackendPool,
     "mcp_servers": McpServerDetails,
     "webhooks": WebhookEndpoint,
+    "jwt": TokenIssuer,
+    "trusted_proxy": TrustedProxy,
 }
 
 
@@ -146,14 +149,8 @@ def _messages(error: ValidationError, sources: list[tuple[str, dict[str, Any]]])
             key = place.pop()
             yield f"{': '.join(place)}: unknown key {key}{suggestion(key, _ENTRIES[field].model_fields)}"
         else:
-            kind = "string_too_short" if _is_secret(field, detail) else detail["type"]
-            yield f"{': '.join(place)}: {problem(kind, detail.get('ctx', {}), detail['msg'])}"
-
-
-def _is_secret(field: str, detail: Mapping[str, Any]) -> bool:
-    """Tell whether an error is about a text that is too short, of which the library does not tell that it is one."""
-    return (
-        detail["type"] == "too_short"
-        and len(detail["loc"]) == 1
-        and "SecretStr" in str(Settings.model_fields[field].annotation)
-    )
+            context = detail.get("ctx", {})
+            # Of a secret the library does not tell that it is a text.
+            is_secret = detail["type"] == "too_short" and context["field_type"] == "Value"
+            kind = "string_too_short" if is_secret else detail["type"]
+            yield f"{': '.join(place)}: {problem(kind, context, detail['msg'])}"

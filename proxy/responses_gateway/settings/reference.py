@@ -7,7 +7,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from pydantic import ByteSize, SecretStr
+from pydantic import BaseModel, ByteSize, SecretStr
 
 from responses_gateway.settings import SECTIONS
 
@@ -53,7 +53,7 @@ def kind_of(annotation: Any) -> str:
     parts = get_args(annotation)
     if origin is Literal:
         return "|".join(map(str, parts))
-    if origin is dict:
+    if origin is dict or (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
         return "MAPPING"
     if origin in (Union, UnionType) and len(parts) == 2 and NoneType in parts:
         return kind_of(parts[0] if parts[1] is NoneType else parts[1])

@@ -27,10 +27,15 @@ KEY = "rp_alice-0123456789"
 SECRET = "proxy-0123456789abcdef"
 
 
+def accepting(issuer: Issuer) -> dict[str, Any]:
+    """The setting that accepts its tokens."""
+    return {"issuer": issuer.url, "audience": [AUDIENCE]}
+
+
 @asynccontextmanager
 async def trusting(**settings: Any) -> AsyncIterator[tuple[Served, Issuer]]:
     """Serve a gateway that trusts an issuer."""
-    async with issuing() as issuer, simulated(jwt_issuer=issuer.url, jwt_audience=[AUDIENCE], **settings) as served:
+    async with issuing() as issuer, simulated(jwt=accepting(issuer), **settings) as served:
         yield served, issuer
 
 
@@ -50,7 +55,7 @@ def test_a_token_opens_the_door_and_is_never_sent_to_the_backend() -> None:
     async def test() -> None:
         backend = create_app()
         async with issuing() as issuer, serving(backend) as url:
-            async with gateway(url, jwt_issuer=issuer.url, jwt_audience=[AUDIENCE]) as served:
+            async with gateway(url, jwt=accepting(issuer)) as served:
                 issuer.keys |= other_keys()
                 for key_id in ("one", "ec", "ed"):
                     assert (await asked(served, issuer.token(key_id))).status == 200
@@ -68,7 +73,7 @@ MESSAGE = {"model": "simulator", "max_tokens": 16, "messages": [{"role": "user",
 
 def test_tokens_and_trusted_proxies_open_the_door_of_the_messages_api_too() -> None:
     async def test() -> None:
-        async with trusting(proxy_name_header="X-User", proxy_secret=SECRET) as (served, issuer):
+        async with trusting(trusted_proxy={"name_header": "X-User", "secret": SECRET}) as (served, issuer):
             for path in ("/v1/messages", "/v1/messages/count_tokens"):
                 for headers, status in (
                     ({"Authorization": f"Bearer {issuer.token()}"}, 200),
@@ -272,19 +277,19 @@ def test_a_websocket_ends_with_its_token() -> None:
 @pytest.mark.parametrize(
     ("trust", "headers", "status"),
     [
-        ({"proxy_addresses": ["127.0.0.0/8"]}, {"X-Forwarded-User": "alice"}, 200),
-        ({"proxy_addresses": ["10.0.0.0/8"]}, {"X-Forwarded-User": "alice"}, 401),
-        ({"proxy_addresses": ["10.0.0.0/8"]}, {"X-Forwarded-User": "alice", "X-Forwarded-For": "10.0.0.1"}, 401),
-        ({"proxy_secret": SECRET}, {"X-Forwarded-User": "alice", "X-Responses-Gateway-Proxy-Secret": SECRET}, 200),
-        ({"proxy_secret": SECRET}, {"X-Forwarded-User": "alice", "X-Responses-Gateway-Proxy-Secret": "wrong"}, 401),
-        ({"proxy_secret": SECRET}, {"X-Forwarded-User": "alice"}, 401),
-        ({"proxy_secret": SECRET}, {"X-Responses-Gateway-Proxy-Secret": SECRET}, 401),
-        ({"proxy_addresses": ["127.0.0.1"]}, {}, 401),
+        ({"addresses": ["127.0.0.0/8"]}, {"X-Forwarded-User": "alice"}, 200),
+        ({"addresses": ["10.0.0.0/8"]}, {"X-Forwarded-User": "alice"}, 401),
+        ({"addresses": ["10.0.0.0/8"]}, {"X-Forwarded-User": "alice", "X-Forwarded-For": "10.0.0.1"}, 401),
+        ({"secret": SECRET}, {"X-Forwarded-User": "alice", "X-Responses-Gateway-Proxy-Secret": SECRET}, 200),
+        ({"secret": SECRET}, {"X-Forwarded-User": "alice", "X-Responses-Gateway-Proxy-Secret": "wrong"}, 401),
+        ({"secret": SECRET}, {"X-Forwarded-User": "alice"}, 401),
+        ({"secret": SECRET}, {"X-Responses-Gateway-Proxy-Secret": SECRET}, 401),
+        ({"addresses": ["127.0.0.1"]}, {}, 401),
     ],
 )
 def test_a_name_is_believed_from_trusted_proxies_alone(trust: dict[str, Any], headers: dict[str, str], status: int) -> None:
     async def test() -> None:
-        async with simulated(proxy_name_header="X-Forwarded-User", **trust) as served:
+        async with simulated(trusted_proxy={"name_header": "X-Forwarded-User", **trust}) as served:
             assert (await post(served, headers=headers)).status == status
 
     run(test())
@@ -293,9 +298,12 @@ def test_a_name_is_believed_from_trusted_proxies_alone(trust: dict[str, Any], he
 def test_two_names_are_none_and_the_headers_of_a_proxy_reach_no_backend() -> None:
     async def test() -> None:
         backend = create_app()
-        settings = {"proxy_name_header": "X-User", "proxy_groups_header": "X-Groups", "proxy_secret": SECRET}
+        proxy = {"name_header": "X-User", "groups_header": "X-Groups", "secret": SECRET}
         secret = ("X-Responses-Gateway-Proxy-Secret", SECRET)
-        async with serving(backend) as url, gateway(url, teams={"red": {"models": ["simulator"]}}, **settings) as served:
+        async with (
+            serving(backend) as url,
+            gateway(url, teams={"red": {"models": ["simulator"]}}, trusted_proxy=proxy) as served,
+        ):
             chat = {"model": "simulator", "messages": [{"role": "user", "content": "hi"}]}
             headers: Any = [("X-User", "alice"), ("X-Groups", "staff, red"), secret]
             assert (await ask(served, "POST", "/v1/chat/completions", json=chat, headers=headers)).status == 200

@@ -87,7 +87,9 @@ class KeySet:
                 described = await _read(session, self._issuer.rstrip("/") + DISCOVERY)
                 if described.get("issuer") != self._issuer:
                     named = str(described.get("issuer"))[:200]
-                    raise ValueError(f"the issuer calls itself {named}: jwt_issuer has to be the same, to the last slash")
+                    raise ValueError(
+                        f"the issuer calls itself {named}: the issuer of jwt has to be the same, to the last slash"
+                    )
                 keys = usable_keys(await _read(session, checked_url(described.get("jwks_uri"))))
             if not keys:
                 raise ValueError("there is no usable key in the set")

@@ -4,7 +4,6 @@ libraries of those that are off are not needed."""
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,19 +12,18 @@ from aiohttp import web
 from responses_gateway.extras import how_to_install
 from responses_gateway.server.identity.claimed import Claimed, NotIdentified, claimed
 from responses_gateway.settings import Settings
-from responses_gateway.settings.identity import PROXY_SECRET_HEADER
+from responses_gateway.settings.identity import PROXY_SECRET_HEADER, TrustedProxy
 from responses_gateway.wire.hosts.addresses import Networks
 
 
-class TrustedProxy:
-    """Reads who a client is from the headers of proxies, if they are trusted."""
+class ProxyReader:
+    """Reads who a client is from the headers of a proxy, if it is trusted: at its address, or elsewhere by its secret."""
 
-    def __init__(self, name_header: str, groups_header: str | None, addresses: Sequence[str], secret: str | None) -> None:
-        """`addresses` are those of trusted proxies, or networks; a proxy elsewhere is trusted by the `secret`."""
-        self._name_header = name_header
-        self._groups_header = groups_header
-        self._networks = Networks(addresses)
-        self._secret = secret.encode() if secret is not None else None
+    def __init__(self, proxy: TrustedProxy) -> None:
+        self._name_header = proxy.name_header
+        self._groups_header = proxy.groups_header
+        self._networks = Networks(proxy.addresses)
+        self._secret = None if proxy.secret is None else proxy.secret.get_secret_value().encode()
 
     def identify(self, request: web.Request) -> Claimed | None:
         """Return who a trusted proxy says it is; None if no trusted one says anything. Raise `NotIdentified`."""
@@ -63,22 +61,18 @@ class Sources:
     """The sources; None for those that are off. `unavailable` is raised where the issuer of tokens cannot be asked."""
 
     tokens: TokenReader | None = None
-    proxy: TrustedProxy | None = None
+    proxy: ProxyReader | None = None
     unavailable: type[Exception] | tuple[()] = ()
 
 
 def open_sources(settings: Settings) -> Sources:
     """Return the sources of the settings. Raise `ValueError` for those that cannot be used."""
-    proxy = None
-    if settings.proxy_name_header is not None:
-        secret = settings.proxy_secret.get_secret_value() if settings.proxy_secret is not None else None
-        proxy = TrustedProxy(settings.proxy_name_header, settings.proxy_groups_header, settings.proxy_addresses, secret)
-    if settings.jwt_issuer is None:
+    proxy = None if settings.trusted_proxy is None else ProxyReader(settings.trusted_proxy)
+    if settings.jwt is None:
         return Sources(None, proxy)
     try:
         from responses_gateway.server.identity.key_set import KeysUnavailable  # noqa: PLC0415  (the library is an extra)
         from responses_gateway.server.identity.tokens import Tokens  # noqa: PLC0415
     except ImportError as error:
-        raise ValueError(f"jwt_issuer needs an extra: {how_to_install('jwt')}") from error
-    tokens = Tokens(settings.jwt_issuer, settings.jwt_audience, settings.jwt_name_claim, settings.jwt_groups_claim)
-    return Sources(tokens, proxy, KeysUnavailable)
+        raise ValueError(f"jwt needs an extra: {how_to_install('jwt')}") from error
+    return Sources(Tokens(settings.jwt), proxy, KeysUnavailable)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import jwt
 
 from responses_gateway.server.identity.claimed import Claimed, NotIdentified, claimed
 from responses_gateway.server.identity.key_set import KeySet
+from responses_gateway.settings.identity import TokenIssuer
 
 # What is signed with a shared secret, or not at all, is never accepted.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -22,15 +21,13 @@ _LONGEST = 16 * 1024
 class Tokens:
     """Tells from tokens who somebody is."""
 
-    def __init__(self, issuer: str, audience: Sequence[str], name_claim: str, groups_claim: str) -> None:
-        self.keys = KeySet(issuer)
+    def __init__(self, issuer: TokenIssuer) -> None:
+        self.keys = KeySet(issuer.issuer)
         self._issuer = issuer
-        self._audience = list(audience)
-        self._name_claim = name_claim
-        self._groups_claim = groups_claim
 
     async def identify(self, token: str) -> Claimed:
         """Return whose token it is. Raise `NotIdentified`, and `KeysUnavailable` where that cannot be found out."""
+        accepted = self._issuer
         if len(token) > _LONGEST:
             raise NotIdentified("it is too long")
         try:
@@ -50,8 +47,8 @@ class Tokens:
                 token,
                 key.key,
                 algorithms=[algorithm],
-                audience=self._audience,
-                issuer=self._issuer,
+                audience=accepted.audience,
+                issuer=accepted.issuer,
                 leeway=LEEWAY,
                 options={"require": ["exp", "iss", "aud"]},
             )
@@ -59,7 +56,7 @@ class Tokens:
             raise NotIdentified("it has expired") from None
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
             raise NotIdentified("it is not valid") from None
-        return claimed("jwt", claims.get(self._name_claim), claims.get(self._groups_claim))
+        return claimed("jwt", claims.get(accepted.name_claim), claims.get(accepted.groups_claim))
 
     async def close(self) -> None:
         """Stop asking the issuer."""

@@ -61,17 +61,16 @@ _PRIVATE = frozenset(
         "backend_api_key",
         "cors_origins",
         "host",
-        "jwt_audience",
-        "jwt_issuer",
+        "jwt",
         "model_table",
         "port",
-        "proxy_addresses",
-        "proxy_secret",
         "record",
         "record_limit",
         "seal_key",
         "teams",
         "tokenizer",
+        "trusted_proxy",
+        "webhooks",
     }
 )
 # All records together, in bytes: the oldest are deleted.

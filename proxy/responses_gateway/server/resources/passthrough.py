@@ -168,7 +168,9 @@ def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
     if not settings.forwards_client_key:
         headers.popall("Authorization", None)
     if settings.identifies_clients:
-        for name in (*KEY_HEADERS, PROXY_SECRET_HEADER, settings.proxy_name_header, settings.proxy_groups_header):
+        proxy = settings.trusted_proxy
+        from_proxy = () if proxy is None else (proxy.name_header, proxy.groups_header)
+        for name in (*KEY_HEADERS, PROXY_SECRET_HEADER, *from_proxy):
             if name is not None:
                 headers.popall(name, None)
     return headers
