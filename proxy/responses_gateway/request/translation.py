@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from responses_gateway.request.input.call_matching import NO_CALLS, match_calls
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, CallItemReader, is_foreign_search, output_call_id
 from responses_gateway.request.input.content import with_paths
 from responses_gateway.request.input.item_reader import HONOURED_ITEMS, ItemReader
-from responses_gateway.request.input.items import ResolveItem, entries, entries_at
+from responses_gateway.request.input.items import Entry, ResolveItem, entries, entries_at
 from responses_gateway.request.input.urls import refuse_urls
 from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.parameters.echo import echo
@@ -40,6 +40,8 @@ from responses_gateway.wire.hosted import CitedSource, KeptResult, citable
 from responses_gateway.wire.requests import ResponsesRequest
 from responses_gateway.wire.tools import Grammar, ToolTable
 
+# Items that need no step but to be read.
+_SIMPLE = frozenset({"message", "reasoning"})
 # Items that refer to another item, or request something: they belong to a request and cannot be stored.
 _NOT_KEPT = frozenset({"item_reference", "compaction_trigger"})
 
@@ -75,8 +77,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     summary: bool
     logprobs: bool
     container_id: str | None
-    sources: list[CitedSource]
-    approved: list[Approval]
+    sources: Sequence[CitedSource]
+    approved: Sequence[Approval]
     compacting: bool
     warming: bool
     compact_threshold: int | None
@@ -108,40 +110,103 @@ def translate(
     items = entries(request.input, resolve_item, history, replaced, policy.max_input_items)
     if hosted.files:
         items = with_paths(items, hosted.files, report)
-    # Each step below costs nothing for a request that does not need it.
-    kinds = {entry.kind for entry in items}
+    kinds = {entry.kind for entry in items} - _SIMPLE  # each step below costs nothing for a request that does not need it
     if "configuration_update" in kinds:
         request = with_updates(request, items)
-    declares_tools = request.tools or not TOOL_LISTS.isdisjoint(kinds)
-    if declares_tools:
-        check_tool_count(request.tools, items, policy.max_tools)
+    catalog = _read_tools(request.tools, items, kinds, policy, report, hosted)
+    choice = ANY_TOOL if request.tool_choice is None else _read_choice(request.tool_choice, catalog, policy, report)
+    read = _read_items(request.instructions, items, kinds, catalog, policy, report, results)
+    body = _body(request, policy, catalog, choice, read, hosted, report)
+    return _chat_request(body, request, policy, catalog, choice, read, hosted, report)
+
+
+class _ReadItems(NamedTuple):
+    """What the items of a request say: see the members of `ChatRequest` of these names."""
+
+    messages: list[Object]
+    compacting: bool
+    call_ids: frozenset[str] = NO_CALLS.ids
+    approved: Sequence[Approval] = ()
+    sources: Sequence[CitedSource] = ()
+
+
+def _read_tools(
+    tools: Any, items: list[Entry], kinds: Set[str], policy: Policy, report: LossReport, hosted: HostedTools
+) -> Catalog:
+    """Return all tools that a request declares, whose items are of these `kinds`."""
+    declares = tools or (kinds and not TOOL_LISTS.isdisjoint(kinds))
+    if declares:
+        check_tool_count(tools, items, policy.max_tools)
     if policy.url_inputs != "pass":
         refuse_urls(items, policy.url_inputs)
-    catalog = Catalog(read_tools(request.tools or [], items, policy, report, hosted)) if declares_tools else NO_TOOLS
-    choice = ANY_TOOL if request.tool_choice is None else _read_choice(request.tool_choice, catalog, policy, report)
-    has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
+    return Catalog(read_tools(tools or [], items, policy, report, hosted)) if declares else NO_TOOLS
+
+
+def _read_items(
+    instructions: str | None,
+    items: list[Entry],
+    kinds: Set[str],
+    catalog: Catalog,
+    policy: Policy,
+    report: LossReport,
+    results: Mapping[str, KeptResult],
+) -> _ReadItems:
+    """Return the messages for the items, with the calls and approvals among them."""
+    if not kinds:
+        reader = ItemReader(policy, NO_CALLS, report)
+        return _ReadItems(reader.messages(instructions, items), reader.compacting)
     approvals = NO_APPROVALS if APPROVAL_TYPES.isdisjoint(kinds) else read_approvals(items)
     call_reader = CallItemReader(catalog, report, approvals, results)
+    has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
     calls = match_calls(items, call_reader, report) if has_calls else NO_CALLS
-    mcp_labels = () if HONOURED_ITEMS.isdisjoint(kinds) else catalog.mcp_labels
-    reader = ItemReader(policy, calls, report, mcp_labels)
-    body: Object = {"model": request.model, "messages": reader.messages(request.instructions, items)}
-    if catalog.functions and not reader.compacting:
+    reader = ItemReader(policy, calls, report, () if HONOURED_ITEMS.isdisjoint(kinds) else catalog.mcp_labels)
+    messages = reader.messages(instructions, items)
+    sources = tuple(citable(call_reader.sources).values())
+    return _ReadItems(messages, reader.compacting, calls.ids, tuple(approvals.approved.values()), sources)
+
+
+def _body(
+    request: ResponsesRequest,
+    policy: Policy,
+    catalog: Catalog,
+    choice: ToolChoice,
+    read: _ReadItems,
+    hosted: HostedTools,
+    report: LossReport,
+) -> Object:
+    """Return the complete chat request."""
+    messages = read.messages
+    body: Object = {"model": request.model, "messages": messages}
+    if catalog.functions and not read.compacting:
         fields = _tool_fields(request, catalog, _with_strings(choice, policy))
         body.update(_unforced(fields, report) if policy.raw_tools and fields else fields)
     body.update(chat_parameters(request, policy, report, hosted.kinds))
     if policy.special_tokens:
         body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
-    if policy.continues_last_message and body["messages"][-1]["role"] == "assistant":
+    if policy.continues_last_message and messages[-1]["role"] == "assistant":
         body.update(add_generation_prompt=False, continue_final_message=True)
     if request.only_warms:
         body[policy.max_tokens_field] = 1
         body.pop("min_tokens", None)
     body["stream"] = True
     body["stream_options"] = {"include_usage": True}
+    return body
+
+
+def _chat_request(
+    body: Object,
+    request: ResponsesRequest,
+    policy: Policy,
+    catalog: Catalog,
+    choice: ToolChoice,
+    read: _ReadItems,
+    hosted: HostedTools,
+    report: LossReport,
+) -> ChatRequest:
+    one_turn = read.compacting or request.only_warms
     return ChatRequest(
         body=body,
-        tools=_awaited_tools(catalog.table) if reader.compacting or request.only_warms else catalog.table,
+        tools=_awaited_tools(catalog.table) if one_turn else catalog.table,
         grammars=catalog.grammars,
         allowed=choice.allowed,
         allowed_later=choice.offered,
@@ -151,13 +216,13 @@ def translate(
         summary=wants_summary(request),
         logprobs=includes(request, LOGPROBS),
         container_id=hosted.container_id,
-        sources=list(citable(call_reader.sources).values()) if call_reader.sources else [],
-        approved=list(approvals.approved.values()),
-        compacting=reader.compacting,
+        sources=read.sources,
+        approved=read.approved,
+        compacting=read.compacting,
         warming=request.only_warms,
-        compact_threshold=None if reader.compacting else compact_threshold(request, policy),
+        compact_threshold=None if read.compacting else compact_threshold(request, policy),
         encrypted_reasoning=policy.encrypts_reasoning and includes(request, ENCRYPTED_REASONING),
-        call_ids=calls.ids,
+        call_ids=read.call_ids,
         losses=report.losses(),
     )
 

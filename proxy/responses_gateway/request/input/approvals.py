@@ -7,6 +7,7 @@ names the request."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from responses_gateway.request.fields import filled_text, missing, optional_flag, optional_text, quote, text
@@ -48,45 +49,61 @@ NO_APPROVALS = Approvals({}, {}, {})
 def read_approvals(entries: Iterable[Entry]) -> Approvals:
     """Read the approvals in the items. Raises `ApiError` 400 for an answer to a request that is not there, and for a request
     with the id of another one."""
-    requests: dict[str, Entry] = {}
-    approved: dict[str, Approval] = {}
-    not_run: dict[str, str] = {}
-    made: dict[str, Entry] = {}
+    reader = _ApprovalReader()
     for entry in entries:
-        item = entry.item
+        reader.read(entry)
+    return Approvals(reader.approved, reader.not_run, reader.made)
+
+
+@dataclass(slots=True)
+class _ApprovalReader:
+    """Reads items in order; `requests` are those that were read, by id, the others as in `Approvals`."""
+
+    requests: dict[str, Entry] = field(default_factory=dict)
+    approved: dict[str, Approval] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
+    made: dict[str, Entry] = field(default_factory=dict)
+
+    def read(self, entry: Entry) -> None:
         if entry.kind == "mcp_approval_request":
-            request_id = filled_text(item, "id", entry.path)
-            first = requests.setdefault(request_id, entry).item
-            if any(first.get(member) != item.get(member) for member in ("server_label", "name", "arguments")):
-                message = f"Another approval request has the id {quote(request_id)} already. The client decides about that one."
-                raise invalid_request(message, f"{entry.path}.id", "duplicate_approval_request")
+            self._request(entry)
         elif entry.kind == "mcp_call":
-            request_id = str(item.get("approval_request_id"))
-            if request_id in requests:
-                made.setdefault(request_id, entry)
-                approved.pop(request_id, None)
-        elif _is_of_model(entry):  # which has gone on since the client decided
-            not_run.update(dict.fromkeys(approved, INTERRUPTED))
-            approved.clear()
+            request_id = str(entry.item.get("approval_request_id"))
+            if request_id in self.requests:
+                self.made.setdefault(request_id, entry)
+                self.approved.pop(request_id, None)
         elif entry.kind == "mcp_approval_response":
-            request_id = text(item, "approval_request_id", entry.path)
-            request = requests.get(request_id)
-            if request is None:
-                message = f"No approval request with the id {quote(request_id)} was found before its answer."
-                raise invalid_request(message, f"{entry.path}.approval_request_id", "approval_request_not_found")
-            decision = optional_flag(item, "approve", entry.path)
-            if decision is None:
-                raise missing(f"{entry.path}.approve")
-            if request_id in made:  # an answer that comes again changes nothing
-                continue
-            if decision:
-                approved[request_id] = _approval(entry.path, request, request_id)
-                not_run.pop(request_id, None)
-            else:
-                reason = optional_text(item, "reason", entry.path) or ""
-                not_run[request_id] = f"The user did not approve this call. {reason}".rstrip()
-                approved.pop(request_id, None)
-    return Approvals(approved, not_run, made)
+            self._decision(entry)
+        elif _is_of_model(entry):  # which has gone on since the client decided
+            self.not_run.update(dict.fromkeys(self.approved, INTERRUPTED))
+            self.approved.clear()
+
+    def _request(self, entry: Entry) -> None:
+        request_id = filled_text(entry.item, "id", entry.path)
+        first = self.requests.setdefault(request_id, entry).item
+        if any(first.get(member) != entry.item.get(member) for member in ("server_label", "name", "arguments")):
+            message = f"Another approval request has the id {quote(request_id)} already. The client decides about that one."
+            raise invalid_request(message, f"{entry.path}.id", "duplicate_approval_request")
+
+    def _decision(self, entry: Entry) -> None:
+        item = entry.item
+        request_id = text(item, "approval_request_id", entry.path)
+        request = self.requests.get(request_id)
+        if request is None:
+            message = f"No approval request with the id {quote(request_id)} was found before its answer."
+            raise invalid_request(message, f"{entry.path}.approval_request_id", "approval_request_not_found")
+        approves = optional_flag(item, "approve", entry.path)
+        if approves is None:
+            raise missing(f"{entry.path}.approve")
+        if request_id in self.made:  # an answer that comes again changes nothing
+            return
+        if approves:
+            self.approved[request_id] = _approval(entry.path, request, request_id)
+            self.not_run.pop(request_id, None)
+        else:
+            reason = optional_text(item, "reason", entry.path) or ""
+            self.not_run[request_id] = f"The user did not approve this call. {reason}".rstrip()
+            self.approved.pop(request_id, None)
 
 
 def _is_of_model(entry: Entry) -> bool:
