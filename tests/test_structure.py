@@ -40,7 +40,6 @@ LARGER_CLASSES = {
     "Profile": 42,  # what a probe found, a field each
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
-    "ServerConnection": 43,
     "Settings": 134,  # of all sections
     "Store": 55,
     "Translator": 60,  # the library's front

@@ -235,21 +235,24 @@ class ServerConnection:
         """Open a session, and hold it until the end. A server without streamable HTTP is tried with the older transport."""
         deadline = self._loop.time() + self._limits.connect_timeout
         endpoint = self._endpoint
+        http = self._http
         if isinstance(endpoint, StdioEndpoint):
-            await self._hold(self._program(endpoint), deadline)
-        elif endpoint.transport == "sse":
-            await self._hold(self._older_http(endpoint), deadline)
-        else:
+            await self._hold(stdio_transport(endpoint, self._reader, lambda line: self._log(self._label, line)), deadline)
+            return
+        assert http is not None
+        headers = dict(endpoint.headers)
+        if endpoint.transport != "sse":
+            client = http.client(headers)
             try:
-                await self._hold(self._streamable_http(endpoint), deadline)
+                await self._hold(
+                    streamable_http_client(endpoint.url, http_client=client, max_sse_event_size=self._limits.message_bytes),
+                    deadline,
+                )
+                return
             except Exception:
-                if self._session is not None or endpoint.transport == "http" or not self._has_no_streamable_http():
+                if self._session is not None or endpoint.transport == "http" or not _is_unknown_transport(http.status):
                     raise
-                await self._hold(self._older_http(endpoint), deadline)
-
-    def _has_no_streamable_http(self) -> bool:
-        status = self._http.status if self._http is not None else None
-        return status is not None and 400 <= status < 500 and status not in (401, 403, 429)
+        await self._hold(sse_client(endpoint.url, headers, httpx_client_factory=http.client), deadline)
 
     async def _hold(self, transport: AbstractAsyncContextManager[Any], deadline: float) -> None:
         client = Client(
@@ -301,20 +304,13 @@ class ServerConnection:
         if isinstance(message, ToolListChangedNotification):
             self._tools_changed()
 
-    def _program(self, endpoint: StdioEndpoint) -> AbstractAsyncContextManager[Any]:
-        return stdio_transport(endpoint, self._reader, lambda line: self._log(self._label, line))
-
-    def _streamable_http(self, endpoint: HttpEndpoint) -> AbstractAsyncContextManager[Any]:
-        assert self._http is not None
-        client = self._http.client(dict(endpoint.headers))
-        return streamable_http_client(endpoint.url, http_client=client, max_sse_event_size=self._limits.message_bytes)
-
-    def _older_http(self, endpoint: HttpEndpoint) -> AbstractAsyncContextManager[Any]:
-        assert self._http is not None
-        return sse_client(endpoint.url, dict(endpoint.headers), httpx_client_factory=self._http.client)
-
     def _connect_failure(self, error: BaseException) -> ToolFailure:
         if isinstance(error, TimeoutError):
             return timed_out(self._label, self._limits.connect_timeout)
         http = self._http
         return connect_failure(self._label, error, http.status if http else None, http.problem if http else None)
+
+
+def _is_unknown_transport(status: int | None) -> bool:
+    """Tell whether a server that answers with this status may have the older transport."""
+    return status is not None and 400 <= status < 500 and status not in (401, 403, 429)
