@@ -41,7 +41,6 @@ LARGER_CLASSES = {
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
     "Settings": 134,  # of all sections
-    "Store": 55,
     "Translator": 60,  # the library's front
     "_Session": 46,
 }

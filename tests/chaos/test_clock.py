@@ -92,16 +92,16 @@ def test_processes_that_were_halted_together_are_not_taken_for_dead() -> None:
         await store.open()
         head = '{"id":"resp_1","status":"in_progress","output":['
         record = ResponseRecord("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
-        await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
-        assert await store.end_abandoned(end_lost) == []
+        await store.running.begin(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
+        assert await store.running.end_abandoned(end_lost) == []
         clocks.pass_(60)
-        assert await store.end_abandoned(end_lost) == []
+        assert await store.running.end_abandoned(end_lost) == []
         clocks.pass_(1)
-        await store.still_alive(["resp_1"], Running("w", clocks.wall + 15))
-        assert await store.end_abandoned(end_lost) == []
+        await store.running.still_alive(["resp_1"], Running("w", clocks.wall + 15))
+        assert await store.running.end_abandoned(end_lost) == []
         for _ in range(16):
             clocks.pass_(1)
-            found = await store.end_abandoned(end_lost)
+            found = await store.running.end_abandoned(end_lost)
         assert found == ["resp_1"]
         await store.close()
 
@@ -118,7 +118,7 @@ def test_nobody_is_taken_for_dead_because_the_store_hung(monkeypatch: pytest.Mon
         await store.open()
         head = '{"id":"resp_1","status":"in_progress","output":['
         record = ResponseRecord("resp_1", "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
-        await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
+        await store.running.begin(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
         works = database.run
         waiting: list[asyncio.Task[list[str]]] = []
         goes_on = asyncio.Event()
@@ -132,23 +132,23 @@ def test_nobody_is_taken_for_dead_because_the_store_hung(monkeypatch: pytest.Mon
             for _ in range(5):
                 clocks.pass_(4)
                 waiting.append(
-                    asyncio.create_task(store.end_abandoned(end_lost))
+                    asyncio.create_task(store.running.end_abandoned(end_lost))
                 )  # others look for dead ones, and wait as well
                 await asyncio.sleep(0)
             goes_on.set()
             return await works(work)
 
         monkeypatch.setattr(database, "run", hangs)
-        assert await store.end_abandoned(end_lost) == []
+        assert await store.running.end_abandoned(end_lost) == []
         assert await asyncio.gather(*waiting) == [[]] * 5
         monkeypatch.setattr(database, "run", works)
         clocks.pass_(1)
-        assert await store.end_abandoned(end_lost) == []
-        await store.still_alive(["resp_1"], Running("w", clocks.wall + 15))
+        assert await store.running.end_abandoned(end_lost) == []
+        await store.running.still_alive(["resp_1"], Running("w", clocks.wall + 15))
         found: list[str] = []
         for _ in range(16):
             clocks.pass_(1)
-            found += await store.end_abandoned(end_lost)
+            found += await store.running.end_abandoned(end_lost)
         assert found == ["resp_1"]
         await store.close()
 
@@ -166,14 +166,14 @@ def test_who_is_dead_is_found_all_the_same(jump: float) -> None:
         for name in ("resp_dead", "resp_alive"):
             head = json.dumps({"id": name, "status": "in_progress"})[:-1] + ',"output":['
             record = ResponseRecord(name, "a", clocks.wall, "in_progress", head, "]}", background=True, detached=True)
-            await store.save(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
+            await store.running.begin(record, Running("w", clocks.wall + 15), EventRow(0, 1, b""))
         clocks.wall += jump
-        assert await store.end_abandoned(end_lost) == []
+        assert await store.running.end_abandoned(end_lost) == []
         found = []
         for _ in range(20):
             clocks.pass_(1)
-            await store.still_alive(["resp_alive"], Running("w", clocks.wall + 15))
-            found += await store.end_abandoned(end_lost)
+            await store.running.still_alive(["resp_alive"], Running("w", clocks.wall + 15))
+            found += await store.running.end_abandoned(end_lost)
         assert found == ["resp_dead"]
         await store.close()
 

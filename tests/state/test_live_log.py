@@ -47,7 +47,7 @@ async def written(served: Served, name: str, number: int) -> None:
     store = served.parts.store
     assert store is not None
     while True:
-        if await store.events(name, number - 1):
+        if await store.events.read(name, number - 1):
             return
         await asyncio.sleep(0.01)
 
@@ -145,14 +145,14 @@ def test_who_was_too_slow_leaves_the_log_to_the_next(redis_server: RedisServer, 
         record = ResponseRecord(
             "r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="slow"
         )
-        await slow.save(record, Running("slow", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
-        await slow.append_events([NewEvents(record, EventRow(2, 3, b"b", b"B"))])
-        (orphan,) = await other.take_over(Running("other", now + 10), 1)
-        assert not await slow.save(replace(record, status="completed"), last=EventRow(3, 4, b"x"))
-        assert [row.data for row in (await other.adopt(orphan)).rows] == [b"a", b"b"]
+        await slow.running.begin(record, Running("slow", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
+        await slow.events.append([NewEvents(record, EventRow(2, 3, b"b", b"B"))])
+        (orphan,) = await other.running.take_over(Running("other", now + 10), 1)
+        assert not await slow.running.end(replace(record, status="completed"), EventRow(3, 4, b"x"))
+        assert [row.data for row in (await other.running.adopt(orphan)).rows] == [b"a", b"b"]
         mine = replace(record, status="completed", worker="other")
-        assert await other.save(mine, last=EventRow(3, 4, b"c"))
-        assert b"".join(row.data for row in await slow.events("r", -1)) == b"abc"
+        assert await other.running.end(mine, EventRow(3, 4, b"c"))
+        assert b"".join(row.data for row in await slow.events.read("r", -1)) == b"abc"
         await slow.close()
         await other.close()
 
@@ -186,9 +186,9 @@ def test_a_response_whose_gateway_and_events_are_gone_ends_for_its_readers(
                 halted.set()
                 await wakes.wait()
 
-            monkeypatch.setattr(one.parts.store, "append_events", halts)
+            monkeypatch.setattr(one.parts.store.events, "append", halts)
             await until(lambda: halted.is_set() or slow.events.idle)
-            seen = events_of(b"".join(row.data for row in await store.events(name, -1)))[-1]["sequence_number"]
+            seen = events_of(b"".join(row.data for row in await store.events.read(name, -1)))[-1]["sequence_number"]
             following = asyncio.create_task(stream(other, name, seen))
             redis_server.kill()
             redis_server.start()
@@ -218,14 +218,14 @@ def test_what_is_deleted_while_nobody_runs_it_leaves_nothing(redis_server: Redis
         record = ResponseRecord(
             "r", "a", now, "queued", '{"id":"r","status":"queued","output":[', "]}", detached=True, worker="dead"
         )
-        await store.save(record, Running("dead", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
+        await store.running.begin(record, Running("dead", now - 1, b"request"), EventRow(0, 2, b"a", b"A"))
         await store.close()
         other = redis_server.log()
         store = Store(Sqlite(tmp_path / "x.sqlite3"), 1000.0, lambda: now, other)
         await store.open()
-        assert await store.delete_response("a", "r")
+        assert await store.responses.delete("a", "r")
         assert await other.read("r", -1, 0) == []
-        assert await store.take_over(Running("other", now + 10), 1) == []
+        assert await store.running.take_over(Running("other", now + 10), 1) == []
         await store.close()
 
     run(test())
@@ -262,13 +262,13 @@ def test_a_reader_that_is_too_far_behind_gets_everything_at_the_end(
         await store.open()
         head = '{"id":"resp_1","status":"queued","output":['
         record = ResponseRecord("resp_1", "a", time.time(), "queued", head, "]}", background=True, detached=True)
-        await store.save(record, Running("w", time.time() + 60), EventRow(0, 1, b"0"))
+        await store.running.begin(record, Running("w", time.time() + 60), EventRow(0, 1, b"0"))
         for number in range(1, 400):
-            await store.append_events([NewEvents(record, EventRow(number, number + 1, b"."))])
-        assert await store.events("resp_1", -1) == []
-        assert (await store.events("resp_1", 397))[0].first == 398
-        await store.save(replace(record, status="completed"), last=EventRow(400, 401, b"1"))
-        (whole,) = await store.events("resp_1", -1)
+            await store.events.append([NewEvents(record, EventRow(number, number + 1, b"."))])
+        assert await store.events.read("resp_1", -1) == []
+        assert (await store.events.read("resp_1", 397))[0].first == 398
+        await store.running.end(replace(record, status="completed"), EventRow(400, 401, b"1"))
+        (whole,) = await store.events.read("resp_1", -1)
         assert whole == EventRow(0, 401, b"0" + b"." * 399 + b"1")
         await store.close()
 

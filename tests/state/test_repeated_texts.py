@@ -38,13 +38,13 @@ async def stored_bytes(database: Database) -> int:
 
 def test_what_repeats_is_stored_once_and_comes_back_byte_for_byte(opening: Opening) -> None:
     async def test(store: Store, database: Database, _clock: Clock) -> None:
-        await store.save(codex("resp_0", input=[USER], output=[said(0)]))
+        await store.responses.save(codex("resp_0", input=[USER], output=[said(0)]))
         first = await stored_bytes(database)
         for number in range(1, 51):
-            await store.save(codex(f"resp_{number}", input=[USER], output=[said(number)]))
+            await store.responses.save(codex(f"resp_{number}", input=[USER], output=[said(number)]))
         assert first > 45_000
         assert (await stored_bytes(database) - first) / 50 < 300
-        stored = await store.response("a", "resp_7")
+        stored = await store.responses.get("a", "resp_7")
         assert stored is not None
         assert stored.json == f'{{"id":"resp_7","status":"completed","output":[{said(7)}{TAIL}'
 
@@ -54,16 +54,16 @@ def test_what_repeats_is_stored_once_and_comes_back_byte_for_byte(opening: Openi
 def test_repeated_texts_go_with_the_last_response_that_has_them(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         for number in range(3):
-            await store.save(codex(f"resp_{number}", created_at=clock.now + 100 * number))
-        await store.save(record("other", tail=f'],"tools":{TOOLS}}}', repeated=[TOOLS]))
+            await store.responses.save(codex(f"resp_{number}", created_at=clock.now + 100 * number))
+        await store.responses.save(record("other", tail=f'],"tools":{TOOLS}}}', repeated=[TOOLS]))
         clock.now += 1050  # the first one and `other` have expired
-        await store.clean_up()
-        await store.delete_response("a", "resp_1")
-        stored = await store.response("a", "resp_2")
+        await store.upkeep.clean_up()
+        await store.responses.delete("a", "resp_1")
+        stored = await store.responses.get("a", "resp_2")
         assert stored is not None
         assert stored.json.endswith(TAIL)
         assert (await rows(database))["items"] == 2
-        await store.delete_response("a", "resp_2")
+        await store.responses.delete("a", "resp_2")
         assert set((await rows(database)).values()) == {0}
 
     play(opening, test)
@@ -71,10 +71,10 @@ def test_repeated_texts_go_with_the_last_response_that_has_them(opening: Opening
 
 def test_tenants_share_nothing(opening: Opening) -> None:
     async def test(store: Store, database: Database, _clock: Clock) -> None:
-        await store.save(codex("resp_1"))
-        await store.save(replace(codex("resp_2"), tenant="b"))
+        await store.responses.save(codex("resp_1"))
+        await store.responses.save(replace(codex("resp_2"), tenant="b"))
         assert (await rows(database))["items"] == 4
-        assert await store.items("a", [""]) == {}
+        assert await store.histories.find("a", [""]) == {}
 
     play(opening, test)
 
@@ -83,8 +83,8 @@ def test_a_text_that_equals_an_item_is_another_thing(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         text = json.dumps({"role": "user", "content": "y" * 2000}, indent=1)
         tail = f'],"metadata":{text}}}'
-        await store.save(record("resp_1", input=[json.loads(text)], tail=tail, repeated=[text]))
-        stored = await store.response("a", "resp_1")
+        await store.responses.save(record("resp_1", input=[json.loads(text)], tail=tail, repeated=[text]))
+        stored = await store.responses.get("a", "resp_1")
         assert stored is not None
         assert stored.json.endswith(tail)
 
@@ -98,12 +98,12 @@ def test_the_log_of_a_running_response_shares_them_too(opening: Opening) -> None
     async def test(store: Store, database: Database, clock: Clock) -> None:
         begun = codex("resp_1", status="queued", background=True, detached=True, input=[USER])
         first = snapshot("created", 0) + snapshot("queued", 1)
-        await store.save(begun, Running("w", clock.now + 10), EventRow(0, 2, first))
-        await store.append_events([NewEvents(begun, EventRow(2, 3, snapshot("in_progress", 2)))])
-        await store.append_events([NewEvents(begun, EventRow(3, 4, b'data: {"delta":"\\u001f"}\n\n'))])
+        await store.running.begin(begun, Running("w", clock.now + 10), EventRow(0, 2, first))
+        await store.events.append([NewEvents(begun, EventRow(2, 3, snapshot("in_progress", 2)))])
+        await store.events.append([NewEvents(begun, EventRow(3, 4, b'data: {"delta":"\\u001f"}\n\n'))])
         last = snapshot("completed", 4)
-        await store.save(replace(begun, status="completed", output=[said(1)]), last=EventRow(4, 5, last))
-        log = b"".join(row.data for row in await store.events("resp_1", -1))
+        await store.running.end(replace(begun, status="completed", output=[said(1)]), EventRow(4, 5, last))
+        log = b"".join(row.data for row in await store.events.read("resp_1", -1))
         assert log == first + snapshot("in_progress", 2) + b'data: {"delta":"\\u001f"}\n\n' + last
         assert await stored_bytes(database) < 60_000
 
@@ -113,12 +113,12 @@ def test_the_log_of_a_running_response_shares_them_too(opening: Opening) -> None
 def test_a_response_whose_worker_died_shares_them_too(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         begun = codex("resp_1", status="in_progress", background=True, detached=True, input=[USER])
-        await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
+        await store.running.begin(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         clock.now += 11
-        assert await store.end_abandoned(GONE) == ["resp_1"]
-        stored = await store.response("a", "resp_1")
+        assert await store.running.end_abandoned(GONE) == ["resp_1"]
+        stored = await store.responses.get("a", "resp_1")
         assert stored is not None
-        last = (await store.events("resp_1", 0))[-1].data
+        last = (await store.events.read("resp_1", 0))[-1].data
         response = json.loads(last.partition(b"data: ")[2])["response"]
         assert response == json.loads(stored.json)
         assert (response["status"], response["tools"]) == ("failed", json.loads(TOOLS))

@@ -25,18 +25,20 @@ async def fill(store: Store, clock: Clock, responses: int, kilobytes: int = 10, 
     """Store responses, a second apart."""
     for number in range(first, first + responses):
         clock.now += 1
-        await store.save(record(f"resp_{number}", created_at=clock.now, input=[unique(kilobytes)], output=[said(number)]))
+        await store.responses.save(
+            record(f"resp_{number}", created_at=clock.now, input=[unique(kilobytes)], output=[said(number)])
+        )
 
 
 def test_the_size_is_about_what_was_stored(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
-        empty = await store.size()
+        empty = await store.upkeep.size()
         assert empty < MIB
         await fill(store, clock, 300)
-        assert 0.8 < (await store.size() - empty) / (300 * 10 * 1024) < 1.6
+        assert 0.8 < (await store.upkeep.size() - empty) / (300 * 10 * 1024) < 1.6
         clock.now += 2000
-        await store.clean_up()
-        assert await store.size() < empty + 100_000
+        await store.upkeep.clean_up()
+        assert await store.upkeep.size() < empty + 100_000
 
     play(opening, test)
 
@@ -44,20 +46,20 @@ def test_the_size_is_about_what_was_stored(opening: Opening) -> None:
 def test_beyond_the_limit_the_oldest_go_first_and_running_ones_never(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         running = record("running", status="in_progress", background=True, detached=True, input=[unique(10)])
-        await store.save(running, Running("w", clock.now + 10_000), EventRow(0, 1, b"x"))
-        conversation = await store.create_conversation("a", {}, [unique(10)])
+        await store.running.begin(running, Running("w", clock.now + 10_000), EventRow(0, 1, b"x"))
+        conversation = await store.conversations.create("a", {}, [unique(10)])
         await fill(store, clock, 300)
-        young = await store.create_conversation("a", {}, [USER])
+        young = await store.conversations.create("a", {}, [USER])
         bounded = Store(database, 1000.0, clock, max_bytes=2 * MIB)
-        assert await bounded.make_room() > 50
-        assert 1.2 * MIB < await store.size() <= 2 * MIB
-        assert await store.response("a", "running") is not None
-        assert await store.response("a", "resp_0") is None
-        assert await store.response("a", "resp_299") is not None
-        assert await store.conversation("a", conversation.id) is None
-        assert await store.conversation("a", young.id) is not None
-        assert await bounded.make_room() == 0
-        assert await store.save(replace(running, status="completed"), last=EventRow(1, 2, b"y"))
+        assert await bounded.upkeep.make_room() > 50
+        assert 1.2 * MIB < await store.upkeep.size() <= 2 * MIB
+        assert await store.responses.get("a", "running") is not None
+        assert await store.responses.get("a", "resp_0") is None
+        assert await store.responses.get("a", "resp_299") is not None
+        assert await store.conversations.get("a", conversation.id) is None
+        assert await store.conversations.get("a", young.id) is not None
+        assert await bounded.upkeep.make_room() == 0
+        assert await store.running.end(replace(running, status="completed"), EventRow(1, 2, b"y"))
 
     play(opening, test)
 
@@ -65,7 +67,7 @@ def test_beyond_the_limit_the_oldest_go_first_and_running_ones_never(opening: Op
 def test_without_a_limit_everything_stays(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         await fill(store, clock, 5)
-        assert await store.make_room() == 0
+        assert await store.upkeep.make_room() == 0
         assert (await rows(database))["responses"] == 5
 
     play(opening, test)
@@ -74,24 +76,24 @@ def test_without_a_limit_everything_stays(opening: Opening) -> None:
 def test_a_store_of_running_responses_alone_is_left_alone(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         running = record("running", status="in_progress", background=True, detached=True, input=[unique(10)])
-        await store.save(running, Running("w", clock.now + 10_000), EventRow(0, 1, b"x"))
-        assert await Store(database, 1000.0, clock, max_bytes=1).make_room() == 0
-        assert await store.response("a", "running") is not None
+        await store.running.begin(running, Running("w", clock.now + 10_000), EventRow(0, 1, b"x"))
+        assert await Store(database, 1000.0, clock, max_bytes=1).upkeep.make_room() == 0
+        assert await store.responses.get("a", "running") is not None
 
     play(opening, test)
 
 
 def test_the_age_of_what_is_stored(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
-        assert await store.ages() == Ages(0, 0)
-        await store.save(record("resp_1", created_at=clock.now))
+        assert await store.upkeep.ages() == Ages(0, 0)
+        await store.responses.save(record("resp_1", created_at=clock.now))
         clock.now += 400
-        await store.save(record("resp_2", created_at=clock.now))
-        assert await store.ages() == Ages(400, 0)
+        await store.responses.save(record("resp_2", created_at=clock.now))
+        assert await store.upkeep.ages() == Ages(400, 0)
         clock.now += 700
-        assert await store.ages() == Ages(1100, 100)
-        await store.clean_up()
-        assert await store.ages() == Ages(700, 0)
+        assert await store.upkeep.ages() == Ages(1100, 100)
+        await store.upkeep.clean_up()
+        assert await store.upkeep.ages() == Ages(700, 0)
 
     play(opening, test)
 
@@ -100,8 +102,8 @@ def test_others_get_their_turn_while_much_is_deleted(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         await fill(store, clock, 500, kilobytes=0)
         clock.now += 2000
-        deleting = asyncio.create_task(store.clean_up())
-        await store.save(record("new", created_at=clock.now))
+        deleting = asyncio.create_task(store.upkeep.clean_up())
+        await store.responses.save(record("new", created_at=clock.now))
         assert not deleting.done()
         assert (await rows(database))["responses"] > 250
         assert await deleting == 500
@@ -115,15 +117,15 @@ def test_logs_that_can_no_longer_be_resumed_are_deleted(opening: Opening) -> Non
         longer = Store(database, 100_000.0, clock)
         for name, background in (("asked", True), ("continued", False)):
             begun = record(name, status="in_progress", background=background, detached=True, created_at=clock.now)
-            await longer.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"x"))
-            await longer.save(replace(begun, status="completed"), last=EventRow(1, 2, b"y"))
+            await longer.running.begin(begun, Running("w", clock.now + 10), EventRow(0, 1, b"x"))
+            await longer.running.end(replace(begun, status="completed"), EventRow(1, 2, b"y"))
         clock.now += 3000
-        await longer.clean_up()
-        assert await longer.events("continued", -1)
+        await longer.upkeep.clean_up()
+        assert await longer.events.read("continued", -1)
         clock.now += 1000
-        await longer.clean_up()
-        assert await longer.events("asked", -1)
-        assert not await longer.events("continued", -1)
+        await longer.upkeep.clean_up()
+        assert await longer.events.read("asked", -1)
+        assert not await longer.events.read("continued", -1)
 
     play(opening, test)
 
@@ -141,8 +143,8 @@ async def emptied(path: Path, clock: Clock) -> None:
     store = Store(Sqlite(path), 1000.0, clock)
     await store.open()
     clock.now += 3000
-    assert await store.clean_up() == 1000
-    await store.give_space_back()
+    assert await store.upkeep.clean_up() == 1000
+    await store.upkeep.give_space_back()
     await store.close()
 
 
@@ -168,8 +170,8 @@ def test_a_file_that_another_program_made_so_that_it_cannot_shrink(tmp_path: Pat
         await store.open()
         await fill(store, clock, 5)
         await store.database.run(lambda sql: sql.execute("DROP TABLE other").rowcount)
-        await store.give_space_back()
-        assert await store.response("a", "resp_1") is not None
+        await store.upkeep.give_space_back()
+        assert await store.responses.get("a", "resp_1") is not None
         await store.close()
 
     asyncio.run(test())

@@ -24,30 +24,30 @@ def test_the_log_of_a_running_response(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
         head = '{"id":"resp_1","status":"queued","output":['
         begun = record("resp_1", status="queued", head=head, background=True, detached=True, input=[USER])
-        await store.save(begun, Running("w", clock.now + 10), EventRow(0, 2, b"a"))
-        await store.append_events([NewEvents(begun, EventRow(2, 5, b"b"))])
-        assert [row.data for row in await store.events("resp_1", -1)] == [b"a", b"b"]
-        assert [row.data for row in await store.events("resp_1", 1)] == [b"b"]
-        assert [row.data for row in await store.events("resp_1", 3)] == [b"b"]
-        stored = await store.response("a", "resp_1")
+        await store.running.begin(begun, Running("w", clock.now + 10), EventRow(0, 2, b"a"))
+        await store.events.append([NewEvents(begun, EventRow(2, 5, b"b"))])
+        assert [row.data for row in await store.events.read("resp_1", -1)] == [b"a", b"b"]
+        assert [row.data for row in await store.events.read("resp_1", 1)] == [b"b"]
+        assert [row.data for row in await store.events.read("resp_1", 3)] == [b"b"]
+        stored = await store.responses.get("a", "resp_1")
         assert stored is not None
         assert (stored.status, json.loads(stored.json)["status"]) == ("queued", "queued")
         begun_head = head.replace("queued", "in_progress")
-        assert await store.append_events([NewEvents(begun, EventRow(5, 6, b"s"), begun_head)]) == {"resp_1": True}
-        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == ({"resp_1"}, set())
-        stored = await store.response("a", "resp_1")
+        assert await store.events.append([NewEvents(begun, EventRow(5, 6, b"s"), begun_head)]) == {"resp_1": True}
+        assert await store.running.still_alive(["resp_1"], Running("w", clock.now + 20)) == ({"resp_1"}, set())
+        stored = await store.responses.get("a", "resp_1")
         assert stored is not None
         assert (stored.status, json.loads(stored.json)["status"]) == ("in_progress", "in_progress")
-        await store.cancel("b", "resp_1")
-        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == ({"resp_1"}, set())
-        await store.cancel("a", "resp_1")
-        assert await store.still_alive(["resp_1"], Running("w", clock.now + 20)) == (set(), set())
+        await store.running.cancel("b", "resp_1")
+        assert await store.running.still_alive(["resp_1"], Running("w", clock.now + 20)) == ({"resp_1"}, set())
+        await store.running.cancel("a", "resp_1")
+        assert await store.running.still_alive(["resp_1"], Running("w", clock.now + 20)) == (set(), set())
         ended = replace(begun, status="completed", output=[said(1)])
-        assert await store.save(ended, last=EventRow(6, 7, b"c"))
-        assert not await store.save(replace(ended, status="failed"), last=EventRow(7, 8, b"d"))
-        assert b"".join(row.data for row in await store.events("resp_1", -1)) == b"absc"
-        assert [(row.next, row.data[-1:]) for row in await store.events("resp_1", 5)] == [(7, b"c")]
-        stored = await store.response("a", "resp_1")
+        assert await store.running.end(ended, EventRow(6, 7, b"c"))
+        assert not await store.running.end(replace(ended, status="failed"), EventRow(7, 8, b"d"))
+        assert b"".join(row.data for row in await store.events.read("resp_1", -1)) == b"absc"
+        assert [(row.next, row.data[-1:]) for row in await store.events.read("resp_1", 5)] == [(7, b"c")]
+        stored = await store.responses.get("a", "resp_1")
         assert stored is not None
         assert (stored.status, stored.background, said(1) in stored.json) == ("completed", True, True)
 
@@ -62,16 +62,16 @@ def test_events_of_several_responses_are_written_at_once(kind: str, opening: Ope
         names = ["resp_1", "resp_2", "resp_3"]
         begun = [record(name, status="in_progress", detached=True, worker="w") for name in names]
         for each in begun:
-            await store.save(each, Running("w", clock.now + 10), EventRow(0, 1, b"a"))
-        await store.delete_response("a", "resp_1")
-        assert await store.save(replace(begun[1], status="completed"), last=EventRow(1, 2, b"b"))
-        written = await store.append_events([NewEvents(each, EventRow(1, 3, b"x")) for each in begun])
+            await store.running.begin(each, Running("w", clock.now + 10), EventRow(0, 1, b"a"))
+        await store.responses.delete("a", "resp_1")
+        assert await store.running.end(replace(begun[1], status="completed"), EventRow(1, 2, b"b"))
+        written = await store.events.append([NewEvents(each, EventRow(1, 3, b"x")) for each in begun])
         if "redis" not in kind:
             assert not written["resp_1"]
-            assert await store.events("resp_1", -1) == []
+            assert await store.events.read("resp_1", -1) == []
         assert (written["resp_2"], written["resp_3"]) == (False, True)
-        assert b"".join(row.data for row in await store.events("resp_2", -1)) == b"ab"
-        assert b"".join(row.data for row in await store.events("resp_3", -1)) == b"ax"
+        assert b"".join(row.data for row in await store.events.read("resp_2", -1)) == b"ab"
+        assert b"".join(row.data for row in await store.events.read("resp_3", -1)) == b"ax"
 
     play(opening, test)
 
@@ -80,7 +80,7 @@ def test_the_heartbeat_of_all_responses_is_one_statement(opening: Opening, monke
     async def test(store: Store, database: Database, clock: Clock) -> None:
         names = {f"resp_{number}" for number in range(50)}
         for name in names:
-            await store.save(
+            await store.running.begin(
                 record(name, status="in_progress", detached=True), Running("w", clock.now + 10), EventRow(0, 1, b"a")
             )
         statements: list[str] = []
@@ -90,10 +90,10 @@ def test_the_heartbeat_of_all_responses_is_one_statement(opening: Opening, monke
 
         run = database.run
         monkeypatch.setattr(database, "run", counted)
-        assert await store.still_alive(names, Running("w", clock.now + 20)) == (names, set())
+        assert await store.running.still_alive(names, Running("w", clock.now + 20)) == (names, set())
         assert len(statements) == 1
         clock.now += 15
-        assert await store.end_abandoned(GONE) == []
+        assert await store.running.end_abandoned(GONE) == []
 
     play(opening, test)
 
@@ -113,22 +113,22 @@ class Counting:
 def test_a_dead_worker_is_found_and_its_responses_fail(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         begun = record("resp_1", status="queued", background=True, detached=True, input=[USER])
-        await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
+        await store.running.begin(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
         done = f'data: {{"type":"response.output_item.done","sequence_number":1,"output_index":0,"item":{said(1)}}}\n\n'
-        await store.append_events([NewEvents(begun, EventRow(1, 2, done.encode()))])
-        assert await store.end_abandoned(GONE) == []
+        await store.events.append([NewEvents(begun, EventRow(1, 2, done.encode()))])
+        assert await store.running.end_abandoned(GONE) == []
         clock.now += 11
-        assert await store.end_abandoned(GONE) == ["resp_1"]
-        stored = await store.response("a", "resp_1")
+        assert await store.running.end_abandoned(GONE) == ["resp_1"]
+        stored = await store.responses.get("a", "resp_1")
         assert stored is not None
         response = json.loads(stored.json)
         assert (stored.status, response["status"], response["error"]["message"]) == ("failed", "failed", "gone")
         assert [item["id"] for item in response["output"]] == ["msg_1"]
-        last = (await store.events("resp_1", 1))[-1]
+        last = (await store.events.read("resp_1", 1))[-1]
         assert last.data.startswith(b"event: response.failed\n")
         assert json.loads(last.data.split(b"data: ")[1])["response"] == response
-        assert not await store.save(replace(begun, status="completed"))
-        await store.delete_response("a", "resp_1")
+        assert not await store.responses.save(replace(begun, status="completed"))
+        await store.responses.delete("a", "resp_1")
         assert set((await rows(database)).values()) == {0}
 
     play(opening, test)
@@ -140,17 +140,17 @@ def test_a_response_without_a_log_ends_with_its_input(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
         begun = [record(name, status="in_progress", detached=True, input=[USER], worker="w") for name in ("resp_1", "resp_2")]
         for each in begun:
-            await store.save(each, Running("w", clock.now + 10))
-        assert await store.save(replace(begun[0], status="completed", output=[said(1)]))
-        assert await store.still_alive(["resp_1", "resp_2"], Running("w", clock.now + 10)) == ({"resp_2"}, {"resp_1"})
+            await store.running.begin(each, Running("w", clock.now + 10))
+        assert await store.responses.save(replace(begun[0], status="completed", output=[said(1)]))
+        assert await store.running.still_alive(["resp_1", "resp_2"], Running("w", clock.now + 10)) == ({"resp_2"}, {"resp_1"})
         clock.now += 11
-        assert await store.end_abandoned(GONE) == ["resp_2"]
+        assert await store.running.end_abandoned(GONE) == ["resp_2"]
         for name, status, items in (("resp_1", "completed", 2), ("resp_2", "failed", 1)):
-            stored = await store.response("a", name)
+            stored = await store.responses.get("a", name)
             assert stored is not None
             assert (stored.status, stored.has_events) == (status, False)
-            assert len(await store.history(stored.end)) == items
-        assert not await store.save(replace(begun[1], status="completed"))
+            assert len(await store.histories.items(stored.end)) == items
+        assert not await store.responses.save(replace(begun[1], status="completed"))
 
     play(opening, test)
 
@@ -158,15 +158,15 @@ def test_a_response_without_a_log_ends_with_its_input(opening: Opening) -> None:
 def test_a_worker_that_was_asked_to_cancel_and_died(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
         begun = record("resp_1", status="queued", background=True, detached=True, input=[USER])
-        await store.save(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
-        await store.cancel("a", "resp_1")
+        await store.running.begin(begun, Running("w", clock.now + 10), EventRow(0, 1, b"event: x\ndata: {}\n\n"))
+        await store.running.cancel("a", "resp_1")
         clock.now += 11
-        await store.end_abandoned(GONE)
-        stored = await store.response("a", "resp_1")
+        await store.running.end_abandoned(GONE)
+        stored = await store.responses.get("a", "resp_1")
         assert stored is not None
         response = json.loads(stored.json)
         assert (stored.status, response["status"], response["error"]) == ("cancelled", "cancelled", None)
-        assert b"The response was cancelled." in (await store.events("resp_1", 0))[-1].data
+        assert b"The response was cancelled." in (await store.events.read("resp_1", 0))[-1].data
 
     play(opening, test)
 
@@ -176,28 +176,28 @@ def test_one_of_several_goes_on_with_what_a_dead_worker_ran(kind: str, opening: 
 
     async def test(store: Store, _database: Database, clock: Clock) -> None:
         begun = record("resp_1", status="queued", background=True, detached=True, input=[USER], worker="slow")
-        await store.save(begun, Running("slow", clock.now + 10, b"request"), EventRow(0, 2, b"ab", b"A"))
-        await store.append_events([NewEvents(begun, EventRow(2, 3, b"c", b"B"))])
-        assert await store.take_over(Running("new", clock.now + 10), 5) == []
+        await store.running.begin(begun, Running("slow", clock.now + 10, b"request"), EventRow(0, 2, b"ab", b"A"))
+        await store.events.append([NewEvents(begun, EventRow(2, 3, b"c", b"B"))])
+        assert await store.running.take_over(Running("new", clock.now + 10), 5) == []
         clock.now += 11
-        assert await store.end_abandoned(GONE) == []
+        assert await store.running.end_abandoned(GONE) == []
         news = [Running(name, clock.now + 10) for name in ("new", "other")]
-        found = await asyncio.gather(*(store.take_over(running, 5) for running in news))
+        found = await asyncio.gather(*(store.running.take_over(running, 5) for running in news))
         (owner,) = [running for running, orphans in zip(news, found, strict=True) if orphans]
-        orphan = await store.adopt((found[0] or found[1])[0])
+        orphan = await store.running.adopt((found[0] or found[1])[0])
         assert (orphan.id, orphan.tenant, orphan.beginning) == ("resp_1", "a", b"request")
         assert [(row.first, row.next, row.data, row.journal) for row in orphan.rows] == [
             (0, 2, b"ab", b"A"), (2, 3, b"c", b"B"),
         ]  # fmt: skip
-        assert await store.still_alive(["resp_1"], Running("slow", clock.now + 20)) == (set(), {"resp_1"})
+        assert await store.running.still_alive(["resp_1"], Running("slow", clock.now + 20)) == (set(), {"resp_1"})
         if kind in ("file", "memory", "postgres"):  # a log in Redis knows processes, see `test_live_log.py`
-            await store.append_events([NewEvents(begun, EventRow(3, 4, b"x"))])
-        assert await store.still_alive(["resp_1"], Running(owner.worker, clock.now + 20)) == ({"resp_1"}, set())
+            await store.events.append([NewEvents(begun, EventRow(3, 4, b"x"))])
+        assert await store.running.still_alive(["resp_1"], Running(owner.worker, clock.now + 20)) == ({"resp_1"}, set())
         mine = replace(begun, worker=owner.worker)
-        await store.append_events([NewEvents(mine, EventRow(3, 5, b"de"))])
-        assert await store.save(replace(mine, status="completed", output=[said(1)]), last=EventRow(5, 6, b"f"))
-        assert not await store.save(replace(begun, status="failed"), last=EventRow(3, 4, b"x"))
-        assert b"".join(row.data for row in await store.events("resp_1", -1)) == b"abcdef"
+        await store.events.append([NewEvents(mine, EventRow(3, 5, b"de"))])
+        assert await store.running.end(replace(mine, status="completed", output=[said(1)]), EventRow(5, 6, b"f"))
+        assert not await store.running.end(replace(begun, status="failed"), EventRow(3, 4, b"x"))
+        assert b"".join(row.data for row in await store.events.read("resp_1", -1)) == b"abcdef"
 
     play(opening, test)
 
@@ -205,16 +205,18 @@ def test_one_of_several_goes_on_with_what_a_dead_worker_ran(kind: str, opening: 
 def test_what_was_taken_over_once_ends_with_its_second_worker(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         begun = record("resp_1", status="queued", background=True, detached=True, input=[USER], worker="one")
-        await store.save(begun, Running("one", clock.now + 10, b"request"), EventRow(0, 1, b"event: x\ndata: {}\n\n", b"A"))
-        await store.release("resp_1", "two")  # it has never run it
+        await store.running.begin(
+            begun, Running("one", clock.now + 10, b"request"), EventRow(0, 1, b"event: x\ndata: {}\n\n", b"A")
+        )
+        await store.running.release("resp_1", "two")  # it has never run it
         clock.now += 1
-        assert await store.take_over(Running("two", clock.now + 10), 5) == []
-        await store.release("resp_1", "one")
+        assert await store.running.take_over(Running("two", clock.now + 10), 5) == []
+        await store.running.release("resp_1", "one")
         clock.now += 1
-        assert [orphan.id for orphan in await store.take_over(Running("two", clock.now + 10), 5)] == ["resp_1"]
+        assert [orphan.id for orphan in await store.running.take_over(Running("two", clock.now + 10), 5)] == ["resp_1"]
         clock.now += 11
-        assert await store.take_over(Running("three", clock.now + 10), 5) == []
-        assert await store.end_abandoned(GONE) == ["resp_1"]
+        assert await store.running.take_over(Running("three", clock.now + 10), 5) == []
+        assert await store.running.end_abandoned(GONE) == ["resp_1"]
         assert (await rows(database))["journals"] == 0
 
     play(opening, test)
@@ -223,11 +225,13 @@ def test_what_was_taken_over_once_ends_with_its_second_worker(opening: Opening) 
 def test_what_is_to_be_cancelled_is_not_taken_over(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         begun = record("resp_1", status="queued", background=True, detached=True, input=[USER], worker="one")
-        await store.save(begun, Running("one", clock.now + 10, b"request"), EventRow(0, 1, b"event: x\ndata: {}\n\n", b"A"))
-        await store.cancel("a", "resp_1")
+        await store.running.begin(
+            begun, Running("one", clock.now + 10, b"request"), EventRow(0, 1, b"event: x\ndata: {}\n\n", b"A")
+        )
+        await store.running.cancel("a", "resp_1")
         clock.now += 11
-        assert await store.take_over(Running("two", clock.now + 10), 5) == []
-        assert await store.end_abandoned(GONE) == ["resp_1"]
+        assert await store.running.take_over(Running("two", clock.now + 10), 5) == []
+        assert await store.running.end_abandoned(GONE) == ["resp_1"]
         assert (await rows(database))["journals"] == 0
 
     play(opening, test)
@@ -240,12 +244,12 @@ def test_what_this_process_runs_is_not_taken_for_dead(opening: Opening) -> None:
         event = EventRow(0, 1, b"event: x\ndata: {}\n\n", b"A")
         for name, journal in (("resp_1", b"request"), ("resp_2", None)):
             begun = record(name, status="queued", background=True, detached=True, input=[USER], worker="one")
-            await store.save(begun, Running("one", clock.now + 10, journal), event)
+            await store.running.begin(begun, Running("one", clock.now + 10, journal), event)
         clock.now += 11
         mine = {"resp_1", "resp_2"}
-        assert await store.take_over(Running("one", clock.now + 10), 5, mine) == []
-        assert await store.end_abandoned(GONE, mine) == []
-        assert await store.still_alive(mine, Running("one", clock.now + 10)) == (mine, set())
+        assert await store.running.take_over(Running("one", clock.now + 10), 5, mine) == []
+        assert await store.running.end_abandoned(GONE, mine) == []
+        assert await store.running.still_alive(mine, Running("one", clock.now + 10)) == (mine, set())
 
     play(opening, test)
 
@@ -256,7 +260,7 @@ def test_what_was_taken_over_is_not_lost_when_the_store_fails_then(opening: Open
     async def test(store: Store, database: Database, clock: Clock) -> None:
         for name in ("resp_1", "resp_2"):
             begun = record(name, status="queued", background=True, detached=True, input=[USER], worker="one")
-            await store.save(begun, Running("one", clock.now + 10, b"request"), EventRow(0, 1, b"x", b"A"))
+            await store.running.begin(begun, Running("one", clock.now + 10, b"request"), EventRow(0, 1, b"x", b"A"))
         clock.now += 11
         calls = 0
 
@@ -269,10 +273,10 @@ def test_what_was_taken_over_is_not_lost_when_the_store_fails_then(opening: Open
 
         run = database.run
         monkeypatch.setattr(database, "run", fails_once)
-        found = [orphan.id for orphan in await store.take_over(Running("two", clock.now + 100), 5)]
+        found = [orphan.id for orphan in await store.running.take_over(Running("two", clock.now + 100), 5)]
         assert len(found) == 1
         clock.now += 16  # after an outage heartbeats are waited for
-        found += [orphan.id for orphan in await store.take_over(Running("two", clock.now + 100), 5)]
+        found += [orphan.id for orphan in await store.running.take_over(Running("two", clock.now + 100), 5)]
         assert sorted(found) == ["resp_1", "resp_2"]
 
     play(opening, test)

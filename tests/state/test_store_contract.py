@@ -56,7 +56,7 @@ async def rows(database: Database) -> dict[str, int]:
 
 
 async def end_of(store: Store, name: str) -> int:
-    stored = await store.response("a", name)
+    stored = await store.responses.get("a", name)
     assert stored is not None
     return stored.end
 
@@ -64,8 +64,8 @@ async def end_of(store: Store, name: str) -> int:
 def test_a_response_comes_back_byte_for_byte(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         output = [said(1), said(2)]
-        assert await store.save(record("resp_1", input=[USER], output=output))
-        stored = await store.response("a", "resp_1")
+        assert await store.responses.save(record("resp_1", input=[USER], output=output))
+        stored = await store.responses.get("a", "resp_1")
         assert stored is not None
         assert stored.json == f'{{"id":"resp_1","status":"completed","output":[{output[0]},{output[1]}],"x":1}}'
         assert not stored.active
@@ -81,15 +81,15 @@ def test_an_approval_is_used_by_one_response() -> None:
 def test_of_all_that_use_an_approval_at_once_one_does(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
         one, other, third = (approval_digest("a", f"mcpr_{number}") for number in range(3))
-        found = await asyncio.gather(*(store.use_approvals([one, other], f"resp_{number}") for number in range(8)))
+        found = await asyncio.gather(*(store.hosted_calls.use_approvals([one, other], f"resp_{number}") for number in range(8)))
         (winner,) = (number for number, used in enumerate(found) if not used)
         assert [used for used in found if used] == [dict.fromkeys([one, other], f"resp_{winner}")] * 7
-        assert await store.use_approvals([one, other], f"resp_{winner}") == {}  # the same again
+        assert await store.hosted_calls.use_approvals([one, other], f"resp_{winner}") == {}  # the same again
         # All or none.
-        assert await store.use_approvals([third, one], "resp_9") == {one: f"resp_{winner}"}
-        assert await store.use_approvals([third], "resp_10") == {}
+        assert await store.hosted_calls.use_approvals([third, one], "resp_9") == {one: f"resp_{winner}"}
+        assert await store.hosted_calls.use_approvals([third], "resp_10") == {}
         clock.now += 10 * 86_400_000
-        await store.clean_up()
+        await store.upkeep.clean_up()
         left = await database.run(lambda sql: sql.execute("SELECT count(*) FROM approvals").fetchone()[0])
         assert left == 0
 
@@ -98,17 +98,17 @@ def test_of_all_that_use_an_approval_at_once_one_does(opening: Opening) -> None:
 
 def test_what_belongs_to_another_tenant_does_not_exist(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
-        await store.save(record("resp_1", input=[USER], output=[said(1)]))
-        conversation = await store.create_conversation("a", {}, [USER])
-        assert await store.response("b", "resp_1") is None
-        assert await store.items("b", ["msg_1"]) == {}
-        assert not await store.delete_response("b", "resp_1")
-        assert await store.conversation("b", conversation.id) is None
-        assert await store.update_conversation("b", conversation.id, {"x": "y"}) is None
-        assert await store.add_items("b", conversation.id, [USER]) is None
-        assert not await store.delete_conversation("b", conversation.id)
-        await store.save(record("resp_2", tenant="b", input=[USER], output=[said(1)]))
-        assert set(await store.items("b", ["msg_1"])) == {"msg_1"}
+        await store.responses.save(record("resp_1", input=[USER], output=[said(1)]))
+        conversation = await store.conversations.create("a", {}, [USER])
+        assert await store.responses.get("b", "resp_1") is None
+        assert await store.histories.find("b", ["msg_1"]) == {}
+        assert not await store.responses.delete("b", "resp_1")
+        assert await store.conversations.get("b", conversation.id) is None
+        assert await store.conversations.update("b", conversation.id, {"x": "y"}) is None
+        assert await store.conversations.add_items("b", conversation.id, [USER]) is None
+        assert not await store.conversations.delete("b", conversation.id)
+        await store.responses.save(record("resp_2", tenant="b", input=[USER], output=[said(1)]))
+        assert set(await store.histories.find("b", ["msg_1"])) == {"msg_1"}
 
     play(opening, test)
 
@@ -118,9 +118,9 @@ def test_a_history_goes_through_all_turns(opening: Opening) -> None:
         end = 0
         for turn in range(3):
             asked = {"role": "user", "content": f"turn {turn}"}
-            await store.save(record(f"resp_{turn}", context=end, input=[asked], output=[said(turn)]))
+            await store.responses.save(record(f"resp_{turn}", context=end, input=[asked], output=[said(turn)]))
             end = await end_of(store, f"resp_{turn}")
-        told = [item["content"] if item["role"] == "user" else item["id"] for item in await store.history(end)]
+        told = [item["content"] if item["role"] == "user" else item["id"] for item in await store.histories.items(end)]
         assert told == ["turn 0", "msg_0", "turn 1", "msg_1", "turn 2", "msg_2"]
 
     play(opening, test)
@@ -134,7 +134,7 @@ def test_a_long_conversation_grows_by_what_is_new(opening: Opening, way: str) ->
         for turn in range(60):
             asked = {"role": "user", "content": "go on"}
             fields = {"context": end, "input": [asked]} if way == "chained" else {"input": [*sent, asked]}
-            await store.save(record(f"resp_{turn}", **fields, output=[said(turn)]))
+            await store.responses.save(record(f"resp_{turn}", **fields, output=[said(turn)]))
             end = await end_of(store, f"resp_{turn}")
             sent += [asked, json.loads(said(turn))]
         counted = await rows(database)
@@ -145,27 +145,27 @@ def test_a_long_conversation_grows_by_what_is_new(opening: Opening, way: str) ->
 
 def test_branches_share_what_they_have_in_common(opening: Opening) -> None:
     async def test(store: Store, database: Database, _clock: Clock) -> None:
-        await store.save(record("root", input=[USER], output=[said(0)]))
+        await store.responses.save(record("root", input=[USER], output=[said(0)]))
         end = await end_of(store, "root")
         for branch in (1, 2):
-            await store.save(record(f"branch_{branch}", context=end, input=[USER], output=[said(branch)]))
-        assert [len(await store.history(await end_of(store, name))) for name in ("branch_1", "branch_2")] == [4, 4]
+            await store.responses.save(record(f"branch_{branch}", context=end, input=[USER], output=[said(branch)]))
+        assert [len(await store.histories.items(await end_of(store, name))) for name in ("branch_1", "branch_2")] == [4, 4]
         assert (await rows(database))["nodes"] == 5
-        assert await store.delete_response("a", "branch_1")
-        assert len(await store.history(await end_of(store, "branch_2"))) == 4
+        assert await store.responses.delete("a", "branch_1")
+        assert len(await store.histories.items(await end_of(store, "branch_2"))) == 4
 
     play(opening, test)
 
 
 def test_what_is_deleted_leaves_nothing(opening: Opening) -> None:
     async def test(store: Store, database: Database, _clock: Clock) -> None:
-        await store.save(record("resp_1", input=[USER], output=[said(1)]))
-        await store.save(record("resp_2", context=await end_of(store, "resp_1"), input=[USER], output=[said(2)]))
-        assert await store.delete_response("a", "resp_1")
-        assert not await store.delete_response("a", "resp_1")
-        assert await store.response("a", "resp_1") is None
-        assert len(await store.history(await end_of(store, "resp_2"))) == 4
-        await store.delete_response("a", "resp_2")
+        await store.responses.save(record("resp_1", input=[USER], output=[said(1)]))
+        await store.responses.save(record("resp_2", context=await end_of(store, "resp_1"), input=[USER], output=[said(2)]))
+        assert await store.responses.delete("a", "resp_1")
+        assert not await store.responses.delete("a", "resp_1")
+        assert await store.responses.get("a", "resp_1") is None
+        assert len(await store.histories.items(await end_of(store, "resp_2"))) == 4
+        await store.responses.delete("a", "resp_2")
         assert set((await rows(database)).values()) == {0}
 
     play(opening, test)
@@ -173,26 +173,26 @@ def test_what_is_deleted_leaves_nothing(opening: Opening) -> None:
 
 def test_a_context_deleted_meanwhile_is_written_again(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
-        await store.save(record("resp_1", input=[USER], output=[said(1)]))
+        await store.responses.save(record("resp_1", input=[USER], output=[said(1)]))
         end = await end_of(store, "resp_1")
-        history = await store.history(end)
-        await store.delete_response("a", "resp_1")
-        await store.save(record("resp_2", context=end, history=history, input=[USER], output=[said(2)]))
-        assert len(await store.history(await end_of(store, "resp_2"))) == 4
+        history = await store.histories.items(end)
+        await store.responses.delete("a", "resp_1")
+        await store.responses.save(record("resp_2", context=end, history=history, input=[USER], output=[said(2)]))
+        assert len(await store.histories.items(await end_of(store, "resp_2"))) == 4
 
     play(opening, test)
 
 
 def test_old_responses_are_deleted_and_new_ones_stay(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
-        await store.save(record("old", input=[USER], output=[said(1)]))
-        await store.create_conversation("a", {}, [USER])
+        await store.responses.save(record("old", input=[USER], output=[said(1)]))
+        await store.conversations.create("a", {}, [USER])
         clock.now += 600
-        await store.save(record("young", created_at=clock.now, input=[USER], output=[said(2)]))
+        await store.responses.save(record("young", created_at=clock.now, input=[USER], output=[said(2)]))
         clock.now += 600
-        assert await store.clean_up() == 2
-        assert await store.response("a", "old") is None
-        assert await store.response("a", "young") is not None
+        assert await store.upkeep.clean_up() == 2
+        assert await store.responses.get("a", "old") is None
+        assert await store.responses.get("a", "young") is not None
         assert await rows(database) == {"items": 2, "nodes": 2, "responses": 1, "conversations": 0, "events": 0, "journals": 0}
 
     play(opening, test)
@@ -201,11 +201,11 @@ def test_old_responses_are_deleted_and_new_ones_stay(opening: Opening) -> None:
 def test_items_come_in_pages(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         asked = [{"id": f"in_{number}", **USER} for number in range(5)]
-        await store.save(record("resp_1", input=asked))
+        await store.responses.save(record("resp_1", input=asked))
         end = await end_of(store, "resp_1")
 
         async def ids(order: Any, limit: int, after: str | None) -> tuple[list[str], bool] | None:
-            page = await store.page(HistorySpan(0, end), order, limit, Cursor(after))
+            page = await store.histories.page(HistorySpan(0, end), order, limit, Cursor(after))
             return page and ([item["id"] for item in page.items], page.more)
 
         assert await ids("asc", 2, None) == (["in_0", "in_1"], True)
@@ -219,41 +219,41 @@ def test_items_come_in_pages(opening: Opening) -> None:
 
 def test_items_without_an_id_get_one_and_the_shape_of_the_api(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
-        await store.save(record("resp_1", input=[USER, USER]))
-        page = await store.page(HistorySpan(0, await end_of(store, "resp_1")), "asc", 10, Cursor())
+        await store.responses.save(record("resp_1", input=[USER, USER]))
+        page = await store.histories.page(HistorySpan(0, await end_of(store, "resp_1")), "asc", 10, Cursor())
         assert page is not None
         first, second = page.items
         assert first["id"] != second["id"]
         assert first["content"] == [{"type": "input_text", "text": "hello"}]
         assert (first["type"], first["id"][:4]) == ("message", "msg_")
-        assert await store.items("a", [first["id"]]) == {first["id"]: first}
+        assert await store.histories.find("a", [first["id"]]) == {first["id"]: first}
 
     play(opening, test)
 
 
 def test_paging_reaches_the_end_whatever_the_ids(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
-        await store.save(record("resp_1", input=[{"id": "same", "role": "user", "content": text} for text in "abc"]))
+        await store.responses.save(record("resp_1", input=[{"id": "same", "role": "user", "content": text} for text in "abc"]))
         span = HistorySpan(0, await end_of(store, "resp_1"))
-        first = await store.page(span, "asc", 1, Cursor())
+        first = await store.histories.page(span, "asc", 1, Cursor())
         assert first is not None
         assert (len(first.items), first.more) == (1, True)
-        assert await store.page(span, "asc", 1, Cursor(after="same")) == ([], False)
+        assert await store.histories.page(span, "asc", 1, Cursor(after="same")) == ([], False)
 
     play(opening, test)
 
 
 def test_pages_go_both_ways(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
-        await store.save(record("resp_1", input=[{"id": "old", **USER}]))
+        await store.responses.save(record("resp_1", input=[{"id": "old", **USER}]))
         asked = [{"id": str(number), "role": "user", "content": "x"} for number in range(5)]
-        await store.save(record("resp_2", context=await end_of(store, "resp_1"), input=asked))
-        stored = await store.response("a", "resp_2")
+        await store.responses.save(record("resp_2", context=await end_of(store, "resp_1"), input=asked))
+        stored = await store.responses.get("a", "resp_2")
         assert stored is not None
         own = HistorySpan(stored.input_begin, stored.input_end)
 
         async def ids(order: PageOrder, limit: int, **cursor: str) -> tuple[str, bool]:
-            page = await store.page(own, order, limit, Cursor(**cursor))
+            page = await store.histories.page(own, order, limit, Cursor(**cursor))
             assert page is not None
             return "".join(item["id"] for item in page.items), page.more
 
@@ -263,19 +263,19 @@ def test_pages_go_both_ways(opening: Opening) -> None:
         assert await ids("asc", 2, before="3") == ("12", True)
         assert await ids("desc", 9, before="3") == ("4", False)
         assert await ids("asc", 2, after="0", before="4") == ("12", True)
-        assert await store.page(own, "asc", 2, Cursor(after="old")) is None
-        assert await store.page(HistorySpan(own.end, own.end), "asc", 2, Cursor()) == ([], False)
+        assert await store.histories.page(own, "asc", 2, Cursor(after="old")) is None
+        assert await store.histories.page(HistorySpan(own.end, own.end), "asc", 2, Cursor()) == ([], False)
 
     play(opening, test)
 
 
 def test_work_for_all_processes_is_done_by_one(opening: Opening) -> None:
     async def test(store: Store, _database: Database, clock: Clock) -> None:
-        assert await store.lease("clean-up", 10)
-        assert not await store.lease("clean-up", 10)
-        assert await store.lease("other", 10)
+        assert await store.upkeep.lease("clean-up", 10)
+        assert not await store.upkeep.lease("clean-up", 10)
+        assert await store.upkeep.lease("other", 10)
         clock.now += 11
-        assert await store.lease("clean-up", 10)
+        assert await store.upkeep.lease("clean-up", 10)
 
     play(opening, test)
 
@@ -293,10 +293,10 @@ def test_a_secret_stays_the_same(opening: Opening) -> None:
 def test_a_lone_surrogate_is_replaced(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         odd = {"id": "a\ud800\0", "role": "user", "content": "b\ud800\0"}
-        assert await store.save(record("resp_1", input=[odd]))
-        (item,) = await store.history(await end_of(store, "resp_1"))
+        assert await store.responses.save(record("resp_1", input=[odd]))
+        (item,) = await store.histories.items(await end_of(store, "resp_1"))
         assert item["content"] == "b?\0"
-        assert await store.response("a", "\ud800\0") is None
+        assert await store.responses.get("a", "\ud800\0") is None
 
     play(opening, test)
 
@@ -309,10 +309,12 @@ def test_two_processes_share_a_database(new_database: Callable[[], Database]) ->
             if isinstance(database := one.database, Sqlite) and database.path is None:
                 return  # memory is nobody else's
             both = [(name, number, store) for number in range(20) for name, store in (("one", one), ("two", two))]
-            await asyncio.gather(*(store.save(record(f"{name}_{number}", input=[USER])) for name, number, store in both))
-            assert await one.response("a", "two_19") is not None
+            await asyncio.gather(
+                *(store.responses.save(record(f"{name}_{number}", input=[USER])) for name, number, store in both)
+            )
+            assert await one.responses.get("a", "two_19") is not None
             assert await one.secret("seal") == await two.secret("seal")
-            deleted = await asyncio.gather(*(store.delete_response("a", f"{name}_{number}") for name, number, store in both))
+            deleted = await asyncio.gather(*(store.responses.delete("a", f"{name}_{number}") for name, number, store in both))
             assert all(deleted)
             assert set((await rows(database)).values()) == {0}
         finally:
@@ -328,10 +330,10 @@ def test_several_clean_up_at_once(new_database: Callable[[], Database]) -> None:
         await asyncio.gather(*(store.open() for store in stores))
         try:
             for number in range(250):
-                await stores[0].save(record(f"resp_{number}", input=[USER], output=[said(number)]))
+                await stores[0].responses.save(record(f"resp_{number}", input=[USER], output=[said(number)]))
             clock.now += 2000
             fresh = record("fresh", created_at=clock.now, input=[USER], output=[said(1)])
-            removed = await asyncio.gather(stores[0].save(fresh), *(store.clean_up() for store in stores))
+            removed = await asyncio.gather(stores[0].responses.save(fresh), *(store.upkeep.clean_up() for store in stores))
             assert sum(removed[1:]) >= 250
             counted = await rows(stores[0].database)
             assert (counted["responses"], counted["nodes"], counted["items"]) == (1, 2, 2)
@@ -356,7 +358,7 @@ def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
 def test_the_store_of_another_version_is_left_alone(opening: Opening, version: int) -> None:
     async def test(store: Store, database: Database, _clock: Clock) -> None:
-        await store.save(record("resp_1", input=[USER]))
+        await store.responses.save(record("resp_1", input=[USER]))
         await database.run(lambda sql: sql.execute("UPDATE version SET number = ?", (version,)).rowcount)
         if isinstance(database, Sqlite) and database.path is None:
             return
@@ -366,7 +368,7 @@ def test_the_store_of_another_version_is_left_alone(opening: Opening, version: i
                 pass
         await database.run(lambda sql: sql.execute("UPDATE version SET number = ?", (VERSION,)).rowcount)
         async with opening() as (again, _, _):
-            assert await again.response("a", "resp_1") is not None
+            assert await again.responses.get("a", "resp_1") is not None
 
     play(opening, test)
 
@@ -398,23 +400,26 @@ def test_results_are_kept_beside_their_items_and_go_with_them(opening: Opening) 
             count = "SELECT count(*) FROM items WHERE result IS NOT NULL"
             return int(await database.run(lambda sql: sql.execute(count).fetchone()[0]))
 
-        await store.save(record("resp_1", input=[USER], output=[searched(1), said(2)], results={"ws_1": HIT}))
-        assert await store.results("a", ["msg_2", "ws_1", "ws_9"], 1000) == {"ws_1": HIT}
-        assert await store.results("b", ["ws_1"], 1000) == {}
-        stored = await store.response("a", "resp_1")
+        await store.responses.save(record("resp_1", input=[USER], output=[searched(1), said(2)], results={"ws_1": HIT}))
+        assert await store.hosted_calls.results("a", ["msg_2", "ws_1", "ws_9"], 1000) == {"ws_1": HIT}
+        assert await store.hosted_calls.results("b", ["ws_1"], 1000) == {}
+        stored = await store.responses.get("a", "resp_1")
         assert stored is not None
         assert "found" not in stored.json
-        assert "found" not in str(await store.items("a", ["ws_1"]))
+        assert "found" not in str(await store.histories.find("a", ["ws_1"]))
 
-        conversation = await store.create_conversation("a", {}, [])
-        await store.save(record("resp_2", context=stored.end, input=[USER], output=[said(3)]))
-        await store.save(record("resp_3", conversation=conversation.id, output=[searched(4)], results={"ws_4": HIT}))
-        assert await store.delete_response("a", "resp_1")
-        assert await store.delete_response("a", "resp_3")
-        assert set(await store.results("a", ["ws_1", "ws_4"], 1000)) == {"ws_1", "ws_4"}  # both are still in a history
-        assert await store.delete_response("a", "resp_2")
-        assert await store.results("a", ["ws_1", "ws_4"], 1000) == {"ws_4": HIT}
-        assert await store.delete_conversation("a", conversation.id)
+        conversation = await store.conversations.create("a", {}, [])
+        await store.responses.save(record("resp_2", context=stored.end, input=[USER], output=[said(3)]))
+        await store.responses.save(record("resp_3", conversation=conversation.id, output=[searched(4)], results={"ws_4": HIT}))
+        assert await store.responses.delete("a", "resp_1")
+        assert await store.responses.delete("a", "resp_3")
+        assert set(await store.hosted_calls.results("a", ["ws_1", "ws_4"], 1000)) == {
+            "ws_1",
+            "ws_4",
+        }  # both are still in a history
+        assert await store.responses.delete("a", "resp_2")
+        assert await store.hosted_calls.results("a", ["ws_1", "ws_4"], 1000) == {"ws_4": HIT}
+        assert await store.conversations.delete("a", conversation.id)
         assert await kept() == 0
 
     play(opening, test)
@@ -423,10 +428,10 @@ def test_results_are_kept_beside_their_items_and_go_with_them(opening: Opening) 
 def test_results_of_a_response_in_the_background_are_kept_at_its_end(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         running = record("resp_1", status="in_progress", input=[USER], background=True, detached=True)
-        await store.save(running, Running("worker", 2e9), EventRow(0, 1, b""))
+        await store.running.begin(running, Running("worker", 2e9), EventRow(0, 1, b""))
         ended = replace(running, status="completed", output=[searched(1)], results={"ws_1": HIT})
-        await store.save(ended, last=EventRow(1, 2, b""))
-        assert await store.results("a", ["ws_1"], 1000) == {"ws_1": HIT}
+        await store.running.end(ended, EventRow(1, 2, b""))
+        assert await store.hosted_calls.results("a", ["ws_1"], 1000) == {"ws_1": HIT}
 
     play(opening, test)
 
@@ -434,8 +439,8 @@ def test_results_of_a_response_in_the_background_are_kept_at_its_end(opening: Op
 def test_of_many_results_the_newest_are_found(opening: Opening) -> None:
     async def test(store: Store, _database: Database, _clock: Clock) -> None:
         many = {f"ws_{number}": b"x" * 10 for number in range(1000)}
-        await store.save(record("resp_1", output=[searched(number) for number in range(1000)], results=many))
-        found = await store.results("a", list(many), 5_005)
+        await store.responses.save(record("resp_1", output=[searched(number) for number in range(1000)], results=many))
+        found = await store.hosted_calls.results("a", list(many), 5_005)
         assert list(found) == list(many)[-len(found) :]
         assert 2_500 <= 10 * len(found) <= 5_005
 

@@ -56,7 +56,6 @@ from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
-from responses_gateway.state import WaitingTable
 from responses_gateway.state.webhooks import WebhookTable
 from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, DEFECTS, Gauge
 
@@ -245,7 +244,7 @@ def _add_operations(
         deliveries = WebhookDeliveries(parts.settings, WebhookTable(parts.store.database))
         router.add_get("/admin/webhooks", deliveries.list_all)
         router.add_post("/admin/webhooks/{id}", deliveries.send_again)
-        waiting = WaitingResponses(parts.settings, WaitingTable(parts.store))
+        waiting = WaitingResponses(parts.settings, parts.store.waiting)
         router.add_get("/admin/waiting", waiting.list_all)
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
     router.add_get("/admin/backends", admin.list_backends)

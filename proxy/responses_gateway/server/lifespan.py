@@ -139,7 +139,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         stack.callback(repair.close)
         autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
         stack.push_async_callback(autoconfiguration.close)
-        toolbox = await _open_toolbox(settings, metrics, UsedApprovals(store), stack, workers_folder, pool)
+        toolbox = await _open_toolbox(settings, metrics, store, stack, workers_folder, pool)
         in_flight = InFlight()
         history = RecentRequests() if settings.ui != "off" else None
         sample = partial(_sample, history, in_flight)
@@ -295,7 +295,7 @@ def _pdf_reader(settings: Settings) -> PdfReader | None:
 async def _open_toolbox(
     settings: Settings,
     metrics: Metrics,
-    approvals: UsedApprovals,
+    store: Store | None,
     stack: AsyncExitStack,
     workers_folder: Path | None,
     pool: Pool,
@@ -318,6 +318,7 @@ async def _open_toolbox(
     model = settings.image_generation_model
     images = ImageOpener(image_server(pool, model), model) if model else None
     openers = openers_of(settings, web, servers, mcp_access(settings), sandbox, images)
+    approvals = UsedApprovals(None if store is None else store.hosted_calls)
     return Toolbox(hosted_limits(settings), metrics, approvals, openers, web)
 
 

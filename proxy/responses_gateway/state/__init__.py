@@ -23,8 +23,7 @@ from responses_gateway.state.records import (
 )
 from responses_gateway.state.sqlite import Sqlite
 from responses_gateway.state.store import Store
-from responses_gateway.state.waiting import WaitingTable
-from responses_gateway.state.waiting_rows import Due, Held, NewWaiting, Waiting
+from responses_gateway.state.waiting import Due, Held, NewWaiting, Waiting
 
 __all__ = [
     "Abandoned",
@@ -63,7 +62,6 @@ __all__ = [
     "Stored",
     "Verdict",
     "Waiting",
-    "WaitingTable",
     "counter",
     "recent",
 ]  # fmt: skip

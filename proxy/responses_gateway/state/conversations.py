@@ -1,82 +1,116 @@
-"""Conversations, as SQL inside an open transaction."""
+"""Conversations: histories with a name, to which responses add."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from responses_gateway.state import histories
-from responses_gateway.state.interfaces import Sql
-from responses_gateway.state.records import Conversation, NewItem
+from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.records import Conversation, NewItem, Place, new_id
 
 
-def create(sql: Sql, tenant: str, conversation: Conversation, items: Sequence[NewItem], expires_at: float) -> None:
-    """Create a conversation."""
-    end = histories.append(sql, tenant, 0, items)
-    sql.execute(
-        "INSERT INTO conversations (id, tenant, created_at, expires_at, metadata, output_end) VALUES (?, ?, ?, ?, ?, ?)",
-        (conversation.id, tenant, conversation.created_at, expires_at, _json(conversation.metadata), end),
-    )
+class ConversationTable:
+    """The table in a database. Every method is one transaction, and raises `StoreUnavailable`."""
+
+    def __init__(self, database: Database, clock: Callable[[], float], retention: float) -> None:
+        """`clock` returns the Unix time in seconds. `retention`: how long a conversation is kept after its last change."""
+        self._database = database
+        self._clock = clock
+        self._retention = retention
+
+    async def create(self, tenant: str, metadata: dict[str, Any], items: Sequence[NewItem]) -> Conversation:
+        """Create a conversation."""
+        conversation = Conversation(new_id("conv"), self._clock(), metadata, 0)
+        statement = (
+            "INSERT INTO conversations (id, tenant, created_at, expires_at, metadata, output_end) VALUES (?, ?, ?, ?, ?, ?)"
+        )
+        values = (conversation.id, tenant, conversation.created_at, self._expires_at(), _json(metadata))
+        await self._database.run(lambda sql: sql.execute(statement, (*values, histories.append(sql, tenant, 0, items))))
+        return conversation
+
+    async def get(self, tenant: str, conversation_id: str) -> Conversation | None:
+        """Return a conversation; None if there is none with this id."""
+        return await self._database.run(lambda sql: get(sql, tenant, conversation_id))
+
+    async def update(self, tenant: str, conversation_id: str, metadata: dict[str, Any]) -> Conversation | None:
+        """Replace the metadata of a conversation. Return None if there is none with this id."""
+        expires_at = self._expires_at()
+
+        def work(sql: Sql) -> Conversation | None:
+            statement = "UPDATE conversations SET metadata = ?, expires_at = ? WHERE tenant = ? AND id = ?"
+            sql.execute(statement, (_json(metadata), expires_at, tenant, conversation_id))
+            return get(sql, tenant, conversation_id)
+
+        return await self._database.run(work)
+
+    async def delete(self, tenant: str, conversation_id: str) -> bool:
+        """Delete a conversation, but not its responses. Return False if there is none with this id."""
+        return await self._database.run(lambda sql: _delete(sql, tenant, conversation_id))
+
+    async def add_items(self, tenant: str, conversation_id: str, items: Sequence[NewItem]) -> Place | None:
+        """Add items at the end. Return the place of the last one; None if there is no such conversation."""
+        expires_at = self._expires_at()
+
+        def work(sql: Sql) -> Place | None:
+            conversation = get(sql, tenant, conversation_id)
+            if conversation is None:
+                return None
+            end = histories.append(sql, tenant, conversation.end, items)
+            move(sql, conversation_id, end, expires_at)
+            return end
+
+        return await self._database.run(work)
+
+    async def remove_item(self, tenant: str, conversation_id: str, item_id: str) -> Conversation | None:
+        """Remove an item. Return None if there is no such conversation, or no such item in it."""
+        expires_at = self._expires_at()
+
+        def work(sql: Sql) -> Conversation | None:
+            conversation = get(sql, tenant, conversation_id)
+            end = histories.without(sql, tenant, conversation.end, item_id) if conversation is not None else None
+            if conversation is None or end is None:
+                return None
+            move(sql, conversation_id, end, expires_at)
+            histories.prune(sql, conversation.end)
+            return conversation
+
+        return await self._database.run(work)
+
+    def _expires_at(self) -> float:
+        return self._clock() + self._retention
+
+
+def move(sql: Sql, conversation_id: str, end: Place, expires_at: float) -> None:
+    """Have a conversation end at another place, in an open transaction."""
+    statement = "UPDATE conversations SET output_end = ?, expires_at = ? WHERE id = ?"
+    sql.execute(statement, (end, expires_at, conversation_id))
+
+
+def delete_expired(sql: Sql, now: float, limit: int) -> int:
+    """Delete at most `limit` conversations that have expired, in that order and in an open transaction. Return how many."""
+    statement = "SELECT tenant, id FROM conversations WHERE expires_at < ? ORDER BY expires_at LIMIT ?"
+    rows = sql.execute(statement, (now, limit)).fetchall()
+    for tenant, conversation_id in rows:
+        _delete(sql, tenant, conversation_id)
+    return len(rows)
 
 
 def get(sql: Sql, tenant: str, conversation_id: str) -> Conversation | None:
-    """Return a conversation of this tenant."""
+    """Return a conversation of this tenant, in an open transaction."""
     statement = "SELECT id, created_at, metadata, output_end FROM conversations WHERE tenant = ? AND id = ?"
     row = sql.execute(statement, (tenant, conversation_id)).fetchone()
     return None if row is None else Conversation(row[0], row[1], msgspec.json.decode(row[2]), row[3])
 
 
-def update(sql: Sql, tenant: str, conversation_id: str, metadata: dict[str, Any], expires_at: float) -> Conversation | None:
-    """Replace the metadata."""
-    statement = "UPDATE conversations SET metadata = ?, expires_at = ? WHERE tenant = ? AND id = ?"
-    sql.execute(statement, (_json(metadata), expires_at, tenant, conversation_id))
-    return get(sql, tenant, conversation_id)
-
-
-def delete(sql: Sql, tenant: str, conversation_id: str) -> bool:
-    """Delete a conversation, but not its responses. Return False if there is none with this id."""
+def _delete(sql: Sql, tenant: str, conversation_id: str) -> bool:
     statement = "DELETE FROM conversations WHERE tenant = ? AND id = ? RETURNING output_end"
     row = sql.execute(statement, (tenant, conversation_id)).fetchone()
     if row is not None:
         histories.prune(sql, row[0])
     return row is not None
-
-
-def delete_expired(sql: Sql, now: float, limit: int) -> int:
-    """Delete at most `limit` conversations that have expired, in that order. Return how many."""
-    statement = "SELECT tenant, id FROM conversations WHERE expires_at < ? ORDER BY expires_at LIMIT ?"
-    rows = sql.execute(statement, (now, limit)).fetchall()
-    for tenant, conversation_id in rows:
-        delete(sql, tenant, conversation_id)
-    return len(rows)
-
-
-def add(sql: Sql, tenant: str, conversation_id: str, items: Sequence[NewItem], expires_at: float) -> int | None:
-    """Add items at the end. Return the place of the last one, or None if there is no such conversation."""
-    found = get(sql, tenant, conversation_id)
-    if found is None:
-        return None
-    end = histories.append(sql, tenant, found.end, items)
-    _move(sql, found, end, expires_at)
-    return end
-
-
-def remove(sql: Sql, tenant: str, conversation_id: str, item_id: str, expires_at: float) -> Conversation | None:
-    """Remove an item. Return None if there is no such conversation, or no such item in it."""
-    found = get(sql, tenant, conversation_id)
-    end = histories.without(sql, tenant, found.end, item_id) if found is not None else None
-    if found is None or end is None:
-        return None
-    _move(sql, found, end, expires_at)
-    histories.prune(sql, found.end)
-    return found
-
-
-def _move(sql: Sql, conversation: Conversation, end: int, expires_at: float) -> None:
-    statement = "UPDATE conversations SET output_end = ?, expires_at = ? WHERE id = ?"
-    sql.execute(statement, (end, expires_at, conversation.id))
 
 
 def _json(value: dict[str, Any]) -> str:

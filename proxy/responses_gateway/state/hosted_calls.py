@@ -1,4 +1,4 @@
-"""What is kept of hosted calls, as SQL inside an open transaction: their results as the model got them, and used approvals.
+"""What is kept of hosted calls: their results as the model got them, and used approvals.
 
 Results are stored beside the item of the call, never in it, because only the model reads them again. They are deleted with it.
 An approval runs its call once, whichever process gets it and however often a client sends it. Of an approval only a digest of
@@ -6,31 +6,34 @@ its id is kept, also for requests of which nothing else is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 
-from responses_gateway.state.interfaces import Sql
+from responses_gateway.state.interfaces import Database, Sql
 
 # Ids in one statement.
 _AT_ONCE = 400
 
 
-def find_results(sql: Sql, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
-    """Return the results of the items with these ids, which are in the order of the history, as far as there are some and
-    `recent` keeps them."""
-    keys: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    for begin in range(0, len(ids), _AT_ONCE):
-        some = ids[begin : begin + _AT_ONCE]
-        statement = (
-            "SELECT n.item_id, i.key, length(i.result) FROM nodes n JOIN items i ON i.key = n.item "
-            f"WHERE n.tenant = ? AND n.item_id IN ({', '.join('?' * len(some))}) AND i.result IS NOT NULL"
-        )
-        for item_id, key, size in sql.execute(statement, (tenant, *some)).fetchall():
-            keys[item_id] = key
-            sizes[item_id] = size
-    kept = recent({item_id: sizes[item_id] for item_id in ids if item_id in sizes}, most_bytes)
-    return {item_id: _result(sql, keys[item_id]) for item_id in kept}
+class HostedCallTable:
+    """Both in a database. Every method is one transaction, and raises `StoreUnavailable`."""
+
+    def __init__(self, database: Database, clock: Callable[[], float], retention: float) -> None:
+        """`clock` returns the Unix time in seconds. `retention`: how long an approval is known to be used."""
+        self._database = database
+        self._clock = clock
+        self._retention = retention
+
+    async def results(self, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
+        """Find the results of hosted calls by the ids of their items, which are in the order of the history. Of more than
+        `most_bytes` together only those are returned that `recent` keeps."""
+        return await self._database.run(lambda sql: _find_results(sql, tenant, ids, most_bytes))
+
+    async def use_approvals(self, digests: Sequence[bytes], response_id: str) -> dict[bytes, str]:
+        """Use up approvals for a response: all of them, or none if some were used by others. Return those, with the ids of the
+        responses that used them."""
+        expires_at = self._clock() + self._retention
+        return await self._database.run(lambda sql: _use_approvals(sql, digests, response_id, expires_at))
 
 
 def recent(sizes: Mapping[str, int], most_bytes: int) -> list[str]:
@@ -52,18 +55,41 @@ def recent(sizes: Mapping[str, int], most_bytes: int) -> list[str]:
     return kept
 
 
-def _result(sql: Sql, key: int) -> bytes:
-    return bytes(sql.execute("SELECT result FROM items WHERE key = ?", (key,)).fetchone()[0])
-
-
 def approval_digest(tenant: str, request_id: str) -> bytes:
     """Return what an approval is known by; `request_id` is the id of its request."""
     return blake2b(f"{tenant}\0{request_id}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def use_approvals(sql: Sql, digests: Sequence[bytes], response_id: str, expires_at: float) -> dict[bytes, str]:
-    """Use up approvals for a response: all of them, or none if some were used by others. Return those, with the ids of the
-    responses that used them."""
+def delete_expired_approvals(sql: Sql, now: float, limit: int) -> int:
+    """Delete at most `limit` approvals that have expired. Return how many."""
+    statement = "SELECT digest FROM approvals WHERE expires_at < ? ORDER BY expires_at LIMIT ?"
+    rows = sql.execute(statement, (now, limit)).fetchall()
+    for row in rows:
+        sql.execute("DELETE FROM approvals WHERE digest = ?", row)
+    return len(rows)
+
+
+def _find_results(sql: Sql, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
+    keys: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for begin in range(0, len(ids), _AT_ONCE):
+        some = ids[begin : begin + _AT_ONCE]
+        statement = (
+            "SELECT n.item_id, i.key, length(i.result) FROM nodes n JOIN items i ON i.key = n.item "
+            f"WHERE n.tenant = ? AND n.item_id IN ({', '.join('?' * len(some))}) AND i.result IS NOT NULL"
+        )
+        for item_id, key, size in sql.execute(statement, (tenant, *some)).fetchall():
+            keys[item_id] = key
+            sizes[item_id] = size
+    kept = recent({item_id: sizes[item_id] for item_id in ids if item_id in sizes}, most_bytes)
+    return {item_id: _result(sql, keys[item_id]) for item_id in kept}
+
+
+def _result(sql: Sql, key: int) -> bytes:
+    return bytes(sql.execute("SELECT result FROM items WHERE key = ?", (key,)).fetchone()[0])
+
+
+def _use_approvals(sql: Sql, digests: Sequence[bytes], response_id: str, expires_at: float) -> dict[bytes, str]:
     used: dict[bytes, str] = {}
     for known_by in digests:
         row = sql.execute("SELECT response FROM approvals WHERE digest = ?", (known_by,)).fetchone()
@@ -74,12 +100,3 @@ def use_approvals(sql: Sql, digests: Sequence[bytes], response_id: str, expires_
         for known_by in digests:
             sql.execute(statement, (known_by, response_id, expires_at))
     return used
-
-
-def delete_expired_approvals(sql: Sql, now: float, limit: int) -> int:
-    """Delete at most `limit` approvals that have expired. Return how many."""
-    statement = "SELECT digest FROM approvals WHERE expires_at < ? ORDER BY expires_at LIMIT ?"
-    rows = sql.execute(statement, (now, limit)).fetchall()
-    for row in rows:
-        sql.execute("DELETE FROM approvals WHERE digest = ?", row)
-    return len(rows)

@@ -1,95 +1,196 @@
-"""Responses that wait for their completion window, in the store: shown and cancelled like any other, but run by nobody until
-one process begins them. Every method is one transaction, and raises `StoreUnavailable`."""
+"""Responses that wait for their completion window: shown and cancelled like any other, but run by nobody until one process
+begins them.
+
+A row is there as long as its response waits: whoever begins, cancels or deletes the response deletes the row in the same
+transaction, so that one of them wins."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from typing import NamedTuple
 
-from responses_gateway.state import journals, responses, waiting_rows
-from responses_gateway.state.interfaces import Sql
+from responses_gateway.state import events, responses, running
+from responses_gateway.state.interfaces import Database, Sql
 from responses_gateway.state.records import EventRow, ResponseRecord, Running
-from responses_gateway.state.store import Store
-from responses_gateway.state.waiting_rows import Due, Held, NewWaiting, Waiting
 
+# For how long the chain of a continuation id is known, in seconds.
+CHAIN_KEPT = 86_400.0
+# Candidates of one model that are read at once.
+_MOST = 1000
+_SECONDS = 60
 # The worker of a response that nobody runs yet.
 _NOBODY = Running("", None)
 
+_DUE = (
+    "SELECT model, completion_window, minute, COUNT(*), MIN(accepted_at) FROM waiting "
+    "GROUP BY model, completion_window, minute ORDER BY minute"
+)
+_CANDIDATES = (
+    "SELECT response, tenant, completion_window, follow_up, accepted_at, deadline FROM waiting WHERE response IN ("
+    "SELECT response FROM (SELECT response, ROW_NUMBER() OVER (PARTITION BY tenant ORDER BY follow_up DESC, deadline, "
+    "response) AS turn FROM waiting WHERE model = ? AND leased_until < ?) AS ranked WHERE turn <= ? LIMIT ?) "
+    "OR response IN (SELECT response FROM waiting WHERE model = ? AND leased_until < ? "
+    "ORDER BY deadline, response LIMIT ?)"
+)
+
+
+class NewWaiting(NamedTuple):
+    """A response that is to wait. Times are Unix times in seconds; `request` is what its start needs."""
+
+    tenant: str
+    model: str
+    window: str
+    continuation: str | None
+    accepted_at: float
+    deadline: float
+    request: bytes
+
+
+class Waiting(NamedTuple):
+    """A response that waits, as far as its rank depends on it."""
+
+    response_id: str
+    tenant: str
+    window: str
+    follow_up: bool
+    accepted_at: float
+    deadline: float
+
+
+class Due(NamedTuple):
+    """How many responses of a model and window wait whose deadlines are in the same minute, which ends at `deadline`, and when
+    the first of them was accepted."""
+
+    model: str
+    window: str
+    deadline: float
+    number: int
+    accepted_at: float
+
+
+class Held(NamedTuple):
+    """How many responses of a tenant wait, and how many bytes their requests have."""
+
+    number: int
+    size: int
+
 
 class WaitingTable:
-    """The waiting responses of a store."""
+    """The table in a database. Every method is one transaction, and raises `StoreUnavailable`. `RunningTable` begins what
+    waits."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
-        """`clock` returns the Unix time in seconds."""
-        self._store = store
-        self._database = store.database
+    def __init__(self, database: Database, clock: Callable[[], float], retention: float) -> None:
+        """`clock` returns the Unix time in seconds. `retention`: how long a response is kept after its deadline."""
+        self._database = database
         self._clock = clock
+        self._retention = retention
 
     async def held(self, tenant: str) -> Held:
         """Return what a tenant has waiting."""
-        return await self._database.run(lambda sql: waiting_rows.held(sql, tenant))
+        return await self._database.run(lambda sql: _held(sql, tenant))
 
     async def add(self, record: ResponseRecord, row: EventRow, new: NewWaiting, most: Held) -> Held | None:
         """Write a response that waits, with its first events. Return what its tenant has waiting if that is `most` already, or
         would be more bytes: then nothing was written."""
-        expires_at = self._store.expiry(new.deadline)
+        expires_at = new.deadline + self._retention
 
         def work(sql: Sql) -> Held | None:
-            held = waiting_rows.held(sql, new.tenant)
+            held = _held(sql, new.tenant)
             if held.number >= most.number or held.size + len(new.request) > most.size:
                 return held
-            responses.save(sql, record, expires_at, _NOBODY)
-            responses.append_events(sql, record.id, row, record.repeated, _NOBODY.worker)
-            waiting_rows.add(sql, record.id, new)
+            responses.insert(sql, record, expires_at, _NOBODY)
+            events.append(sql, record.id, row, record.repeated, _NOBODY.worker)
+            _add(sql, record.id, new)
             return None
 
         return await self._database.run(work)
 
     async def due(self) -> list[Due]:
         """Return all that waits, counted, the first deadlines first."""
-        return await self._database.run(waiting_rows.due)
+        rows = await self._database.run(lambda sql: sql.execute(_DUE).fetchall())
+        return [Due(row[0], row[1], (row[2] + 1) * float(_SECONDS), int(row[3]), row[4]) for row in rows]
 
     async def candidates(self, model: str, each: int) -> list[Waiting]:
         """Return those of a model that may begin next: the first `each` of every tenant, and those with the first deadlines."""
         now = self._clock()
-        return await self._database.run(lambda sql: waiting_rows.candidates(sql, model, now, each))
+        values = (model, now, each, _MOST, model, now, each)
+        rows = await self._database.run(lambda sql: sql.execute(_CANDIDATES, values).fetchall())
+        return [Waiting(row[0], row[1], row[2], bool(row[3]), row[4], row[5]) for row in rows]
 
     async def lease(self, response_id: str, seconds: float) -> bytes | None:
         """Have others leave a response alone for so long. Return what its start needs; None if somebody else has it, or it
         waits no longer."""
         now = self._clock()
-        return await self._database.run(lambda sql: waiting_rows.lease(sql, response_id, now, now + seconds))
+        statement = "UPDATE waiting SET leased_until = ? WHERE response = ? AND leased_until < ? RETURNING request"
+        row = await self._database.run(lambda sql: sql.execute(statement, (now + seconds, response_id, now)).fetchone())
+        return None if row is None else bytes(row[0])
 
     async def try_later(self, response_id: str, seconds: float) -> None:
         """Have a response that could not begin wait for at least so long."""
         until = self._clock() + seconds
-        await self._database.run(lambda sql: waiting_rows.lease_again(sql, response_id, until))
+        statement = "UPDATE waiting SET leased_until = ? WHERE response = ?"
+        await self._database.run(lambda sql: sql.execute(statement, (until, response_id)))
 
-    async def begin(self, record: ResponseRecord, running: Running, row: EventRow) -> bool:
-        """Have a worker run a response; `row` has its first events, perhaps written again. Return False if it waits no
-        longer."""
-        expires_at = self._store.expiry(self._clock())
-
-        def work(sql: Sql) -> bool:
-            repeated = responses.begin_waited(sql, record.id, expires_at, running)
-            if repeated is None:
-                return False
-            if running.journal is not None:
-                journals.begin(sql, record.id, running.journal)
-            return responses.append_events(sql, record.id, row, repeated, running.worker)
-
-        return await self._store.begin_logged(record.id, row, work)
-
-    async def fail(self, response_id: str, end: responses.EndAbandoned) -> bool:
+    async def fail(self, response_id: str, end: running.EndAbandoned) -> bool:
         """End a response that cannot begin as `end` says. Return False if it waits no longer."""
         now = self._clock()
-        return await self._database.run(lambda sql: responses.end_waiting(sql, response_id, now, end))
+        return await self._database.run(lambda sql: _end(sql, response_id, now, end))
 
-    async def cancel(self, tenant: str, response_id: str, end: responses.EndAbandoned) -> bool:
+    async def cancel(self, tenant: str, response_id: str, end: running.EndAbandoned) -> bool:
         """End a response because its client asked for that. Return False if it waits no longer, or is another tenant's."""
         now = self._clock()
 
         def work(sql: Sql) -> bool:
-            return responses.cancel(sql, tenant, response_id) and responses.end_waiting(sql, response_id, now, end)
+            return running.cancel(sql, tenant, response_id) and _end(sql, response_id, now, end)
 
         return await self._database.run(work)
+
+
+# ---- inside an open transaction ----------------------------------------------------------------------------------------
+
+
+def _held(sql: Sql, tenant: str) -> Held:
+    row = sql.execute("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM waiting WHERE tenant = ?", (tenant,)).fetchone()
+    return Held(int(row[0]), int(row[1]))
+
+
+def _add(sql: Sql, response_id: str, new: NewWaiting) -> None:
+    follow_up = new.continuation is not None and _continues(sql, new, new.continuation)
+    sql.execute(
+        "INSERT INTO waiting (response, tenant, model, completion_window, follow_up, accepted_at, deadline, minute, size, "
+        "request) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            response_id,
+            new.tenant,
+            new.model,
+            new.window,
+            int(follow_up),
+            new.accepted_at,
+            new.deadline,
+            int(new.deadline // _SECONDS),
+            len(new.request),
+            new.request,
+        ),
+    )
+
+
+def _continues(sql: Sql, new: NewWaiting, continuation: str) -> bool:
+    """Tell whether a response of the same chain came before; note that this one did."""
+    sql.execute("DELETE FROM continuations WHERE expires_at < ?", (new.accepted_at,))
+    chain = (new.tenant, continuation, new.window, new.model)
+    known = sql.execute(
+        "SELECT 1 FROM continuations WHERE tenant = ? AND continuation = ? AND completion_window = ? AND model = ?", chain
+    ).fetchone()
+    sql.execute(
+        "INSERT INTO continuations (tenant, continuation, completion_window, model, expires_at) VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT (tenant, continuation, completion_window, model) DO UPDATE SET expires_at = excluded.expires_at",
+        (*chain, new.accepted_at + CHAIN_KEPT),
+    )
+    return known is not None
+
+
+def _end(sql: Sql, response_id: str, now: float, end: running.EndAbandoned) -> bool:
+    if not responses.wait_no_longer(sql, response_id):
+        return False
+    sql.execute("UPDATE responses SET alive_until = 0 WHERE id = ? AND alive_until IS NULL", (response_id,))
+    return running.end_abandoned(sql, response_id, now, (), end) is not None

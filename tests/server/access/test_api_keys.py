@@ -356,6 +356,6 @@ def test_a_name_cannot_be_had_by_sending_it_as_a_key() -> None:
         async with simulated(store="memory") as served, sdk(served, "x") as client:
             mine = await client.responses.create(model="m", input="x", extra_headers={"Authorization": "key:alice"})
             assert served.parts.store is not None
-            assert await served.parts.store.response("key:alice", mine.id) is None
+            assert await served.parts.store.responses.get("key:alice", mine.id) is None
 
     run(test())

@@ -182,7 +182,7 @@ def test_what_was_finished_cannot_be_cancelled() -> None:
             answer = (await cancel(served, name)).json
             assert answer["status"] == "completed"
             assert served.parts.store is not None
-            stored = await served.parts.store.response("", name)
+            stored = await served.parts.store.responses.get("", name)
             assert stored is not None
             assert stored.status == "completed"
             assert (await get(served, name, "?stream=true")).final == answer

@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from responses_gateway.server.generation.background.event_log import EventLog
-from responses_gateway.state import EventRow, NewEvents, ResponseRecord, Store, StoreUnavailable
+from responses_gateway.state import EventRow, NewEvents, ResponseRecord, StoreUnavailable
+from responses_gateway.state.events import EventTable
 from tests.server.running_gateway import run, until
 
 pytestmark = pytest.mark.usefixtures("fast")
@@ -46,7 +47,7 @@ class Stream:
 
 
 class Written:
-    """A store that takes the events of all streams but some."""
+    """A table that takes the events of all streams but some."""
 
     def __init__(self) -> None:
         self.writes: list[list[str]] = []
@@ -56,7 +57,7 @@ class Written:
         self.opened = asyncio.Event()
         self.opened.set()
 
-    async def append_events(self, pieces: Sequence[NewEvents]) -> dict[str, bool]:
+    async def append(self, pieces: Sequence[NewEvents]) -> dict[str, bool]:
         names = [piece.record.id for piece in pieces]
         self.writes.append(names)
         await self.opened.wait()
@@ -70,7 +71,7 @@ class Written:
 def new_log() -> tuple[Written, EventLog, list[Exception]]:
     store = Written()
     defects: list[Exception] = []
-    return store, EventLog(cast("Store", store), defects.append), defects
+    return store, EventLog(cast("EventTable", store), defects.append), defects
 
 
 def add(log: EventLog, stream: Stream, data: bytes) -> None:

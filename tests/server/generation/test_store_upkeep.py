@@ -29,8 +29,8 @@ def test_old_responses_leave_and_the_metrics_say_so() -> None:
         metrics = Metrics()
         upkeep = StoreUpkeep(store, metrics)
         await until(lambda: stored_bytes(metrics))
-        assert await store.size() <= 2 * MIB
-        assert await store.response("a", "resp_309") is not None
+        assert await store.upkeep.size() <= 2 * MIB
+        assert await store.responses.get("a", "resp_309") is not None
         await upkeep.close()
         metrics.flush()
         told = generate_latest(metrics.registry).decode()

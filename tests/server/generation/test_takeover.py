@@ -15,7 +15,7 @@ from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from responses_gateway.simulator.state import FAULT_COUNTS
-from responses_gateway.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, Running, StoreUnavailable
+from responses_gateway.state import EventRow, EventsUnavailable, NewEvents, ResponseRecord, StoreUnavailable
 from responses_gateway.stream.reading.leading_thought import MarkupOf
 from responses_gateway.stream.tape import Call, Tape
 from responses_gateway.stream.translator import Translator
@@ -99,7 +99,7 @@ def _spoken(response: dict[str, Any]) -> list[dict[str, Any]]:
 async def _stored(served: Served, name: str) -> bytes:
     """Return the events of a response that are in the store."""
     assert served.parts.store is not None
-    return b"".join(row.data for row in await served.parts.store.events(name, -1))
+    return b"".join(row.data for row in await served.parts.store.events.read(name, -1))
 
 
 async def ended(served: Served, name: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
@@ -206,13 +206,13 @@ def test_the_rest_is_streamed_as_it_comes(tmp_path: Path, monkeypatch: pytest.Mo
             assert store is not None
             await silence(one)
             wakes = asyncio.Event()
-            append = store.append_events
+            append = store.events.append
 
             async def halted(pieces: Sequence[NewEvents]) -> dict[str, bool]:
                 await wakes.wait()
                 return await append(pieces)
 
-            monkeypatch.setattr(store, "append_events", halted)
+            monkeypatch.setattr(store.events, "append", halted)
             seen = len(events_of(await _stored(one, name)))
             await _expire(one)
             assert (await ended(other, name))["status"] == "completed"
@@ -293,7 +293,7 @@ def test_a_verdict_on_a_custom_tool_stays_what_it_was(tmp_path: Path, monkeypatc
             stored = asyncio.Event()
             store = one.parts.store
             assert store is not None
-            append = store.append_events
+            append = store.events.append
 
             async def append_and_tell(pieces: Sequence[NewEvents]) -> dict[str, bool]:
                 written = await append(pieces)
@@ -305,7 +305,7 @@ def test_a_verdict_on_a_custom_tool_stays_what_it_was(tmp_path: Path, monkeypatc
                 await settle(repair, *parts)
                 await asyncio.wait_for(stored.wait(), 60)
 
-            monkeypatch.setattr(store, "append_events", append_and_tell)
+            monkeypatch.setattr(store.events, "append", append_and_tell)
             monkeypatch.setattr(InputRepair, "settle", settle_and_wait)
             name, response = await stopped_at(last, one, other, asked, monkeypatch)
             assert response["status"] == "completed"
@@ -329,7 +329,7 @@ async def stopped_at(
     await silence(one)
     reached = asyncio.Event()
     wakes = asyncio.Event()
-    append, save = store.append_events, store.save
+    append, end = store.events.append, store.running.end
 
     async def append_until(pieces: Sequence[NewEvents]) -> dict[str, bool]:
         if reached.is_set():
@@ -339,14 +339,13 @@ async def stopped_at(
             reached.set()
         return written
 
-    async def save_beginning(record: ResponseRecord, running: Running | None = None, last: EventRow | None = None) -> bool:
-        if running is None:
-            reached.set()
-            await wakes.wait()
-        return await save(record, running, last)
+    async def end_late(record: ResponseRecord, last: EventRow) -> bool:
+        reached.set()
+        await wakes.wait()
+        return await end(record, last)
 
-    monkeypatch.setattr(store, "append_events", append_until)
-    monkeypatch.setattr(store, "save", save_beginning)
+    monkeypatch.setattr(store.events, "append", append_until)
+    monkeypatch.setattr(store.running, "end", end_late)
     name = str((await post(one, **asked)).json["id"])
     await asyncio.wait_for(reached.wait(), 60)
     await _expire(one)
@@ -439,16 +438,17 @@ def test_a_gateway_does_not_take_over_its_own(tmp_path: Path) -> None:
     run(test())
 
 
-@pytest.mark.parametrize(("method", "error"), [("adopt", EventsUnavailable), ("history", StoreUnavailable)])
+@pytest.mark.parametrize(
+    ("table", "method", "error"), [("running", "adopt", EventsUnavailable), ("histories", "items", StoreUnavailable)]
+)
 def test_the_store_fails_while_a_response_is_taken_over(
-    method: str, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: str, method: str, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
         async with two(tmp_path) as (one, other):
             first = (await post(one, input="scenario: plain")).final["id"]
-            store = other.parts.store
-            assert store is not None
-            works = getattr(store, method)
+            failing = getattr(other.parts.store, table)
+            works = getattr(failing, method)
             failures = [error("gone"), error("gone")]
 
             async def fails_twice(*values: Any) -> Any:
@@ -456,7 +456,7 @@ def test_the_store_fails_while_a_response_is_taken_over(
                     raise failures.pop()
                 return await works(*values)
 
-            monkeypatch.setattr(store, method, fails_twice)
+            monkeypatch.setattr(failing, method, fails_twice)
             name = await stuck(one, previous_response_id=first)
             assert (await ended(other, name))["status"] == "completed"
             assert failures == []

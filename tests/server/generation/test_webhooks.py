@@ -19,7 +19,7 @@ from openai import InvalidWebhookSignatureError, OpenAI
 from responses_gateway.server.webhooks import sender
 from responses_gateway.settings.webhooks import WebhookEndpoint
 from responses_gateway.simulator import create_app, serving
-from responses_gateway.state import Sqlite
+from responses_gateway.state import ResponseRecord, Sqlite, Store
 from responses_gateway.state.webhooks import Notice, WebhookTable
 from tests.server.gateway_process import program
 from tests.server.resources.test_websocket_resource import ENDLESS
@@ -332,11 +332,8 @@ def test_one_taker_at_a_time() -> None:
         table = WebhookTable(database, lambda: now)
         await table.announce("resp_1", ["mine", "other"])
         assert await table.take("mine", 4, 60) == []
-        insert = (
-            "INSERT INTO responses (id, tenant, created_at, expires_at, status, head, tail, input_end, output_end, background) "
-            "VALUES ('resp_1', '', 0, 9e9, 'completed', '', '', 0, 0, 1)"
-        )
-        await database.run(lambda sql: sql.execute(insert))
+        ended = ResponseRecord("resp_1", "", now, "completed", "", "", background=True)
+        await Store(database, 1e9, lambda: now).responses.save(ended)
         (notice,) = await table.take("mine", 4, 60)
         assert await table.take("mine", 4, 60) == []
         now += 61

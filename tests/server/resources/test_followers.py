@@ -30,17 +30,18 @@ def watch_reads(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     assert store is not None
     calls: list[str] = []
 
-    def watch(name: str) -> None:
-        method = getattr(store, name)
+    def watch(table: object, name: str) -> None:
+        method = getattr(table, name)
 
         async def watched(*values: Any) -> Any:
             calls.append(name)
             return await method(*values)
 
-        monkeypatch.setattr(store, name, watched)
+        monkeypatch.setattr(table, name, watched)
 
-    for name in ("events", "is_active", "response"):
-        watch(name)
+    watch(store.events, "read")
+    watch(store.responses, "is_active")
+    watch(store.responses, "get")
     return calls
 
 
@@ -115,7 +116,7 @@ def test_a_slow_client_takes_no_memory_and_gets_everything(monkeypatch: pytest.M
             assert found is not None
             calls = watch_reads(served, monkeypatch)
             await client.read_until(b"data: [DONE]\n\n")
-            assert "events" in calls
+            assert "read" in calls
             whole = await followed(served, found[1].decode())
             assert len(whole) > 300_000
             assert body_of(client.received) == whole
@@ -132,7 +133,7 @@ def test_nothing_is_sent_that_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> 
         async with simulated(store="memory", on_disconnect="continue") as served:
             store = served.parts.store
             assert store is not None
-            append = store.append_events
+            append = store.events.append
             sent_at_failure: list[int] = []
             failures = 5
 
@@ -144,7 +145,7 @@ def test_nothing_is_sent_that_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> 
                     raise StoreUnavailable("gone")
                 return await append(pieces)
 
-            monkeypatch.setattr(store, "append_events", fails)
+            monkeypatch.setattr(store.events, "append", fails)
             client = await RawClient.connect(served)
             await client.post(input=LONG)
             await client.read_until(b"data: [DONE]\n\n")

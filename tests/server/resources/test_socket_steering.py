@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from responses_gateway.simulator import COUNTERS, RECEIVED, create_app, serving
-from responses_gateway.state import EventRow, ResponseRecord, Running, StoreUnavailable
+from responses_gateway.state import ResponseRecord, Running, StoreUnavailable
 from tests.commands.test_replay import run as replay
 from tests.judges import judge_stream
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
@@ -290,14 +290,11 @@ def test_steers_are_returned_where_the_store_cannot_have_them(monkeypatch: pytes
         async with simulated(store="memory") as served, connect(served) as socket:
             store = served.parts.store
             assert store is not None
-            save = store.save
 
-            async def fails(record: ResponseRecord, running: Running | None = None, last: EventRow | None = None) -> bool:
-                if running is not None:
-                    raise StoreUnavailable("gone")
-                return await save(record, running, last)
+            async def fails(record: ResponseRecord, running: Running) -> None:
+                raise StoreUnavailable("gone")
 
-            monkeypatch.setattr(store, "save", fails)
+            monkeypatch.setattr(store.running, "begin", fails)
             monkeypatch.setattr("responses_gateway.server.resources.websocket.logs", Mock())  # no error may be left in the log
             await socket.send(THINKING, store=True)
             accepted = await steered(socket, "scenario: plain", "response.reasoning_text.delta")
@@ -348,7 +345,7 @@ def test_no_more_is_read_than_may_wait_for_the_end_of_a_response(monkeypatch: py
         async with simulated(store="memory") as served, connect(served) as socket:
             store = served.parts.store
             assert store is not None
-            save = store.save
+            save = store.responses.save
             saving = asyncio.Event()
             go_on = asyncio.Event()
 
@@ -357,7 +354,7 @@ def test_no_more_is_read_than_may_wait_for_the_end_of_a_response(monkeypatch: py
                 await go_on.wait()
                 return await save(record)
 
-            monkeypatch.setattr(store, "save", slowly)
+            monkeypatch.setattr(store.responses, "save", slowly)
             await socket.send(store=True)
             response_id = (await socket.next())["response"]["id"]
             await saving.wait()

@@ -264,7 +264,7 @@ def test_a_client_is_not_told_that_something_is_stored_when_it_is_not(stream: bo
                 raise StoreUnavailable("disk full")
 
             with monkeypatch.context() as patch:
-                patch.setattr(store, "save", full)
+                patch.setattr(store.responses, "save", full)
                 patch.setattr("responses_gateway.server.generation.preparation.context.logs.logger", _silent)
                 answer = await post(served, stream=stream)
             response = answer.final if stream else answer.json

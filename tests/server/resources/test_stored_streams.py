@@ -83,9 +83,9 @@ def test_what_is_stored_is_what_was_streamed(way: Any) -> None:
                 assert last in again.decode()
                 store = served.parts.store
                 assert store is not None
-                kept = await store.response("", name)
+                kept = await store.responses.get("", name)
                 assert kept is not None
-                history = await store.history(kept.end)
+                history = await store.histories.items(kept.end)
                 assert history[1:] == [json.loads(item) for item in done(events)]
 
         run(test())

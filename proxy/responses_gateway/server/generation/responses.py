@@ -258,7 +258,7 @@ class Creation:
         record = self.prepared.record
         if store is None or record is None:
             return True
-        return await save(store, record, self.translator, self.results)
+        return await save(store.responses, record, self.translator, self.results)
 
     @property
     def answer_losses(self) -> list[Loss]:

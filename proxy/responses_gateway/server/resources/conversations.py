@@ -26,7 +26,8 @@ class Conversations:
     """Serves the paths of conversations."""
 
     def __init__(self, store: Store, encryption: Encryption, live: LiveSettings) -> None:
-        self._store = store
+        self._table = store.conversations
+        self._histories = store.histories
         self._encryption = encryption
         self._live = live
 
@@ -34,7 +35,7 @@ class Conversations:
         """Answer `POST /v1/conversations`, with `items` and `metadata` if given."""
         body = read_object(await read_json_body(request), optional=True)
         items = self._new_items(request, body) if body.get("items") is not None else []
-        conversation = await self._store.create_conversation(tenant_of(request), _metadata(body), items)
+        conversation = await self._table.create(tenant_of(request), _metadata(body), items)
         return web.json_response(_shown(conversation))
 
     async def read(self, request: web.Request) -> web.StreamResponse:
@@ -47,7 +48,7 @@ class Conversations:
         if "metadata" not in body:
             raise invalid_request("Missing required parameter: 'metadata'.", "metadata", "missing_required_parameter")
         metadata = _metadata(body)
-        found = await self._store.update_conversation(tenant_of(request), request.match_info["id"], metadata)
+        found = await self._table.update(tenant_of(request), request.match_info["id"], metadata)
         if found is None:
             raise _not_found(request)
         return web.json_response(_shown(found))
@@ -55,30 +56,30 @@ class Conversations:
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE /v1/conversations/{id}`: the responses in it stay."""
         conversation_id = request.match_info["id"]
-        if not await self._store.delete_conversation(tenant_of(request), conversation_id):
+        if not await self._table.delete(tenant_of(request), conversation_id):
             raise _not_found(request)
         return web.json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
     async def items(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET …/items`, page by page, the latest first by default."""
         conversation = await self._find(request)
-        return page_response(await read_page(request, self._store, HistorySpan(0, conversation.end)))
+        return page_response(await read_page(request, self._histories, HistorySpan(0, conversation.end)))
 
     async def add(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST …/items`: append items, and return them as they are kept."""
         read_include(request)
         new = self._new_items(request, read_object(await read_json_body(request)))
-        end = await self._store.add_items(tenant_of(request), request.match_info["id"], new)
+        end = await self._table.add_items(tenant_of(request), request.match_info["id"], new)
         if end is None:
             raise _not_found(request)
-        page = await self._store.page(HistorySpan(0, end), "desc", len(new), Cursor()) if new else None
+        page = await self._histories.page(HistorySpan(0, end), "desc", len(new), Cursor()) if new else None
         return page_response(ItemPage(page.items[::-1] if page else [], False))
 
     async def item(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET …/items/{item}`."""
         read_include(request)
         conversation = await self._find(request)
-        found = await self._store.item(conversation.end, request.match_info["item"])
+        found = await self._histories.item(conversation.end, request.match_info["item"])
         if found is None:
             raise _item_not_found(request)
         return web.Response(body=msgspec.json.encode(found), content_type="application/json")
@@ -87,13 +88,13 @@ class Conversations:
         """Answer `DELETE …/items/{item}`."""
         await self._find(request)
         match = request.match_info
-        conversation = await self._store.remove_item(tenant_of(request), match["id"], match["item"])
+        conversation = await self._table.remove_item(tenant_of(request), match["id"], match["item"])
         if conversation is None:
             raise _item_not_found(request)
         return web.json_response(_shown(conversation))
 
     async def _find(self, request: web.Request) -> Conversation:
-        found = await self._store.conversation(tenant_of(request), request.match_info["id"])
+        found = await self._table.get(tenant_of(request), request.match_info["id"])
         if found is None:
             raise _not_found(request)
         return found

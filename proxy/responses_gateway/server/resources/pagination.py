@@ -7,7 +7,8 @@ from typing import Any, cast
 import msgspec
 from aiohttp import web
 
-from responses_gateway.state import Cursor, HistorySpan, ItemPage, PageOrder, Store
+from responses_gateway.state import Cursor, HistorySpan, ItemPage, PageOrder
+from responses_gateway.state.histories import HistoryTable
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.requests import INCLUDABLE
 
@@ -16,7 +17,7 @@ _MAX_LIMIT = 100
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 
 
-async def read_page(request: web.Request, store: Store, span: HistorySpan) -> ItemPage:
+async def read_page(request: web.Request, table: HistoryTable, span: HistorySpan) -> ItemPage:
     """Return the page of a part of a history that the query asks for (`order`, `limit`, `after`, `before`, `include`). Raise
     `ApiError` 400."""
     order = request.query.get("order", "desc")
@@ -28,7 +29,7 @@ async def read_page(request: web.Request, store: Store, span: HistorySpan) -> It
         raise invalid_request(message, "limit", "invalid_value")
     read_include(request)  # checked only: items are shown with all they have
     cursor = Cursor(request.query.get("after"), request.query.get("before"))
-    page = await store.page(span, cast("PageOrder", order), int(limit), cursor)
+    page = await table.page(span, cast("PageOrder", order), int(limit), cursor)
     if page is None:
         name = "after" if cursor.after is not None else "before"
         raise invalid_request(f"Item with id '{str(request.query[name])[:100]}' not found.", name, "item_not_found")

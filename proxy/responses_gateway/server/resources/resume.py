@@ -141,7 +141,7 @@ class Follower:
     async def _from_memory(self, response: BackgroundResponse, within: float) -> Sequence[EventRow]:
         rows = response.events_after(self._number - 1)
         if rows is None and not response.elsewhere:
-            return await self._store.events(self._id, self._number - 1, _POLL_INTERVAL)
+            return await self._store.events.read(self._id, self._number - 1, _POLL_INTERVAL)
         if rows:
             return rows
         if response.complete:
@@ -155,14 +155,14 @@ class Follower:
 
     async def _from_store(self, within: float) -> Sequence[EventRow]:
         after = self._number - 1
-        longest = _WAIT if self._store.signals else _POLL_INTERVAL
-        rows = await self._store.events(self._id, after, min(within, longest) if self._active else 0.0)
+        longest = _WAIT if self._store.events.signals else _POLL_INTERVAL
+        rows = await self._store.events.read(self._id, after, min(within, longest) if self._active else 0.0)
         if self._active and (not rows or _is_terminal(rows[-1])):
-            active = await self._store.is_active(self._tenant, self._id)
+            active = await self._store.responses.is_active(self._tenant, self._id)
             self._active = bool(active)
             self._deleted = active is None
             if active is False and not rows:  # now they are all there
-                rows = await self._store.events(self._id, after)
+                rows = await self._store.events.read(self._id, after)
         self._complete = self._complete or (bool(rows) and _is_terminal(rows[-1]))
         self._ended = not self._active and not rows
         return rows
@@ -171,7 +171,7 @@ class Follower:
         """Return what follows the last event: the terminal event, too, if the events were lost."""
         while not self._complete:
             try:
-                stored = await self._store.response(self._tenant, self._id)
+                stored = await self._store.responses.get(self._tenant, self._id)
             except StoreUnavailable:
                 await asyncio.sleep(_POLL_INTERVAL)
                 continue

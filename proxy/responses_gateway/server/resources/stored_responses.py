@@ -16,7 +16,7 @@ from responses_gateway.server.generation.preparation.encrypted_content import En
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.resources.pagination import ENCRYPTED_REASONING, page_response, read_include, read_page
 from responses_gateway.server.resources.resume import Follower
-from responses_gateway.state import HistorySpan, Store, Stored, WaitingTable
+from responses_gateway.state import HistorySpan, Store, Stored
 from responses_gateway.stream.stored.replay import replay
 from responses_gateway.wire.errors import ApiError, invalid_request
 
@@ -34,7 +34,6 @@ class StoredResponses:
 
     def __init__(self, store: Store, background: Background, encryption: Encryption, live: LiveSettings) -> None:
         self._store = store
-        self._waiting = WaitingTable(store)
         self._background = background
         self._encryption = encryption
         self._live = live
@@ -59,7 +58,7 @@ class StoredResponses:
     async def delete(self, request: web.Request) -> web.StreamResponse:
         """Answer `DELETE`."""
         response_id = request.match_info["id"]
-        if not await self._store.delete_response(tenant_of(request), response_id):
+        if not await self._store.responses.delete(tenant_of(request), response_id):
             raise _not_found(response_id)
         self._background.cancel(response_id)
         return web.json_response({"id": response_id, "object": "response", "deleted": True})
@@ -71,8 +70,8 @@ class StoredResponses:
             message = "Only responses that were created with 'background' can be cancelled."
             raise invalid_request(message, None, "not_cancellable")
         loop = asyncio.get_running_loop()
-        if stored.active and not await self._waiting.cancel(tenant_of(request), stored.id, end_lost):
-            await self._store.cancel(tenant_of(request), stored.id)
+        if stored.active and not await self._store.waiting.cancel(tenant_of(request), stored.id, end_lost):
+            await self._store.running.cancel(tenant_of(request), stored.id)
         deadline = loop.time() + _CANCEL_WAIT
         while stored.active and loop.time() < deadline:
             response = self._background.running.get(stored.id)
@@ -88,7 +87,7 @@ class StoredResponses:
     async def input_items(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET …/input_items` with the input of this very request, page by page, the latest first by default."""
         stored = await self._find(request)
-        return page_response(await read_page(request, self._store, HistorySpan(stored.input_begin, stored.input_end)))
+        return page_response(await read_page(request, self._store.histories, HistorySpan(stored.input_begin, stored.input_end)))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Answer with the events after number `starting_after`."""
@@ -117,7 +116,7 @@ class StoredResponses:
 
     async def _find(self, request: web.Request) -> Stored:
         response_id = request.match_info["id"]
-        stored = await self._store.response(tenant_of(request), response_id)
+        stored = await self._store.responses.get(tenant_of(request), response_id)
         if stored is None:
             raise _not_found(response_id)
         return stored

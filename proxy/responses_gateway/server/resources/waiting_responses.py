@@ -11,7 +11,8 @@ from aiohttp import web
 
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
 from responses_gateway.settings import Settings
-from responses_gateway.state import Due, WaitingTable
+from responses_gateway.state import Due
+from responses_gateway.state.waiting import WaitingTable
 
 
 class WaitingResponses:

@@ -140,7 +140,7 @@ class StoreUpkeep:
     """One process at a time cleans up for all of them; each measures for itself."""
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
-        self._store = store
+        self._upkeep = store.upkeep
         self._metrics = metrics
         self._task = asyncio.create_task(self._keep_up())
 
@@ -152,7 +152,7 @@ class StoreUpkeep:
     async def _keep_up(self) -> None:
         while True:
             try:
-                if await self._store.lease("clean-up", _UPKEEP_INTERVAL / 2):
+                if await self._upkeep.lease("clean-up", _UPKEEP_INTERVAL / 2):
                     await self._clean_up()
                 await self._measure()
                 self._show(up=True)
@@ -164,12 +164,12 @@ class StoreUpkeep:
         self._metrics.set(STORE_UP, int(up), "store")
 
     async def _clean_up(self) -> None:
-        self._metrics.count(STORE_DELETED, "expired", amount=await self._store.clean_up())
-        self._metrics.count(STORE_DELETED, "no_room", amount=await self._store.make_room())
-        await self._store.give_space_back()
+        self._metrics.count(STORE_DELETED, "expired", amount=await self._upkeep.clean_up())
+        self._metrics.count(STORE_DELETED, "no_room", amount=await self._upkeep.make_room())
+        await self._upkeep.give_space_back()
 
     async def _measure(self) -> None:
-        ages = await self._store.ages()
-        self._metrics.set(STORE_BYTES, await self._store.size())
+        ages = await self._upkeep.ages()
+        self._metrics.set(STORE_BYTES, await self._upkeep.size())
         self._metrics.set(STORE_OLDEST, ages.oldest)
         self._metrics.set(STORE_EXPIRED, ages.expired)

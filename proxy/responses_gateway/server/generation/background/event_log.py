@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
-from responses_gateway.state import NewEvents, Store, StoreUnavailable
+from responses_gateway.state import NewEvents, StoreUnavailable
+from responses_gateway.state.events import EventTable
 from responses_gateway.telemetry import logs
 
 # How long events collect after a write, in multiples of its duration and at most, in seconds.
@@ -42,9 +43,9 @@ class RunningStream(Protocol):
 class EventLog:
     """Writes the events of running responses."""
 
-    def __init__(self, store: Store, on_defect: Callable[[Exception], None]) -> None:
+    def __init__(self, table: EventTable, on_defect: Callable[[Exception], None]) -> None:
         """`on_defect` gets exceptions that are no outage of the store; the stream that such a one belongs to is left alone."""
-        self._store = store
+        self._table = table
         self._on_defect = on_defect
         self._waiting: dict[RunningStream, None] = {}  # have events to be written, in the order in which they came
         self._in_flight: dict[RunningStream, asyncio.Future[None]] = {}
@@ -102,7 +103,7 @@ class EventLog:
         written: dict[str, bool] = {}
         again = True
         try:
-            written = await self._store.append_events(pieces)
+            written = await self._table.append(pieces)
         except StoreUnavailable as error:
             logs.logger().warning("not stored", extra=logs.fields(responses=len(pieces), error=str(error)))
         except Exception as defect:

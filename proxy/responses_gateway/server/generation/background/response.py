@@ -21,10 +21,9 @@ from responses_gateway.state import (
     NewEvents,
     ResponseRecord,
     Running,
-    Store,
     StoreUnavailable,
-    WaitingTable,
 )
+from responses_gateway.state.running import RunningTable
 from responses_gateway.stream.stored.abandoned import fail_stream, with_status
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.sse import DONE
@@ -55,7 +54,9 @@ class BackgroundResponse:
     slow = False
     unsent = 0
 
-    def __init__(self, store: Store, events: EventLog, creation: Creation, record: ResponseRecord, stored: int = 0) -> None:
+    def __init__(
+        self, table: RunningTable, events: EventLog, creation: Creation, record: ResponseRecord, stored: int = 0
+    ) -> None:
         """`stored`: how many events are in the store already."""
         self.record = record
         self.finished = False  # this process does no more for it
@@ -64,7 +65,7 @@ class BackgroundResponse:
         self.elsewhere = False  # another process runs it, or it was deleted
         self.followers: set[EventReader] = set()  # in this process
         self.task: asyncio.Task[None] | None = None  # takes the response to its end
-        self._store = store
+        self._table = table
         self._events = events
         self._creation = creation
         self._cancelled = False
@@ -198,14 +199,14 @@ class BackgroundResponse:
         """Store that the response exists; return it as it stands. Raise `StoreUnavailable`."""
         record, running, row = self._first_events(running)
         snapshot = self._creation.translator.response.json()
-        await self._store.save(record, running, row)
+        await self._table.begin(record, running, row)
         self._begun(row)
         return snapshot
 
-    async def begin_waited(self, running: Running, table: WaitingTable) -> bool:
+    async def begin_waited(self, running: Running) -> bool:
         """Begin a response that has waited in the store. Return False if it waits no longer. Raise `StoreUnavailable`."""
         record, running, row = self._first_events(running)
-        if not await table.begin(record, running, row):
+        if not await self._table.begin_waited(record, running, row):
             return False
         self._begun(row)
         return True
@@ -244,7 +245,7 @@ class BackgroundResponse:
                 self._creation.end()
             await self._events.settle(self)
             if self._given_up:
-                self._store.forget(self.record.id)
+                self._table.forget(self.record.id)
             elif not self.handed_over:
                 await self._store_end()
             elif self._pieces:
@@ -264,7 +265,7 @@ class BackgroundResponse:
         row = EventRow(self._stored, translator.writer.next_number, b"".join([*self._pieces, last]))
         while True:
             try:
-                if await self._store.save(record, last=row):
+                if await self._table.end(record, row):
                     self.complete = True
                     self._show(row)
                 return

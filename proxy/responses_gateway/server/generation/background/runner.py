@@ -27,7 +27,7 @@ from responses_gateway.server.generation.preparation.context import save, starte
 from responses_gateway.server.generation.request_log.metrics import CONTINUATIONS
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
-from responses_gateway.state import Orphan, ResponseRecord, Running, Store, StoreUnavailable, WaitingTable
+from responses_gateway.state import Orphan, ResponseRecord, Running, Store, StoreUnavailable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import DEFECTS
@@ -56,14 +56,14 @@ class Background:
         self.running: dict[str, BackgroundResponse] = {}  # by id
         self.taken_over: dict[str, asyncio.Task[None]] = {}  # prepares a response that was taken over, by id
         self.store = store
-        self.events = EventLog(store, self._report)
+        self.events = EventLog(store.events, self._report)
         self._responses = responses
         self._autoconfiguration = autoconfiguration
         self._kept: dict[str, Creation] = {}  # those of connections that the store knows, by id
         self._worker = f"worker_{secrets.token_hex(8)}"
         self._tasks: set[asyncio.Task[None]] = set()
         self._upkeep = asyncio.create_task(self._keep_up())
-        self._watching = asyncio.create_task(store.watch(self.cancel))
+        self._watching = asyncio.create_task(store.running.watch(self.cancel))
 
     async def start(self, response: BackgroundResponse, creation: Creation, generation: Generation) -> str:
         """Start a response, which ends the creation by itself; return it as it stands. Raise `StoreUnavailable`."""
@@ -79,12 +79,12 @@ class Background:
         return snapshot
 
     async def start_waited(
-        self, response: BackgroundResponse, creation: Creation, generation: Generation, table: WaitingTable
+        self, response: BackgroundResponse, creation: Creation, generation: Generation
     ) -> asyncio.Task[None] | None:
         """Start a response that has waited, which ends the creation by itself. Return what takes it to its end; None if it
         waits no longer. Raise `StoreUnavailable`."""
         creation.detach()
-        if not await response.begin_waited(self._claim(), table):
+        if not await response.begin_waited(self._claim()):
             return None
         return self._start(response, generation)
 
@@ -106,7 +106,7 @@ class Background:
             return
         record = replace(record, detached=True, worker=self._worker)
         started = replace(started_record(record, creation.translator), status="in_progress")
-        await self.store.save(started, self._claim())
+        await self.store.running.begin(started, self._claim())
         creation.prepared = msgspec.structs.replace(creation.prepared, record=record)
         self._kept[record.id] = creation
         try:
@@ -121,7 +121,7 @@ class Background:
             del self._kept[record.id]
 
     async def _store_end(self, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> None:
-        await save(self.store, record, translator, results)
+        await save(self.store.responses, record, translator, results)
 
     def cancel(self, response_id: str) -> None:
         """End a response, if this process runs it."""
@@ -162,12 +162,12 @@ class Background:
 
     async def _release(self, response_id: str) -> None:
         with suppress(StoreUnavailable):  # the claim expires
-            await self.store.release(response_id, self._worker)
+            await self.store.running.release(response_id, self._worker)
 
     async def fail_lost(self) -> None:
         """End the responses as failed whose process died, and that none can take over. Raise `StoreUnavailable`."""
-        lost = await self.store.end_abandoned(end_lost, self._mine)
-        if jump := self.store.take_jump():
+        lost = await self.store.running.end_abandoned(end_lost, self._mine)
+        if jump := self.store.running.heartbeats.take_jump():
             logs.logger().warning("clock was set", extra=logs.fields(seconds=round(jump)))
         for response_id in lost:
             logs.logger().warning("lost", extra=logs.fields(response_id=response_id))
@@ -204,7 +204,7 @@ class Background:
         mine = self._mine
         if not mine:
             return
-        claims = await self.store.still_alive(mine, self._claim())
+        claims = await self.store.running.still_alive(mine, self._claim())
         for response_id in mine - claims.alive:
             response = self.running.get(response_id)
             if response is not None and response_id in claims.elsewhere:
@@ -219,7 +219,7 @@ class Background:
         """Take over responses whose process died, unless this one is about to stop, too. Raise `StoreUnavailable`."""
         room = _TAKEN_AT_ONCE - len(self.taken_over)
         if room and self._responses.in_flight.state is State.SERVING:
-            for orphan in await self.store.take_over(self._claim(), room, self._mine):
+            for orphan in await self.store.running.take_over(self._claim(), room, self._mine):
                 task = asyncio.create_task(self._resume(orphan))
                 self.taken_over[orphan.id] = task
                 task.add_done_callback(partial(self._settled, orphan.id))
@@ -229,7 +229,7 @@ class Background:
 
     async def _resume(self, orphan: Orphan) -> None:
         try:
-            creation = await resume(self._responses, self._autoconfiguration, self.store, orphan)
+            creation = await resume(self._responses, self._autoconfiguration, self.store.running, orphan)
         except CannotContinue as reason:
             await self._give_up(orphan, str(reason))
         except asyncio.CancelledError:  # cancelled, or deleted; or this process stops
@@ -242,7 +242,7 @@ class Background:
             creation.detach()
             record = replace(creation.prepared.record, detached=True, worker=self._worker)
             stored = creation.translator.writer.next_number - creation.translator.ended
-            response = BackgroundResponse(self.store, self.events, creation, record, stored)
+            response = BackgroundResponse(self.store.running, self.events, creation, record, stored)
             generation = creation.start(response)
             generation.take_over()
             logs.logger().warning("taken over", extra=logs.fields(response_id=orphan.id, events=stored))
@@ -253,7 +253,7 @@ class Background:
         metrics = self._responses.metrics
         metrics.count(CONTINUATIONS, "failed", reason)
         logs.logger().warning("not taken over", extra=logs.fields(response_id=orphan.id, reason=reason))
-        self.store.forget(orphan.id)
+        self.store.running.forget(orphan.id)
         await self._release(orphan.id)
 
 
@@ -263,4 +263,4 @@ def new_response(background: Background | None, creation: Creation) -> Backgroun
     if background is None or record is None:
         message = "'background' requires stored responses: omit 'store' or set it to true."
         raise invalid_request(message, "background", "unsupported_parameter")
-    return BackgroundResponse(background.store, background.events, creation, replace(record, detached=True))
+    return BackgroundResponse(background.store.running, background.events, creation, replace(record, detached=True))

@@ -10,7 +10,8 @@ from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.preparation.journal import ResumedResponse, UnreadableJournal
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
-from responses_gateway.state import EventsUnavailable, Orphan, Store, StoreUnavailable
+from responses_gateway.state import EventsUnavailable, Orphan, StoreUnavailable
+from responses_gateway.state.running import RunningTable
 from responses_gateway.stream.tape import Call, Unplayable
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import parse_request
@@ -25,14 +26,14 @@ RETRY = 0.5
 SLICE = 0.01
 
 
-async def resume(responses: Responses, autoconfiguration: Autoconfiguration, store: Store, orphan: Orphan) -> Creation:
+async def resume(responses: Responses, autoconfiguration: Autoconfiguration, table: RunningTable, orphan: Orphan) -> Creation:
     """Repeat what happened in another process, however long the store may be unavailable; return the creation, whose translator
     has the state of the other one. Raise `CannotContinue`."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + TIMEOUT
     while True:
         try:
-            return await _repeat(responses, autoconfiguration, await store.adopt(orphan))
+            return await _repeat(responses, autoconfiguration, await table.adopt(orphan))
         except EventsUnavailable:
             if clock() >= deadline:
                 raise CannotContinue("events_lost") from None

@@ -13,8 +13,8 @@ from responses_gateway.request.tools.declarations import hosted_name
 from responses_gateway.request.tools.hosted_tools import WEB_TOOLS, HostedTools
 from responses_gateway.server.generation.hosted_tools.openers import Declared, OpenedKind, Opener, ToolContext
 from responses_gateway.server.generation.hosted_tools.turns import Item, OpenedTools
-from responses_gateway.state import Store, StoreUnavailable
-from responses_gateway.state.hosted_calls import approval_digest
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.state.hosted_calls import HostedCallTable, approval_digest
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import DURATION_BUCKETS, Counter, Histogram
 from responses_gateway.telemetry.metrics import Metrics
@@ -114,19 +114,19 @@ class UsedApprovals:
     """The approvals that were used. An approval runs its call once, however often a client sends it: SDKs repeat requests by
     themselves. They are in the store, which processes share; without one in the memory of this process."""
 
-    def __init__(self, store: Store | None = None) -> None:
-        self._store = store
+    def __init__(self, table: HostedCallTable | None = None) -> None:
+        self._table = table
         self._remembered: dict[bytes, str] = {}
 
     async def use(self, tenant: str, request_ids: Sequence[str], response_id: str) -> dict[str, str]:
         """Use up approvals for a response, by the ids of their requests: all of them, or none if some were used by others.
         Return those, with the ids of the responses that used them. Raise `ApiError`."""
         digests = {approval_digest(tenant, request_id): request_id for request_id in request_ids}
-        if self._store is None:
+        if self._table is None:
             used = self._use_here(list(digests), response_id)
         else:
             try:
-                used = await self._store.use_approvals(list(digests), response_id)
+                used = await self._table.use_approvals(list(digests), response_id)
             except StoreUnavailable as error:
                 logs.logger().error("store", extra=logs.fields(error=str(error)))
                 raise server_error(error.for_clients, 503) from None

@@ -14,6 +14,7 @@ import msgspec
 from responses_gateway.server.generation.request_log.facts import Door
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable, recent
+from responses_gateway.state.responses import ResponseTable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.response import ResponseStream
 from responses_gateway.telemetry import logs
@@ -98,13 +99,13 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
         if request.conversation is not None:
             message = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'."
             raise invalid_request(message, "previous_response_id", "mutually_exclusive_parameters")
-        previous = await _previous_response(store, tenant, request.previous_response_id)
+        previous = await _previous_response(store.responses, tenant, request.previous_response_id)
         place = previous.end
         if request.context_management:
             tokens = (msgspec.json.decode(previous.json).get("usage") or {}).get("total_tokens")
     elif request.conversation is not None:
         conversation = conversation_id(request)
-        found = await store.conversation(tenant, conversation)
+        found = await store.conversations.get(tenant, conversation)
         if found is None:
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
@@ -125,13 +126,13 @@ async def context_at(
     request refer to."""
     items = request.input if isinstance(request.input, list) else []
     wanted = [item["id"] for item in items if _is_reference(item)]
-    history = await store.history(place) if place else ()
-    references = await store.items(tenant, wanted) if wanted else {}
+    history = await store.histories.items(place) if place else ()
+    references = await store.histories.find(tenant, wanted) if wanted else {}
     context = Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
     with_results = [item["id"] for item in (*history, *context.input) if _has_result(item)]
     if not with_results or not most_result_bytes:
         return context
-    return replace(context, results=await store.results(tenant, with_results, most_result_bytes))
+    return replace(context, results=await store.hosted_calls.results(tenant, with_results, most_result_bytes))
 
 
 def continue_previous(request: ResponsesRequest, previous: PreviousResponse, most_result_bytes: int) -> Context:
@@ -158,8 +159,8 @@ def conversation_id(request: ResponsesRequest) -> str:
     return found
 
 
-async def _previous_response(store: Store, tenant: str, response_id: str) -> Stored:
-    found = await store.response(tenant, response_id)
+async def _previous_response(table: ResponseTable, tenant: str, response_id: str) -> Stored:
+    found = await table.get(tenant, response_id)
     if found is None:
         message = f"Previous response with id '{response_id[:100]}' not found."
         raise invalid_request(message, "previous_response_id", "previous_response_not_found")
@@ -252,11 +253,11 @@ def final_record(
     )
 
 
-async def save(store: Store, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> bool:
+async def save(table: ResponseTable, record: ResponseRecord, translator: Translator, results: Mapping[str, bytes]) -> bool:
     """Store the response that was streamed, before the client learns that it is stored. Return False if that failed: the log
     says why, and the client gets its terminal event all the same; or if it was deleted, or ended by others, meanwhile."""
     try:
-        return await store.save(final_record(record, translator, results))
+        return await table.save(final_record(record, translator, results))
     except Exception as error:  # nothing may keep the terminal event from the client
         defect = None if isinstance(error, StoreUnavailable) else error
         logs.logger().error("not stored", exc_info=defect, extra=logs.fields(response_id=record.id, error=str(error)))

@@ -33,7 +33,7 @@ from responses_gateway.server.generation.preparation.context import Caller, cont
 from responses_gateway.server.generation.preparation.prepared_request import AcceptedResponse
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.settings import Settings
-from responses_gateway.state import Due, EventRow, Held, NewWaiting, Store, StoreUnavailable, Waiting, WaitingTable
+from responses_gateway.state import Due, EventRow, Held, NewWaiting, Store, StoreUnavailable, Waiting
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import DEFECTS, Counter, Gauge
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -74,7 +74,7 @@ class CompletionWindows:
 
     def __init__(self, store: Store, responses: Responses, background: Background, share: Share) -> None:
         """`share`: of this process among the workers."""
-        self.table = WaitingTable(store)
+        self.table = store.waiting
         self._store = store
         self._responses = responses
         self._background = background
@@ -256,11 +256,11 @@ class CompletionWindows:
             record = creation.prepared.record
             assert record is not None
             background = self._background
-            response = BackgroundResponse(background.store, background.events, creation, replace(record, detached=True))
+            response = BackgroundResponse(background.store.running, background.events, creation, replace(record, detached=True))
             generation = creation.start(response)
             if responses.in_flight.state is not State.SERVING:
                 raise shutting_down()
-            starting = asyncio.ensure_future(background.start_waited(response, creation, generation, self.table))
+            starting = asyncio.ensure_future(background.start_waited(response, creation, generation))
             task = await asyncio.shield(starting)
         finally:
             if starting is not None and not starting.done():  # this process stops: what is being written is not to be lost

@@ -1,0 +1,136 @@
+"""The events of running responses, in pieces, and what another process needs to take such a response over: its journal.
+
+The first row of a journal has the start of the response; each further one belongs to a piece of its events, and is written with
+it. A takeover deletes the journal, so that there is no second one. No journal outlives its response."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from responses_gateway.state import repeated_texts, responses
+from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
+from responses_gateway.state.records import ACTIVE, EventRow, NewEvents, ResponseRecord
+
+# The place of the row of a journal with the start of the response.
+_BEGINNING = -1
+
+
+class EventTable:
+    """The events of all running responses: in a database, or in a log beside it until a response has ended. Every method raises
+    `StoreUnavailable`."""
+
+    def __init__(self, database: Database, live: LiveLog | None) -> None:
+        """`live` is the log beside the database."""
+        self._database = database
+        self._live = live
+
+    @property
+    def signals(self) -> bool:
+        """Whether `read` returns as soon as there are events, and not only after `within` seconds."""
+        return self._live is not None
+
+    async def append(self, pieces: Sequence[NewEvents]) -> dict[str, bool]:
+        """Write the next piece of each of several streams. Return, by the ids of the responses, whether it was written; False:
+        the response was deleted, has ended, or is run by another process. (A log beside the database notices no deletion.)
+        What is missing in the result failed: it may be written again, and be longer. Raises `StoreUnavailable` if all did."""
+        live = self._live
+        if live is None:
+            return await self._database.run(lambda sql: {piece.record.id: _append(sql, piece) for piece in pieces})
+        started = [(piece.record, piece.head) for piece in pieces if piece.head is not None]
+        if started:
+            await self._database.run(partial(_leave_queue, started=started))
+        appending = (live.append(piece.record.id, piece.row) for piece in pieces)
+        results = await asyncio.gather(*appending, return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        for failure in failures:
+            if len(failures) == len(results) or not isinstance(failure, StoreUnavailable):
+                raise failure
+        return {piece.record.id: done for piece, done in zip(pieces, results, strict=True) if isinstance(done, bool)}
+
+    async def read(self, response_id: str, after: int, within: float = 0.0) -> list[EventRow]:
+        """Return the next pieces of a stream that have events with numbers above `after`; all of them once it has ended. If
+        there are none, wait about `within` seconds for some."""
+        if self._live is None:
+            rows = await self._database.run(lambda sql: read(sql, response_id, after))
+            if not rows and within > 0:
+                await asyncio.sleep(within)
+            return rows
+        failure: EventsUnavailable | None = None
+        try:
+            if rows := await self._live.read(response_id, after, within):
+                return rows
+        except EventsUnavailable as error:
+            failure = error
+
+        def work(sql: Sql) -> tuple[list[EventRow], bool]:
+            return read(sql, response_id, after), responses.is_active(sql, response_id)
+
+        rows, active = await self._database.run(work)
+        if active and failure is not None:
+            raise failure
+        return rows
+
+
+# ---- inside an open transaction ----------------------------------------------------------------------------------------
+
+
+def append(sql: Sql, response_id: str, row: EventRow, repeated: Sequence[str], worker: str | None = None) -> bool:
+    """Write a piece of a stream, perhaps again. Return False, and write nothing, if the response was deleted, has ended, or is
+    run by another process than `worker`. `repeated` are those texts of the response."""
+    written = sql.execute(
+        "INSERT INTO events (response, first, next, data) SELECT id, ?, ?, ? FROM responses "
+        "WHERE id = ? AND status IN (?, ?) AND worker = coalesce(?, worker) "
+        "ON CONFLICT (response, first) DO UPDATE SET next = excluded.next, data = excluded.data",
+        (row.first, row.next, repeated_texts.shortened_events(row.data, repeated), response_id, *ACTIVE, worker),
+    ).rowcount
+    if written and row.journal and worker is not None:
+        _append_to_journal(sql, response_id, row.first, row.journal)
+    return written > 0
+
+
+def read(sql: Sql, response_id: str, after: int) -> list[EventRow]:
+    """Return the pieces of a stream that have events with numbers above `after`."""
+    statement = "SELECT first, next, data FROM events WHERE response = ? AND next > ? ORDER BY first"
+    rows = [EventRow(*row) for row in sql.execute(statement, (response_id, after + 1)).fetchall()]
+    if not any(repeated_texts.is_shortened(row.data) for row in rows):
+        return rows
+    (repeated_end,) = sql.execute("SELECT repeated_end FROM responses WHERE id = ?", (response_id,)).fetchone()
+    repeated = repeated_texts.load(sql, repeated_end)
+    return [row._replace(data=repeated_texts.restored_events(row.data, repeated)) for row in rows]
+
+
+def begin_journal(sql: Sql, response_id: str, beginning: bytes | None) -> None:
+    """Write how a response began, unless none may take it over."""
+    if beginning is not None:
+        _append_to_journal(sql, response_id, _BEGINNING, beginning)
+
+
+def take_journal(sql: Sql, response_id: str) -> tuple[bytes, dict[int, bytes]] | None:
+    """Take a journal out: how the response began, and what belongs to its pieces, by their first number. Return None if there
+    is none."""
+    rows = sql.execute("DELETE FROM journals WHERE response = ? RETURNING first, data", (response_id,)).fetchall()
+    pieces = {int(first): bytes(data) for first, data in rows}
+    beginning = pieces.pop(_BEGINNING, None)
+    return None if beginning is None else (beginning, pieces)
+
+
+def _append_to_journal(sql: Sql, response_id: str, first: int, data: bytes) -> None:
+    sql.execute(
+        "INSERT INTO journals (response, first, data) VALUES (?, ?, ?) "
+        "ON CONFLICT (response, first) DO UPDATE SET data = excluded.data",
+        (response_id, first, data),
+    )
+
+
+def _append(sql: Sql, piece: NewEvents) -> bool:
+    record, row, head = piece
+    if head is not None:
+        responses.leave_queue(sql, record, head)
+    return append(sql, record.id, row, record.repeated, record.worker)
+
+
+def _leave_queue(sql: Sql, started: Sequence[tuple[ResponseRecord, str]]) -> None:
+    for record, head in started:
+        responses.leave_queue(sql, record, head)

@@ -1,0 +1,92 @@
+"""The upkeep of a store: what has expired or no longer fits is deleted, a little at a time, and what is left is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from responses_gateway.state import conversations, hosted_calls, responses
+from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.records import Ages
+
+# Rows per transaction of the clean-up, and how long it rests after each, in multiples of the time that it took: so that others
+# get their turn in between.
+_BATCH = 50
+_REST = 4.0
+
+
+class Upkeep:
+    """Deletes and measures. Every method raises `StoreUnavailable`."""
+
+    def __init__(self, database: Database, clock: Callable[[], float], max_bytes: int) -> None:
+        """`clock` returns the Unix time in seconds. `max_bytes`: how large the stored data may get; 0 means any size."""
+        self._database = database
+        self._clock = clock
+        self._max_bytes = max_bytes
+
+    async def lease(self, name: str, seconds: float) -> bool:
+        """Take on some work for all processes. Return False if another did so less than `seconds` ago."""
+        now = self._clock()
+        statement = (
+            "INSERT INTO leases (name, until) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET until = excluded.until "
+            "WHERE leases.until < ? RETURNING name"
+        )
+        values = (name, now + seconds, now)
+        return await self._database.run(lambda sql: sql.execute(statement, values).fetchone() is not None)
+
+    async def clean_up(self) -> int:
+        """Delete what has expired, and the logs of streams that can no longer be resumed. Return how many responses and
+        conversations were deleted."""
+        await self._in_steps(self._in_batches(responses.delete_logs))
+        await self._in_steps(self._in_batches(hosted_calls.delete_expired_approvals))
+        return await self._in_steps(self._in_batches(_delete_expired))
+
+    async def make_room(self) -> int:
+        """Delete the oldest responses and conversations until the rest may stay. Return how many were deleted."""
+        return await self._in_steps(self._make_some_room) if self._max_bytes else 0
+
+    async def give_space_back(self) -> None:
+        """Give space that is no longer needed back to the file system."""
+        await self._in_steps(self._database.shrink)
+
+    async def size(self) -> int:
+        """Return about how many bytes the stored data take."""
+        return await self._database.size()
+
+    async def ages(self) -> Ages:
+        """Return how old the oldest response is."""
+        now = self._clock()
+        return await self._database.run(lambda sql: responses.ages(sql, now))
+
+    async def _make_some_room(self) -> int:
+        if await self.size() <= self._max_bytes:
+            return 0
+        return await self._database.run(_delete_oldest)
+
+    def _in_batches(self, delete: Callable[[Sql, float, int], int]) -> Callable[[], Awaitable[int]]:
+        now = self._clock()
+        return lambda: self._database.run(lambda sql: delete(sql, now, _BATCH))
+
+    async def _in_steps(self, step: Callable[[], Awaitable[int]]) -> int:
+        """Repeat a step until it has nothing left to do; rest after each. Return the sum of the results."""
+        total = 0
+        while True:
+            begun = time.monotonic()
+            done = await step()
+            if not done:
+                return total
+            total += done
+            await asyncio.sleep(_REST * (time.monotonic() - begun))
+
+
+def _delete_expired(sql: Sql, now: float, limit: int) -> int:
+    """Delete at most `limit` responses, and as many conversations, that have expired. Return how many."""
+    return len(responses.delete_expired(sql, now, limit)) + conversations.delete_expired(sql, now, limit)
+
+
+def _delete_oldest(sql: Sql) -> int:
+    """Delete the responses and conversations that would expire first, a batch of each at most. Return how many."""
+    deleted = responses.delete_expired(sql, float("inf"), _BATCH)
+    until = deleted[-1] if deleted else float("inf")
+    return len(deleted) + conversations.delete_expired(sql, until, _BATCH)
