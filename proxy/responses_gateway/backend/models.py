@@ -22,7 +22,7 @@ class Partners(NamedTuple):
     @property
     def attempts(self) -> int:
         """How often an answer may be continued."""
-        return max((_attempts(member) for member in self.members), default=0)
+        return max(map(_attempts, self.members)) if self.members else 0
 
 
 NOBODY = Partners([])

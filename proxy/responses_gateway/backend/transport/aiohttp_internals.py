@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
@@ -40,16 +41,27 @@ _DNS_CACHE = 30
 _SENT_REQUEST = SimpleNamespace(output_size=0)
 
 
+class NoHead(TimeoutError):
+    """The head of an answer did not come in time."""
+
+
 class DirectSender:
     """POSTs JSON bodies to one URL. Create it inside the running event loop."""
 
     def __init__(
-        self, url: URL, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout, on_repeat: Callable[[], None]
+        self,
+        url: URL,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,
+        answer_timeout: float | None,
+        on_repeat: Callable[[], None],
     ) -> None:
-        """`headers` go with every request; `on_repeat` is called before a request is sent a second time."""
+        """`headers` go with every request. `answer_timeout`: within so many seconds a connection has to be made, and then the
+        head of an answer to come. `on_repeat` is called before a request is sent a second time."""
         self._loop = asyncio.get_running_loop()
         self._url = url
         self._timeout = timeout
+        self._answer_timeout = answer_timeout
         self._on_repeat = on_repeat
         self.connector = aiohttp.TCPConnector(
             limit=0, ttl_dns_cache=_DNS_CACHE, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket
@@ -60,61 +72,111 @@ class DirectSender:
         )
         for each in (self.connector, self._fresh_connector):
             each._factory = functools.partial(PushProtocol, loop=self._loop)  # type: ignore[assignment]
+        # Those that brought event streams, each with the loop's time since which it waits; the one used last is at the end. To
+        # ask the connector for one, and to give it back, takes thirty calls.
+        self._idle: deque[tuple[Connection, PushProtocol, float]] = deque()
+        self._closing_old: asyncio.TimerHandle | None = None
         self._template = aiohttp.ClientRequest("POST", url, loop=self._loop)
         host = self._template.headers["Host"]
         self._head = f"POST {url.raw_path_qs} HTTP/1.1\r\nHost: {host}\r\n{_header_lines(headers)}".encode()
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse | PushedAnswer:
-        """Send a body and return the answer, its body unread. Raises what `ClientSession.post` raises, and ValueError for a
-        malformed header."""
+        """Send a body and return the answer, its body unread. Raises what `ClientSession.post` raises, `NoHead`, and ValueError
+        for a malformed header."""
         fields = _header_lines(headers).encode("utf-8", "surrogateescape")
-        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, fields, len(body))
-        connection = await self._connect()
+        request = b"%b%bContent-Length: %d\r\n\r\n%b" % (self._head, fields, len(body), body)
+        connection = self._take_idle()
+        if connection is None:
+            connection = await self._connect()
         protocol = connection.protocol
         try:
-            return await self._send(connection, head + body)
+            return await self._send(connection, protocol, request)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
             if not isinstance(protocol, PushProtocol) or not protocol.reused_without_answer:
                 raise
         # Most likely the backend closed the idle connection before it saw the request.
         self._on_repeat()
-        return await self._send(await self._connect_to(self._fresh_connector), head + body)
+        connection = await self._connect_to(self._fresh_connector)
+        return await self._send(connection, connection.protocol, request)
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._closing_old is not None:
+            self._closing_old.cancel()
+        while self._idle:
+            self._idle.pop()[0].close()
         await self.connector.close()
         await self._fresh_connector.close()
 
-    async def _send(self, connection: Connection, request: bytes) -> aiohttp.ClientResponse | PushedAnswer:
-        protocol = connection.protocol
-        assert isinstance(protocol, PushProtocol)
+    async def _send(
+        self, connection: Connection, protocol: ResponseHandler | None, request: bytes
+    ) -> aiohttp.ClientResponse | PushedAnswer:
+        timer = None
         try:
-            if protocol.transport is None:
+            if protocol is None or protocol.transport is None:
                 raise aiohttp.ServerDisconnectedError
+            assert isinstance(protocol, PushProtocol)
             is_pushed = protocol.expect_answer()
             writer = None
             if len(request) <= _WRITE_SIZE:
                 protocol.transport.write(request)
             else:  # beside the wait for the answer: a backend may refuse a body before it has all of it
                 writer = self._loop.create_task(_write(protocol, memoryview(request)))
+            if self._answer_timeout is not None:  # `asyncio.timeout` takes three times as many calls
+                timer = self._loop.call_later(self._answer_timeout, _give_up, is_pushed)
             if await is_pushed:
-                return PushedAnswer(connection, protocol, writer)
-            response = aiohttp.ClientResponse(
-                "POST",
-                self._url,
-                writer=writer,
-                continue100=None,
-                timer=None,  # type: ignore[arg-type]
-                request_info=self._template.request_info,
-                traces=[],
-                loop=self._loop,
-                session=None,  # type: ignore[arg-type]
-                stream_writer=_SENT_REQUEST,  # type: ignore[arg-type]
-            )
-            return await response.start(connection)
+                return PushedAnswer(connection, protocol, writer, self._keep)
+            return await self._other_answer(connection, writer)
         except BaseException:
             connection.close()
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _other_answer(self, connection: Connection, writer: asyncio.Task[None] | None) -> aiohttp.ClientResponse:
+        """Have aiohttp read an answer."""
+        response = aiohttp.ClientResponse(
+            "POST",
+            self._url,
+            writer=writer,
+            continue100=None,
+            timer=None,  # type: ignore[arg-type]
+            request_info=self._template.request_info,
+            traces=[],
+            loop=self._loop,
+            session=None,  # type: ignore[arg-type]
+            stream_writer=_SENT_REQUEST,  # type: ignore[arg-type]
+        )
+        try:
+            async with asyncio.timeout(self._answer_timeout):
+                return await response.start(connection)
+        except TimeoutError:
+            raise NoHead from None
+
+    def _take_idle(self) -> Connection | None:
+        while self._idle:
+            connection, protocol, _ = self._idle.pop()
+            if protocol.is_connected() and not protocol.should_close:
+                return connection
+            connection.close()  # by the backend, or it sent bytes after its last answer
+        return None
+
+    def _keep(self, connection: Connection, protocol: PushProtocol) -> None:
+        """Keep a connection whose answer has ended for another request."""
+        if protocol.should_close:
+            connection.close()
+            return
+        now = self._loop.time()
+        self._idle.append((connection, protocol, now))
+        if self._closing_old is None:
+            self._closing_old = self._loop.call_at(now + _KEEPALIVE, self._close_old)
+
+    def _close_old(self) -> None:
+        oldest = self._loop.time() - _KEEPALIVE
+        while self._idle and self._idle[0][2] <= oldest:
+            self._idle.popleft()[0].close()
+        self._closing_old = self._loop.call_at(self._idle[0][2] + _KEEPALIVE, self._close_old) if self._idle else None
 
     async def _connect(self) -> Connection:
         while True:
@@ -125,9 +187,16 @@ class DirectSender:
 
     async def _connect_to(self, connector: aiohttp.TCPConnector) -> Connection:
         try:
-            return await connector.connect(self._template, [], self._timeout)
+            async with asyncio.timeout(self._answer_timeout):
+                return await connector.connect(self._template, [], self._timeout)
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError(f"no connection to {self._url.host} in time") from error
+
+
+def _give_up(is_pushed: asyncio.Future[bool]) -> None:
+    """Wait no longer for the head of an answer."""
+    if not is_pushed.done():
+        is_pushed.set_exception(NoHead())
 
 
 async def _write(protocol: ResponseHandler, request: memoryview) -> None:
@@ -142,7 +211,8 @@ async def _write(protocol: ResponseHandler, request: memoryview) -> None:
 
 def _header_lines(headers: Mapping[str, str]) -> str:
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if lines.count("\r") > len(headers) or lines.count("\n") > len(headers) or "\0" in lines:
+    count = len(headers)
+    if lines.count("\r") > count or lines.count("\n") > count or "\0" in lines:
         raise ValueError("a header contains a line break")
     return lines
 
@@ -154,17 +224,24 @@ class BodyInterrupted(ConnectionError):
 class PushedAnswer:
     """An event stream with status 200, whose body is pushed to a sink."""
 
-    __slots__ = ("_head", "_protocol", "_writer", "connection")
+    __slots__ = ("_head", "_keep", "_protocol", "_writer", "connection")
 
     status = 200
     content_type = "text/event-stream"
 
-    def __init__(self, connection: Connection, protocol: PushProtocol, writer: asyncio.Task[None] | None) -> None:
-        """`writer` writes the request, unless that is done."""
+    def __init__(
+        self,
+        connection: Connection,
+        protocol: PushProtocol,
+        writer: asyncio.Task[None] | None,
+        keep: Callable[[Connection, PushProtocol], None],
+    ) -> None:
+        """`writer` writes the request, unless that is done; `keep` takes the connection for another request."""
         self.connection: Connection | None = connection  # until the body has ended
         self._head = protocol.head
         self._protocol = protocol
         self._writer = writer
+        self._keep = keep
         protocol.on_body_end = self._release
 
     def header(self, name: str) -> str:
@@ -193,7 +270,7 @@ class PushedAnswer:
             connection.close()
 
     def _release(self) -> None:
-        """Give the connection back to the pool: the body has ended."""
+        """Give the connection back: the body has ended."""
         unsent = self._writer is not None and not self._writer.done()
         connection = self._detach()
         if connection is None:
@@ -201,7 +278,7 @@ class PushedAnswer:
         if unsent:  # what is left of the request would be read as the next one
             connection.close()
         else:
-            connection.release()
+            self._keep(connection, self._protocol)
 
     def _detach(self) -> Connection | None:
         if self._writer is not None:
@@ -223,10 +300,10 @@ class PushProtocol(ResponseHandler):
         # Called when the body that is pushed has ended.
         self.on_body_end: Callable[[], None] | None = None
         self.head = b""  # of the answer that is pushed
-        self._reset_body(pushing=False)
+        self.pushing = False  # the current response is an event stream whose body has to be taken with `attach`
+        self._reset_body()
 
-    def _reset_body(self, *, pushing: bool) -> None:
-        self.pushing = pushing  # the current response is an event stream whose body has to be taken with `attach`
+    def _reset_body(self) -> None:
         self._lost = False
         self._sink: Sink | None = None
         self._ready: Sink | None = None  # the sink, while the next byte is the first of a chunk
@@ -244,7 +321,6 @@ class PushProtocol(ResponseHandler):
         """Prepare for the answer to a request that is about to be sent. The future tells, once its head is there, whether it is
         a `PushedAnswer`; otherwise aiohttp has it, or the failure of the connection."""
         self._requests += 1
-        self._reset_body(pushing=False)
         self._is_pushed = self._loop.create_future()
         return self._is_pushed
 
@@ -303,7 +379,8 @@ class PushProtocol(ResponseHandler):
         head = data[:end].lower() if end >= 4 else b""
         pushing = _is_pushable(head)
         if pushing:
-            self._reset_body(pushing=True)
+            self._reset_body()
+            self.pushing = True
             self._early = data[end:]
             self.head = data[:end]
             if b"\r\nconnection:" in head and b"\r\nconnection: keep-alive\r\n" not in head:

@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from responses_gateway.backend.policies.retry import Unanswered
-from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, DirectSender, PushedAnswer, Sink
+from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, DirectSender, NoHead, PushedAnswer, Sink
 from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
 from responses_gateway.bounded_body import read_at_most
@@ -46,7 +46,7 @@ _LONGEST_WAIT = 24 * 3600
 _REQUEST_ID = "X-Request-Id"
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 # An id that the gateway gave itself: the backend gets the same digits.
-_OWN = re.compile(r"req_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
+_OWN = re.compile(r"req_[0-9a-f]{32}")
 
 
 class Unreachable(ApiError):
@@ -93,11 +93,10 @@ class Backend:
         self.url = URL(url)
         self._api_key = api_key
         self._answer_timeout = answer_timeout
-        self._clock = asyncio.get_running_loop().time
         self._forward_authorization = forward_authorization
         # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
-        self.chats = DirectSender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, on_repeat)
+        self.chats = DirectSender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, answer_timeout, on_repeat)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30, keepalive_timeout=_KEEPALIVE, socket_factory=open_socket),
             timeout=timeout,
@@ -106,6 +105,7 @@ class Backend:
             skip_auto_headers=("User-Agent",),
         )
         self._lingering: set[Answer] = set()  # abandoned answers whose end may still come
+        self.closed = False  # so that every request fails
         self.refused_fields: set[str] = set()
         self._on_refused_field = on_refused_field
 
@@ -119,13 +119,9 @@ class Backend:
         """Whether requests have the `Authorization` of their client, so that the client is responsible for it."""
         return self._api_key is None and self._forward_authorization
 
-    @property
-    def closed(self) -> bool:
-        """Whether the connections are closed, so that every request fails."""
-        return self._session.closed
-
     async def close(self) -> None:
         """Close all connections."""
+        self.closed = True
         for answer in self._lingering:
             answer.close()
         await self.chats.close()
@@ -145,10 +141,10 @@ class Backend:
         `Unreachable` (502, 504)."""
         sent = [*_CHAT_HEADERS.items(), *headers.items()]
         try:
-            async with asyncio.timeout_at(self._answer_due()):
+            async with asyncio.timeout(self._answer_timeout):
                 answer = await self.request("POST", "completions", body=body, headers=sent)
         except TimeoutError:
-            raise Unreachable("silent", f"The backend sent nothing for {self._answer_timeout:g} seconds.", 504) from None
+            raise self._silent(large=False) from None
         return ChatStream(answer, self._lingering, large=False)
 
     async def _without_refused(self, chat: ChatStream, body: bytes, headers: Mapping[str, str]) -> ChatStream:
@@ -176,7 +172,8 @@ class Backend:
         return chat
 
     async def _send_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
-        self._require_open()
+        if self.closed:
+            raise _removed()
         sent = {**headers, _REQUEST_ID: backend_request_id(headers.get(_REQUEST_ID))}
         if self._api_key is not None:
             sent["Authorization"] = f"Bearer {self._api_key}"
@@ -184,14 +181,11 @@ class Backend:
             sent.pop("Authorization", None)
         large = len(body) > _LARGE
         try:
-            async with asyncio.timeout_at(self._answer_due()):
-                try:
-                    answer = await self.chats.post(body, sent)
-                except _UNANSWERED as error:
-                    raise _unreachable(error, large=large) from None
-        except TimeoutError:
-            message = f"The backend sent nothing for {self._answer_timeout:g} seconds."
-            raise Unreachable("silent", message, 504, body_may_be_why=large) from None
+            answer = await self.chats.post(body, sent)
+        except NoHead:
+            raise self._silent(large=large) from None
+        except _UNANSWERED as error:
+            raise _unreachable(error, large=large) from None
         return ChatStream(answer, self._lingering, large)
 
     async def request(
@@ -206,7 +200,8 @@ class Backend:
     ) -> aiohttp.ClientResponse:
         """Send any other request and return the answer, its body unread and not decompressed. `path` and `query` are
         percent-encoded already; `path` is relative to `url`, or to `below`. Raises `Unreachable` (502, 504)."""
-        self._require_open()
+        if self.closed:
+            raise _removed()
         base = str(self.url if below is None else below).rstrip("/")
         url = URL(f"{base}/{path}?{query}" if query else f"{base}/{path}", encoded=True)
         sent = CIMultiDict(headers)
@@ -222,13 +217,14 @@ class Backend:
         except _UNANSWERED as error:
             raise _unreachable(error, large=large) from None
 
-    def _answer_due(self) -> float | None:
-        """Return the time of the loop until which the head of an answer may come; None if it may take any time."""
-        return None if self._answer_timeout is None else self._clock() + self._answer_timeout
+    def _silent(self, *, large: bool) -> Unreachable:
+        """Return the error for an answer whose head did not come in time; `large` tells about the request's body."""
+        message = f"The backend sent nothing for {self._answer_timeout:g} seconds."
+        return Unreachable("silent", message, 504, body_may_be_why=large)
 
-    def _require_open(self) -> None:
-        if self.closed:
-            raise Unreachable("connect", "The backend was removed from the gateway.")
+
+def _removed() -> Unreachable:
+    return Unreachable("connect", "The backend was removed from the gateway.")
 
 
 def _unreachable(error: Exception, *, large: bool) -> Unreachable:
@@ -389,22 +385,20 @@ class ChatStream:
 
     def close(self) -> None:
         """Close the connection unless the body was read to its end, so that the backend stops generating."""
-        if not self._left:
+        if not self._left and self._response.connection is not None:
             self._response.close()
-        self._ignore_end()
-        self._end()
+        if self._finished is not None:
+            self._finished.add_done_callback(_ignore_exception)
+        if self.on_end is not None:
+            self._end()
 
     def drop(self) -> None:
         """Close the connection of a backend that has been silent for too long; `finish` raises. That counts as a failure of the
         backend, unless the request was so large that it may be the reason."""
         self._response.close()
-        self._ignore_end()
-        self._end(None if self._large else "silent")
-
-    def _ignore_end(self) -> None:
-        """Have nobody miss the end of a body that is no longer waited for."""
         if self._finished is not None:
             self._finished.add_done_callback(_ignore_exception)
+        self._end(None if self._large else "silent")
 
     def _end(self, failure: Failure | None = None) -> None:
         on_end = self.on_end
@@ -446,6 +440,7 @@ def backend_request_id(request_id: str | None) -> str:
 
 @lru_cache(maxsize=1024)  # the backend gets it, and later the log
 def _derived(request_id: str) -> str:
-    if own := _OWN.fullmatch(request_id):
-        return "-".join(own.groups())
+    if _OWN.fullmatch(request_id):
+        digits = request_id.removeprefix("req_")
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
     return request_id if _UUID.fullmatch(request_id) else str(uuid5(NAMESPACE_URL, f"request:{request_id}"))
