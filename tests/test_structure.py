@@ -50,9 +50,9 @@ CLASSES_OF_MORE_PARTS = {
     "AccessSettings": 13,
     "Answer": 19,
     "BackendSettings": 19,
-    "FileRecording": 24,
     "Hosted": 18,
     "ModelEntry": 26,
+    "Recording": 24,
     "RequestSummary": 18,
     "StreamOptions": 28,
 }

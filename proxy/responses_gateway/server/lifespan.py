@@ -43,8 +43,7 @@ from responses_gateway.server.generation.responses import Adapt, Responses
 from responses_gateway.server.identity.sources import Sources, open_sources
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import QuotaReservation
-from responses_gateway.server.recording.recorder import FileRecorder, TimedRecorder
-from responses_gateway.server.recording.recording import Recorder
+from responses_gateway.server.recording.recorder import FileRecorder, Recorder, TimedRecorder
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.server.setup.backends import PoolMetrics, pool_options, sample_pools
 from responses_gateway.server.setup.discovery import PoolWatch
@@ -120,8 +119,7 @@ async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Pat
         policy = translation_policy(settings)
         known = KnownModels()
         choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers, known=known)
-        recorder = _recorder(settings)
-        stack.push_async_callback(asyncio.to_thread, recorder.close)
+        recorder = _open_recorder(settings, stack)
         store = await _open_store(settings, stack)
         usage = TokenUsage(metrics, store)
         stack.push_async_callback(usage.close)
@@ -270,15 +268,18 @@ async def _open_store(settings: Settings, stack: AsyncExitStack) -> Store | None
     return store
 
 
-def _recorder(settings: Settings) -> Recorder:
+def _open_recorder(settings: Settings, stack: AsyncExitStack) -> Recorder | None:
+    """Return what records exchanges; None where nobody could see them."""
+    recorder: Recorder | None = None
     if settings.record:
-        return FileRecorder(settings.record, settings.record_limit, settings)
-    if settings.ui == "off":
-        return Recorder()
-    recorder = TimedRecorder(settings)
-    if settings.ui == "open":
-        with suppress(OSError):  # of a file system that cannot be written
-            recorder.record_for(math.inf)
+        recorder = FileRecorder(settings.record, settings.record_limit, settings)
+    elif settings.ui != "off":
+        recorder = TimedRecorder(settings)
+        if settings.ui == "open":
+            with suppress(OSError):  # of a file system that cannot be written
+                recorder.record_for(math.inf)
+    if recorder is not None:
+        stack.push_async_callback(asyncio.to_thread, recorder.close)
     return recorder
 
 

@@ -30,7 +30,8 @@ from responses_gateway.server.generation.request_log.recent_requests import Rece
 from responses_gateway.server.generation.request_log.request_log import LimitReservation, RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
 from responses_gateway.server.generation.upstream.upstream import InputCounter
-from responses_gateway.server.recording.recording import Recorder, Recording
+from responses_gateway.server.recording.recorder import Recorder
+from responses_gateway.server.recording.recording import Recording
 from responses_gateway.settings import Settings
 from responses_gateway.state import Store
 from responses_gateway.stream.tape import Call
@@ -58,7 +59,7 @@ class Responses:
     live: LiveSettings
     metrics: Metrics
     tracing: Tracing | None
-    recorder: Recorder
+    recorder: Recorder | None
     in_flight: InFlight
     repair: InputRepair
     history: RecentRequests | None = None
@@ -102,8 +103,9 @@ class Responses:
     async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Summary:
         """Have the backend answer a request that ends with a `compaction_trigger`. Raise `ApiError`."""
         with Creation(self, caller, lambda: None, for_compaction=True) as creation:
-            creation.recording.received(request.model_dump_json(exclude_none=True).encode())
-            creation.recording.parsed()
+            if creation.recording is not None:
+                creation.recording.received(request.model_dump_json(exclude_none=True).encode())
+                creation.recording.parsed()
             await creation.prepare(request, context=context)
             generation = creation.start(NullSink())
             await generation.open()
@@ -164,7 +166,7 @@ class Creation:
             history=responses.history,
             for_compaction=for_compaction,
         )
-        self.recording = recording or responses.recorder.begin(caller.headers, settings, door=caller.door)
+        self.recording = recording or _recording(responses.recorder, caller, settings)
         responses.in_flight.activities.add(self)
 
     # ---- making it ready ---------------------------------------------------------------------------------------------
@@ -198,9 +200,10 @@ class Creation:
         tape = prepared.tape
         created = None if accepted is None else accepted.created
         self.translator = Translator(prepared.options, time.time if tape is None else tape.clock, created)
-        if tape is not None and self.recording.note is not None:
+        if self.recording is not None:
+            assert tape is not None
             tape.attach(self.translator, self.recording.note)
-        self.recording.translated(self.translator, prepared.call.data, prepared.start)
+            self.recording.translated(self.translator, prepared.call.data, prepared.start)
         self.prepared = prepared
         if self._stopping:
             raise shutting_down()
@@ -320,7 +323,8 @@ class Creation:
         if self.ended.done():
             return
         if isinstance(error, ApiError):
-            self.recording.failed(error)
+            if self.recording is not None:
+                self.recording.failed(error)
             self.log.refused(error)
         elif isinstance(error, asyncio.CancelledError | ConnectionError):
             self.log.client_left()
@@ -333,8 +337,9 @@ class Creation:
             self.log.losses(self.answer_losses)
             if self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
-        outcome = self.log.close(self.translator if self.answered else None, self._clock(), self.recording.name)
-        self.recording.end(outcome)
+        outcome = self.log.close(self.translator if self.answered else None, self._clock(), self._record)
+        if self.recording is not None:
+            self.recording.end(outcome)
         self._responses.in_flight.activities.discard(self)
         self.ended.set_result(None)
         # The generation refers to its sink, which refers to this, as `hand_over` does: free them without the garbage collector.
@@ -350,7 +355,12 @@ class Creation:
 
     def snapshot(self) -> RequestSummary:
         """Return how it stands, without any of its content."""
-        return self.log.running(self.translator if self.answered else None, self._clock(), self.recording.name)
+        return self.log.running(self.translator if self.answered else None, self._clock(), self._record)
+
+    @property
+    def _record(self) -> str | None:
+        """The name of the file with the recorded exchange."""
+        return None if self.recording is None else self.recording.name
 
     # ---- an activity -------------------------------------------------------------------------------------------------
 
@@ -374,6 +384,13 @@ class Creation:
         self._stopping = True
         if self._generation is not None and not (self.hand_over is not None and self.hand_over()):
             self._generation.fail(shutting_down())
+
+
+def _recording(recorder: Recorder | None, caller: Caller, settings: Settings) -> Recording | None:
+    """Begin to record, if it is time."""
+    if recorder is None or not recorder.until:
+        return None
+    return recorder.begin(caller.headers, settings, door=caller.door)
 
 
 def _asked(context: Context) -> Attributes:

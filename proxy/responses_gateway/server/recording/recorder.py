@@ -32,12 +32,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohttp
 import msgspec
 
-from responses_gateway.server.recording.recording import SHORTEST_SECRET, FileRecording, Recorder, Recording, Redaction, as_text
+from responses_gateway.server.recording.recording import SHORTEST_SECRET, Recording, Redaction, as_text
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import KEY_HEADERS
 from responses_gateway.stream.tape import Call
@@ -77,7 +77,7 @@ _PRIVATE = frozenset(
 _LIMIT = 256 * 1024 * 1024
 
 
-class FileRecorder(Recorder):
+class FileRecorder:
     """Keeps recordings in a folder. Files are written by a thread, and can be read by their owner alone."""
 
     until = math.inf
@@ -98,10 +98,14 @@ class FileRecorder(Recorder):
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
         self._room = threading.BoundedSemaphore(MAX_WAITING)
 
-    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool, door: str) -> FileRecording:
+    def begin(
+        self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False, door: str = "responses"
+    ) -> Recording:
+        """Begin to record a request with these headers, or a message of a connection that began with them. `door` is the API
+        that it came through."""
         given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
         found = {*self._keys, *given, headers.get("Cookie", "")}
-        return FileRecording(
+        return Recording(
             self.keep,
             unwritable=tuple(secret for secret in found if len(secret) >= SHORTEST_SECRET),  # "none" is no key
             settings=self._as_recorded(settings),
@@ -110,7 +114,7 @@ class FileRecorder(Recorder):
             door=door,
         )
 
-    def keep(self, recording: FileRecording) -> None:
+    def keep(self, recording: Recording) -> None:
         """Write a finished recording down, in the thread."""
         if not self._room.acquire(blocking=False):
             logs.logger().warning("exchange not recorded: the disk is too slow")
@@ -135,11 +139,8 @@ class FileRecorder(Recorder):
         except OSError:
             return None
 
-    def so_far(self, recording: Recording) -> str | None:
+    def so_far(self, recording: Recording) -> str:
         """Return the record of a running exchange, as it stands."""
-        return self._text(recording) if isinstance(recording, FileRecording) else None
-
-    def _text(self, recording: FileRecording) -> str:
         redaction = Redaction(recording.unwritable)
         return redaction.text("".join(json.dumps(line) + "\n" for line in self._lines(recording, redaction)))
 
@@ -151,9 +152,9 @@ class FileRecorder(Recorder):
             self._dumped = (settings, dumped)
         return self._dumped[1]
 
-    def _write(self, recording: FileRecording) -> None:
+    def _write(self, recording: Recording) -> None:
         try:
-            data = self._text(recording).encode()
+            data = self.so_far(recording).encode()
             if len(data) > self._limit:
                 logs.logger().warning(
                     "exchange not recorded: it is larger than record_limit", extra=logs.fields(size=len(data))
@@ -180,7 +181,7 @@ class FileRecorder(Recorder):
             path.unlink(missing_ok=True)
             total -= known
 
-    def _lines(self, recording: FileRecording, redaction: Redaction) -> list[dict[str, Any]]:
+    def _lines(self, recording: Recording, redaction: Redaction) -> list[dict[str, Any]]:
         versions = {
             "responses-gateway": __version__,
             "python": platform.python_version(),
@@ -229,8 +230,10 @@ def _call_line(call: Call, sent: bytes) -> dict[str, Any]:
     return {**line, "sent": as_text(sent)}
 
 
-class TimedRecorder(Recorder):
+class TimedRecorder:
     """Records nothing until `record_for` is called."""
+
+    until = 0.0
 
     def __init__(self, settings: Settings) -> None:
         """`settings` are those at the start."""
@@ -246,8 +249,12 @@ class TimedRecorder(Recorder):
             self._files = FileRecorder(Path(self._folder.name), limit, self._settings)
         self.until = time.time() + seconds if seconds > 0 else 0.0
 
-    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool, door: str) -> Recording:
-        assert self._files is not None
+    def begin(
+        self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False, door: str = "responses"
+    ) -> Recording | None:
+        """Do as `FileRecorder.begin`, if it is time."""
+        if self._files is None or time.time() >= self.until:
+            return None
         return self._files.begin(headers, settings, websocket=websocket, door=door)
 
     def read(self, name: str) -> str | None:
@@ -264,3 +271,7 @@ class TimedRecorder(Recorder):
             self._files.close()
         if self._folder is not None:
             self._folder.cleanup()
+
+
+# Records exchanges as long as it is not `until`, a Unix time in seconds: infinity for always.
+Recorder: TypeAlias = FileRecorder | TimedRecorder

@@ -1,7 +1,7 @@
 """One recorded exchange: what a bug report needs, and what `responses-gateway replay` runs again.
 
 The translator does no I/O, so the request and the translator's calls (with the bytes of each read, and when they came) are the
-whole exchange: the same calls give the same events. Without a recorder, `NoRecording` takes the place of all of this."""
+whole exchange: the same calls give the same events."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ import msgspec
 
 from responses_gateway.request import Policy
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
-from responses_gateway.settings import Settings
-from responses_gateway.stream.tape import Call, Listener
+from responses_gateway.stream.tape import Call
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.message import MessagesProtocol
 from responses_gateway.wire.errors import ApiError
@@ -36,97 +35,11 @@ SHORTEST_SECRET = 8
 REDACTED = "[redacted]"
 
 
-class Recording:
-    """Records nothing, at no cost; `FileRecording` does."""
-
-    # Takes the calls of the translator, if anything does.
-    note: Listener | None = None
-
-    @property
-    def name(self) -> str | None:
-        """The name of the file that the exchange gets; None for none."""
-        return None
-
-    def received(self, body: bytes) -> None:
-        """Take the body of the client's request."""
-
-    def parsed(self) -> None:
-        """Note that the request is valid."""
-
-    def found(
-        self,
-        request: ResponsesRequest,
-        policy: Policy,
-        served_as: str,
-        *,
-        given: object,
-        history: Sequence[Any],
-        references: Mapping[str, Any],
-        replaced: frozenset[int],
-        hosted: HostedTools,
-        results: Mapping[str, bytes],
-    ) -> None:
-        """Take what the translation is made of besides the request as it came: `request` and `policy` are those that the
-        translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model. `hosted` are the
-        tools that the gateway runs itself, `results` the results of earlier calls of them."""
-
-    def translated(self, translator: Translator, chat: bytes, start: object) -> None:
-        """Take the chat request, and what the translator of its answer begins with; `start` is how the answer is read."""
-
-    def compacted(self, chat: bytes) -> None:
-        """Take the chat request that is sent instead, after the context was summarised."""
-
-    def asked_again(self, chat: bytes) -> None:
-        """Take the chat request for the next turn of the model."""
-
-    def backend_refused(self, status: int, body: bytes, retry_after: float | None, *, gateway_key: bool) -> None:
-        """Take the backend's refusal. `gateway_key`: of the gateway's own key."""
-
-    def failed(self, error: ApiError) -> None:
-        """Take the error that is the answer instead of a response."""
-
-    def end(self, outcome: str) -> None:
-        """Write the exchange down. Only the first call counts."""
-
-
-NO_RECORDING = Recording()
-
-
-class Recorder:
-    """Records nothing; `FileRecorder` does."""
-
-    # Until when it records, as a Unix time in seconds: 0 for never, infinity for always.
-    until: float = 0.0
-
-    def begin(
-        self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False, door: str = "responses"
-    ) -> Recording:
-        """Begin to record a request with these headers, or a message of a connection that began with them, if it is time.
-        `door` is the API that it came through."""
-        if not self.until or time.time() >= self.until:
-            return NO_RECORDING
-        return self._begin(headers, settings, websocket=websocket, door=door)
-
-    def _begin(self, headers: Mapping[str, str], settings: Settings, *, websocket: bool, door: str) -> Recording:
-        return NO_RECORDING
-
-    def read(self, name: str) -> str | None:
-        """Return the record of this name; None if there is none, or none any more."""
-        return None
-
-    def so_far(self, recording: Recording) -> str | None:
-        """Return the record of a running exchange, as it stands; None for one that is not recorded."""
-        return None
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 @dataclass
-class FileRecording(Recording):
+class Recording:
     """Keeps one exchange while it runs, bytes as they are; `keep` writes it down when it is over."""
 
-    keep: Callable[[FileRecording], None]
+    keep: Callable[[Recording], None]
     # Texts that may not be written down.
     unwritable: tuple[str, ...]
     settings: Mapping[str, Any]
@@ -156,14 +69,17 @@ class FileRecording(Recording):
 
     @property
     def name(self) -> str:
+        """The name of the file that the exchange gets."""
         moment = datetime.fromtimestamp(self.began, UTC)
         return f"exchange-{moment:%Y%m%dT%H%M%S.%f}-{self.response_id or self.number}.jsonl"
 
     def received(self, body: bytes) -> None:
+        """Take the body of the client's request."""
         if self._fits(len(body)):
             self.request = body
 
     def parsed(self) -> None:
+        """Note that the request is valid."""
         self._parsed = True
 
     def found(
@@ -179,6 +95,9 @@ class FileRecording(Recording):
         hosted: HostedTools,
         results: Mapping[str, bytes],
     ) -> None:
+        """Take what the translation is made of besides the request as it came: `request` and `policy` are those that the
+        translation gets, `given` is the input as it came, and `served_as` is the backend's name of the model. `hosted` are the
+        tools that the gateway runs itself, `results` the results of earlier calls of them."""
         values: dict[str, Any] = {
             "input": request.input if request.input != given else None,
             "history": history,
@@ -194,6 +113,7 @@ class FileRecording(Recording):
             self.context = data
 
     def translated(self, translator: Translator, chat: bytes, start: object) -> None:
+        """Take the chat request, and what the translator of its answer begins with; `start` is how the answer is read."""
         if self._fits(len(chat)):
             self.chat = chat
         options = translator.options
@@ -213,18 +133,22 @@ class FileRecording(Recording):
             self.calls.append((call, sent))
 
     def compacted(self, chat: bytes) -> None:
+        """Take the chat request that is sent instead, after the context was summarised."""
         if self._fits(len(chat)):
             self.compacted_chat = chat
 
     def asked_again(self, chat: bytes) -> None:
+        """Take the chat request for the next turn of the model."""
         if self._fits(len(chat)):
             self.later_chats.append(chat)
 
     def backend_refused(self, status: int, body: bytes, retry_after: float | None, *, gateway_key: bool) -> None:
+        """Take the backend's refusal. `gateway_key`: of the gateway's own key."""
         if self._fits(len(body)):
             self.refusal = {"status": status, "body": as_text(body), "retry_after": retry_after, "gateway_key": gateway_key}
 
     def failed(self, error: ApiError) -> None:
+        """Take the error that is the answer instead of a response."""
         if self._ended:
             return
         self.outcome = "rejected" if error.status < 500 else "failed"
@@ -232,6 +156,7 @@ class FileRecording(Recording):
         self.error = error.copy()
 
     def end(self, outcome: str) -> None:
+        """Write the exchange down. Only the first call counts."""
         if not self._ended:
             self._ended = True
             self.outcome = outcome

@@ -70,10 +70,13 @@ class Messages:
 
     async def _answer(self, request: web.Request, creation: Creation, caller: Caller) -> web.StreamResponse:
         body = await read_json_body(request)
-        creation.recording.received(body)
+        recording = creation.recording
+        if recording is not None:
+            recording.received(body)
         large = len(body) >= _LARGE_BODY
         asked = await in_thread(request, parse_messages, body) if large else parse_messages(body)
-        creation.recording.parsed()
+        if recording is not None:
+            recording.parsed()
         in_force = creation.in_force
         model = await self._served(asked.model, in_force, caller.allows)
         policy = in_force.parsers.policy(model)

@@ -105,10 +105,13 @@ class ResponsesResource:
 
     async def _answer(self, request: web.Request, creation: Creation) -> web.StreamResponse:
         body = await read_json_body(request)
-        creation.recording.received(body)
+        recording = creation.recording
+        if recording is not None:
+            recording.received(body)
         large = len(body) >= _LARGE_BODY
         asked = await in_thread(request, parse_request, body) if large else parse_request(body)
-        creation.recording.parsed()
+        if recording is not None:
+            recording.parsed()
         await creation.prepare(asked)
         headers = loss_header(creation.prepared.losses)
         continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"

@@ -283,14 +283,18 @@ class _Session:
 
     async def _make(self, asked: _Message | ResponsesRequest) -> None:
         settings = self._responses.live.current.settings
-        recording = self._responses.recorder.begin(self._headers, settings, websocket=True)
+        recorder = self._responses.recorder
+        recording = None if recorder is None else recorder.begin(self._headers, settings, websocket=True)
         try:
             data = asked.take() if isinstance(asked, _Message) else _as_message(asked)
-            recording.received(data)
-            request = await self._read_request(data, recording.received) if isinstance(asked, _Message) else asked
+            received = None if recording is None else recording.received
+            if received is not None:
+                received(data)
+            request = await self._read_request(data, received) if isinstance(asked, _Message) else asked
             del data
             self._stream_id = request.stream_id
-            recording.parsed()
+            if recording is not None:
+                recording.parsed()
             if request.background_options is not None and long_window(request) is not None:
                 refusal = "Over a WebSocket nothing waits: use POST /v1/responses for a window of hours."
                 raise invalid_request(refusal, "background_options.completion_window", "unsupported_value")
@@ -301,8 +305,9 @@ class _Session:
             limits = self._clients.of(self._request) if self._clients is not None else None
             reservation = await limits.reserve_in_fleet() if limits is not None else None
         except ApiError as error:
-            recording.failed(error)
-            recording.end("rejected")
+            if recording is not None:
+                recording.failed(error)
+                recording.end("rejected")
             raise
         allows = allowed_models(self._request, settings) if self._identities is not None else None
         caller = Caller(
@@ -314,13 +319,13 @@ class _Session:
         with creation:
             self._previous = await self._respond(creation)
 
-    async def _read_request(self, data: bytes, record: Callable[[bytes], None]) -> ResponsesRequest:
+    async def _read_request(self, data: bytes, received: Callable[[bytes], None] | None) -> ResponsesRequest:
         """Return the request in a message, with the steers that wait for it: it is recorded with them. Raise `ApiError`."""
         large = len(data) >= _LARGE
         request = await in_thread(self._request, parse_message, data) if large else parse_message(data)
         steered = self._steering.with_input(request)
-        if steered is not request:
-            record(_as_message(steered))
+        if received is not None and steered is not request:
+            received(_as_message(steered))
         return steered
 
     async def _respond(self, creation: Creation) -> PreviousResponse | None:

@@ -17,7 +17,7 @@ from responses_gateway.server.generation.replay import UnusableRecord
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
 from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Creation, Responses
-from responses_gateway.server.recording.recorder import TimedRecorder
+from responses_gateway.server.recording.recorder import Recorder, TimedRecorder
 from responses_gateway.server.window import timeline
 from responses_gateway.server.window.backends import backends, examine
 from responses_gateway.stream.tape import Call, Tape
@@ -105,12 +105,12 @@ class WorkerView:
     async def record(self, request_id: str) -> dict[str, str]:
         """Return the name and the text of a recording. Raise `ApiError` 404."""
         creation = self._find_running(request_id)
-        recorder = self._responses.recorder
+        recorder = self._recorder
         text: str | None = None
         name = self.request(request_id)["record"]
-        if creation is not None:
+        if creation is not None and creation.recording is not None:
             text = await asyncio.to_thread(recorder.so_far, creation.recording)
-        elif name is not None:
+        elif creation is None and name is not None:
             text = await asyncio.to_thread(recorder.read, name)
         if text is None:
             message = "This exchange was not recorded, or its record was deleted."
@@ -173,15 +173,22 @@ class WorkerView:
         """Examine a backend as `doctor` does. Raise `ApiError`."""
         return await examine(self._pool.members.find(name))
 
+    @property
+    def _recorder(self) -> Recorder:
+        """What records: it is there where the window is."""
+        recorder = self._responses.recorder
+        assert recorder is not None
+        return recorder
+
     def recording(self) -> dict[str, Any]:
         """Return whether all requests are recorded (`always`), or `until` which Unix time; None with `always`."""
-        recorder = self._responses.recorder
+        recorder = self._recorder
         always = recorder.until == math.inf
         return {"always": always, "until": None if always else recorder.until}
 
     def record_for(self, seconds: float) -> dict[str, Any]:
         """Record the requests that begin within the next `seconds`. Raise `ApiError` 409, 503 where that is not possible."""
-        recorder = self._responses.recorder
+        recorder = self._recorder
         if not isinstance(recorder, TimedRecorder):
             raise ApiError(409, "All requests are recorded already: the gateway runs with `record`.", code="already_recording")
         try:

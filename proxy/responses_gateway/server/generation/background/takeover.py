@@ -61,8 +61,9 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
         reservation = responses.charge_again(beginning.charged)
     caller = Caller(orphan.tenant, beginning.request_id, beginning.headers, reservation=reservation)
     creation = responses.open(caller, lambda: None)
-    creation.recording.received(beginning.request)
-    creation.recording.parsed()
+    if creation.recording is not None:
+        creation.recording.received(beginning.request)
+        creation.recording.parsed()
     try:
         try:
             await creation.prepare(request, resumed=resumed)

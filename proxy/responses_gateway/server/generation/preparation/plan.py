@@ -135,7 +135,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
 def _new_tape(scope: RequestScope, continuable: Continuable) -> Tape | None:
     """Return the tape of a response that is recorded, or that another gateway may take over or has begun."""
     resumed = scope.resumed
-    if scope.recording.note is None and continuable.journal is None and resumed is None:
+    if scope.recording is None and continuable.journal is None and resumed is None:
         return None
     return Tape(time.time, resumed.beginning.created if resumed is not None else None)
 

@@ -25,7 +25,7 @@ class Prelude:
         compaction: AutomaticCompaction | None,
         hosted: HostedTurns | None,
         log: RequestLog,
-        recording: Recording,
+        recording: Recording | None,
     ) -> None:
         self._translator = translator
         self._compaction = compaction
@@ -52,7 +52,8 @@ class Prelude:
         self._compaction = None
         self._events.insert(0, partial(self._translator.insert, "compaction", item))
         call = call.with_body(body)
-        self._recording.compacted(call.data)
+        if self._recording is not None:
+            self._recording.compacted(call.data)
         return call
 
     async def run_approved(self, call: ChatCall) -> ChatCall:

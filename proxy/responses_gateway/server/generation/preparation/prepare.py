@@ -23,7 +23,6 @@ from responses_gateway.server.generation.preparation.plan import Planner
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest, RequestScope
 from responses_gateway.server.generation.preparation.prompt_cache import with_diagnostics
 from responses_gateway.server.generation.preparation.translation import RequestTranslator
-from responses_gateway.server.recording.recording import NO_RECORDING
 from responses_gateway.state import Store
 from responses_gateway.state.prompt_hashes import PromptHashes
 from responses_gateway.wire.requests import ResponsesRequest
@@ -70,6 +69,6 @@ class Preparation:
         self, request: ResponsesRequest, caller: Caller, in_force: InForce, dialect: Dialect | None = None
     ) -> ChatRequest:
         """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
-        scope = RequestScope(caller, in_force, NO_RECORDING, dialect=dialect)
+        scope = RequestScope(caller, in_force, None, dialect=dialect)
         ground = await find_ground(self.store, request, scope, None, None)
         return await self.translator.chat_request(ground, await open_for(ground, self.toolbox, self.pdf_reader))

@@ -40,7 +40,7 @@ class RequestScope(msgspec.Struct, frozen=True):
 
     caller: Caller
     in_force: InForce
-    recording: Recording
+    recording: Recording | None
     resumed: ResumedResponse | None = None
     dialect: Dialect | None = None
     accepted: AcceptedResponse | None = None

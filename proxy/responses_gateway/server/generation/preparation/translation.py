@@ -20,7 +20,7 @@ from responses_gateway.server.generation.preparation.live_settings import InForc
 from responses_gateway.server.generation.preparation.opened import Opened
 from responses_gateway.server.generation.preparation.prepared_request import NOT_CONTINUABLE, Continuable
 from responses_gateway.server.generation.upstream.continuation_request import why_not_continuable
-from responses_gateway.server.recording.recording import NO_RECORDING, Recording
+from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import Store
 from responses_gateway.wire.hosted import decode_result
 from responses_gateway.wire.requests import ResponsesRequest
@@ -41,7 +41,7 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
     token_ids: bool
     documents: ReadDocuments
 
-    def translate(self, request: ResponsesRequest, context: Context, recording: Recording = NO_RECORDING) -> ChatRequest:
+    def translate(self, request: ResponsesRequest, context: Context, recording: Recording | None = None) -> ChatRequest:
         """Return the chat request for a request and what it builds on, with our own encrypted content decrypted. Raise
         `ApiError` 400."""
         given = request.input
@@ -56,17 +56,18 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
             if request.context_management:  # because clients need not leave out what was compacted
                 replaced = self.encryption.replaced(given)
         references = self._with_texts_of(context.references)
-        recording.found(
-            request,
-            self.policy,
-            self.served_as,
-            given=given,
-            history=history,
-            references=references,
-            replaced=replaced,
-            hosted=self.hosted,
-            results=context.results,
-        )
+        if recording is not None:
+            recording.found(
+                request,
+                self.policy,
+                self.served_as,
+                given=given,
+                history=history,
+                references=references,
+                replaced=replaced,
+                hosted=self.hosted,
+                results=context.results,
+            )
         results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
         return self._completed(chat_request, [*context.history, *(given if isinstance(given, list) else ())], request.model)

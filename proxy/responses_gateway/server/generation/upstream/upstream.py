@@ -76,7 +76,7 @@ class Upstream:
         pool: Pool,
         call: ChatCall,
         log: RequestLog,
-        recording: Recording,
+        recording: Recording | None,
         idle_timeout: float,
         continuation: Continuation | None,
         counter: InputCounter | None,
@@ -116,7 +116,8 @@ class Upstream:
 
     def ask_again(self, call: ChatCall) -> None:
         """Do as `ask` for another turn of the model."""
-        self._recording.asked_again(call.data)
+        if self._recording is not None:
+            self._recording.asked_again(call.data)
         self.ask(call)
 
     def count_input(self) -> None:
@@ -218,8 +219,10 @@ class Upstream:
     async def _refusal(self, chat: ChatStream) -> ApiError:
         """Return the error for the refusal of a backend."""
         refusal = await chat.read_refusal()
-        self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=chat.refuses_gateway_key)
-        if chat.refuses_gateway_key:
+        theirs = chat.refuses_gateway_key
+        if self._recording is not None:
+            self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=theirs)
+        if theirs:
             return gateway_key_refused(chat.status)
         reason = chat.header(REASON_HEADER)
         if reason and chat.status in (429, 503):

@@ -243,8 +243,9 @@ class CompletionWindows:
         starting: asyncio.Future[asyncio.Task[None] | None] | None = None
         task = None
         try:
-            creation.recording.received(accepted.request)
-            creation.recording.parsed()
+            if creation.recording is not None:
+                creation.recording.received(accepted.request)
+                creation.recording.parsed()
             context = await context_at(
                 self._store,
                 accepted.tenant,
