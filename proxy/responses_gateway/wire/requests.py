@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -225,13 +225,30 @@ def _deeper_than(value: Any, limit: int) -> bool:
 _UNIONS = {"input": "a string or a list", "tool_choice": "a string or an object", "conversation": "a string or an object"}
 
 
-def refusal(error: ValidationError) -> ApiError:
-    """Return the first error in the fields of a request as OpenAI words it: the field, the problem, and a code for programs."""
+class Declaration(BaseModel):
+    """A part of a request that is typed on its own: a tool, say. Fields that it does not know are nothing to it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    @classmethod
+    def read(cls, part: Mapping[str, Any], path: str) -> Self:
+        """Return the part at `path` of the request. Raises `ApiError` 400 naming the field."""
+        try:
+            return cls.model_validate(part)
+        except ValidationError as error:
+            raise refusal(error, f"{path}.") from None
+
+
+def refusal(error: ValidationError, within: str = "") -> ApiError:
+    """Return the first error in the fields of a request as OpenAI words it: the field, the problem, and a code for programs.
+    `within` stands before the name of the field."""
     first = error.errors(include_url=False)[0]
     what = problem(first["type"], first.get("ctx", {}), first["msg"])
-    param = _param(first["loc"])
+    param = within + _param(first["loc"])
     if param in _UNIONS:
         return invalid_request(f"Invalid type for '{param}': expected {_UNIONS[param]}.", param, "invalid_type")
+    if first["type"] == "missing":
+        return invalid_request(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
     if first["type"].endswith("_type") or (first["type"] == "literal_error" and not isinstance(first["input"], str)):
         return invalid_request(f"Invalid type for '{param}': {what}.", param, "invalid_type")
     return invalid_request(f"Invalid value for '{param}': {what}.", param, "invalid_value")

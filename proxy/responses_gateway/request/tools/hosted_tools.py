@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from responses_gateway.request.fields import Object, optional_object, optional_text, quote, wrong_type
+from pydantic import Field
+
+from responses_gateway.request.fields import Object
 from responses_gateway.request.input.content import SandboxFiles
-from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED, WEB_SEARCH, Schema
+from responses_gateway.wire.requests import Declaration, Open
 from responses_gateway.wire.tools import ToolTarget
 
 MOST_DOMAINS = 100
-_SIZES = ("low", "medium", "high")
-_TEXTS = ("size", "quality", "background", "output_format")
 # Options that are not sent -> why.
 _NOT_SENT = {
     "model": "the setting image_generation_model names the model",
@@ -65,29 +65,32 @@ MODEL_NAMES: dict[str, ToolTarget] = {
 }
 
 
+Domain = Annotated[str, Field(pattern=r"\S")]
+
+
+class _Domains(Declaration):
+    allowed_domains: Annotated[list[Domain], Field(max_length=MOST_DOMAINS)] | None = None
+    blocked_domains: Annotated[list[Domain], Field(max_length=MOST_DOMAINS)] | None = None
+
+
+class _WebSearch(Declaration):
+    filters: _Domains | None = None
+    user_location: Open | None = None
+    search_context_size: Literal["low", "medium", "high"] | None = None
+
+
 def check_web_search(tool: Object, path: str) -> None:
     """Raise `ApiError` 400 for filters, a location or a size that are not what they should be."""
-    filters = optional_object(tool, "filters", path) or {}
-    for name in ("allowed_domains", "blocked_domains"):
-        _check_domains(filters.get(name), f"{path}.filters.{name}")
-    optional_object(tool, "user_location", path)
-    size = tool.get("search_context_size")
-    if size is not None and size not in _SIZES:
-        param = f"{path}.search_context_size"
-        supported = ", ".join(f"'{name}'" for name in _SIZES)
-        raise invalid_request(f"Invalid value: {quote(size)}. Supported values are: {supported}.", param, "invalid_value")
+    _WebSearch.read(tool, path)
 
 
-def _check_domains(domains: object, param: str) -> None:
-    if domains is None:
-        return
-    if not isinstance(domains, list):
-        raise wrong_type(param, "a list of domains")
-    if len(domains) > MOST_DOMAINS:
-        raise invalid_request(f"'{param}' has more than {MOST_DOMAINS} domains.", param, "invalid_value")
-    for index, domain in enumerate(domains):
-        if not isinstance(domain, str) or not domain.strip():
-            raise wrong_type(f"{param}[{index}]", "a domain, such as 'example.com'")
+class _ImageGeneration(Declaration):
+    size: str | None = None
+    quality: str | None = None
+    background: str | None = None
+    output_format: str | None = None
+    output_compression: int | None = None
+    action: str | None = None
 
 
 class ImageOptions(NamedTuple):
@@ -99,17 +102,9 @@ class ImageOptions(NamedTuple):
 
 def read_image_generation(tool: Object, path: str) -> ImageOptions:
     """Read the tool at `path`. Raise `ApiError` 400 for options of the wrong type."""
-    sent: dict[str, Any] = {}
-    for name in _TEXTS:
-        value = optional_text(tool, name, path)
-        if value not in (None, "auto"):
-            sent[name] = value
-    compression = tool.get("output_compression")
-    if compression is not None:
-        if not isinstance(compression, int) or isinstance(compression, bool):
-            raise wrong_type(f"{path}.output_compression", "an integer")
-        sent["output_compression"] = compression
+    declared = _ImageGeneration.read(tool, path)
+    sent = {name: value for name, value in declared if name != "action" and value not in (None, "auto")}
     losses = [f"{name}: {reason}" for name, reason in _NOT_SENT.items() if tool.get(name)]
-    if optional_text(tool, "action", path) == "edit":
+    if declared.action == "edit":
         losses.append("action: images cannot be edited here")
     return ImageOptions(sent, losses)
