@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from responses_gateway.request.tools.declarations import PENDING
+from responses_gateway.request.input.call_matching import PENDING_OUTPUT
 from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
 from tests.judges import judge_stream
 from tests.server.running_gateway import LOOPS, gateway, run
@@ -218,7 +218,7 @@ def test_a_tool_whose_result_comes_later(client: OpenAI, service: Service) -> No
     asked += [*again.output, {"type": "function_call_output", "call_id": call.call_id, "output": "22 degrees"}]
     assert client.responses.create(model="simulator", input=asked, tools=[WEATHER]).status == "completed"
     told = [message["content"] for message in service.received["messages"] if message["role"] == "tool"]
-    assert told == [PENDING, "22 degrees"]
+    assert told == [PENDING_OUTPUT.text, "22 degrees"]
 
 
 def test_parallel_calls(client: OpenAI) -> None:

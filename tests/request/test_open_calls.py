@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from responses_gateway.request.input.pending_calls import open_calls, open_items
+from responses_gateway.request.input.call_matching import open_calls, open_items
 
 
 def call(call_id: object, **fields: Any) -> dict[str, Any]:

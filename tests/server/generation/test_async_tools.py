@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.request.tools.declarations import PENDING, RESULTS_COME_LATER
+from responses_gateway.request.input.call_matching import PENDING_OUTPUT
+from responses_gateway.request.tools.declarations import RESULTS_COME_LATER
 from tests.request.chat_rules import complaints
 from tests.server.fleet_of_simulators import WEATHER as SIMULATED
 from tests.server.fleet_of_simulators import fleet, said
@@ -85,7 +86,7 @@ def test_the_events_come_in_the_recorded_order() -> None:
             assert (answer.final["status"], kinds(answer.final)) == ("completed", ["function_call", "message"])
             assert answer.final["tools"][0].items() >= WEATHER.items()  # no hint is shown to the client
             assert answer.final["usage"]["output_tokens"] == 10  # of both turns
-            assert asked(talking) == [("user", "Weather?"), "get_weather", result(PENDING)]
+            assert asked(talking) == [("user", "Weather?"), "get_weather", result(PENDING_OUTPUT.text)]
             [offered] = talking.requests[0]["tools"]
             assert offered["function"]["description"] == f"Read a weather snapshot.\n\n{RESULTS_COME_LATER}"
             assert "async" not in offered["function"] | offered
@@ -130,7 +131,7 @@ def test_a_result_comes_two_requests_later(way: str) -> None:
             client = Conversation(served, way, socket, tools=[WEATHER])
             first = await client.ask(user("Weather?"))
             assert kinds(first) == ["function_call", "message"]
-            begun = [("user", "Weather?"), "get_weather", result(PENDING), ("assistant", "Shoes, a phone, water.")]
+            begun = [("user", "Weather?"), "get_weather", result(PENDING_OUTPUT.text), ("assistant", "Shoes, a phone, water.")]
             assert kinds(await client.ask(user("Umbrella?"))) == ["message"]
             assert asked(talking) == [*begun, ("user", "Umbrella?")]
             await client.ask(user("Museum?"))
@@ -152,7 +153,7 @@ def test_a_call_that_the_client_has_to_answer_ends_the_response() -> None:
             weather, clock = first["output"]
             assert (weather["async"], "async" in clock, first["status"], len(talking.requests)) == (True, False, "completed", 1)
             await client.ask(output(clock, "18:30"))
-            assert asked(talking)[1:] == ["get_weather", "get_local_time", result(PENDING), result("18:30")]
+            assert asked(talking)[1:] == ["get_weather", "get_local_time", result(PENDING_OUTPUT.text), result("18:30")]
             await client.ask(output(weather), user("Paris?"))
             assert asked(talking)[5:] == [
                 ("assistant", "18:30; Paris comes."),
@@ -200,7 +201,7 @@ def test_outputs_are_accepted_as_recorded() -> None:
             # Declared again without `async`: the call says what it is.
             plain = {key: value for key, value in WEATHER.items() if key != "async"}
             assert (await post(served, **after, tools=[plain], input="Still?")).final["status"] == "completed"
-            assert asked(talking)[1:3] == ["get_weather", result(PENDING)]
+            assert asked(talking)[1:3] == ["get_weather", result(PENDING_OUTPUT.text)]
 
     run(test())
 
@@ -217,7 +218,12 @@ def test_members_of_a_namespace_and_custom_tools() -> None:
             client = Conversation(served, "stream", tools=tools)
             weather, echoed, _ = (await client.ask(user("Both")))["output"]
             assert (weather["async"], weather["namespace"], echoed["async"], echoed["input"]) == (True, "demo", True, "ASYNC")
-            assert asked(talking)[1:] == ["demo__get_weather", "start_echo", result(PENDING), result(PENDING)]
+            assert asked(talking)[1:] == [
+                "demo__get_weather",
+                "start_echo",
+                result(PENDING_OUTPUT.text),
+                result(PENDING_OUTPUT.text),
+            ]
             await client.ask(output(echoed, "ECHO"), output(weather))
             assert asked(talking)[-4:] == ["start_echo", result("ECHO"), "demo__get_weather", result(CLEAR)]
 
@@ -231,7 +237,7 @@ def test_beside_tools_that_the_gateway_runs() -> None:
             answer = (await post(served, tools=[WEATHER, MCP], input="Both")).final
             assert kinds(answer) == ["mcp_list_tools", "function_call", "mcp_call", "mcp_call", "message"]
             assert asked(talking)[1:] == [
-                "get_weather", "docs__add", result(PENDING), result("3"), "docs__add", result("7")
+                "get_weather", "docs__add", result(PENDING_OUTPUT.text), result("3"), "docs__add", result("7")
             ]  # fmt: skip
 
     run(test())
@@ -332,7 +338,7 @@ def test_a_pending_call_outlives_a_summary(stored: bool) -> None:
             call = (await client.ask(user("Rivers?")))["output"][0]
             limit = [{"type": "compaction", "compact_threshold": 500}]
             assert kinds(await client.ask(user("And? " * 600), context_management=limit)) == ["compaction", "message"]
-            assert asked(talking)[:2] == ["get_weather", result(PENDING)]
+            assert asked(talking)[:2] == ["get_weather", result(PENDING_OUTPUT.text)]
             last = await client.ask(output(call), context_management=[{**limit[0], "compact_threshold": 100_000}])
             assert (last["status"], asked(talking)[-2:]) == ("completed", ["get_weather", result(CLEAR)])
 

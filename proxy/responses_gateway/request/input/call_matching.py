@@ -2,32 +2,44 @@
 
 A chat backend requires that every tool message follow the assistant message with its call, that every call be answered, and
 that ids be unique. The items of a Responses input guarantee less, so calls and outputs are matched before messages are built.
-"""
+
+The outputs of calls of tools with `async: true` may stand anywhere after them. What the model has read does not change: a call
+that had no output when the model went on keeps the hint in the place of its result. An output that came later is shown with its
+call once more, where it stands, because chat servers take results of calls alone, and directly after them. So one call may have
+several outputs, too."""
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from responses_gateway.request.input.approvals import open_approvals
 from responses_gateway.request.input.calls import (
     CALL_TYPES,
     OUTPUT_TYPES,
     CallItemReader,
     InputCall,
+    is_async_call,
     is_foreign_search,
     output_call_id,
 )
 from responses_gateway.request.input.content import Output
 from responses_gateway.request.input.items import Entry
-from responses_gateway.request.input.pending_calls import PENDING_OUTPUT, is_other_turn
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.item_ids import TurnKey, turn_of
 
 NO_OUTPUT = Output("(no output)", [])
+# The output of an asynchronous call that has none yet.
+PENDING_OUTPUT = Output(
+    "This call runs in the background. Its result is not there yet: do not guess it, and do not make the call again. "
+    "Go on with the rest of the request.",
+    [],
+)
+_ASYNC_TYPES = frozenset({"function_call", "custom_tool_call"})
 
 
 @dataclass(slots=True)
@@ -154,3 +166,31 @@ class _Matcher:
                 self._report.adapted("content", "call_id", "a call id that was used twice was numbered")
         self._ids.update((call_id, chat_id))
         return chat_id
+
+
+def is_other_turn(call: TurnKey | None, said: TurnKey | None, *, is_call: bool) -> bool:
+    """Tell whether what the model `said` after a call belongs to another turn. Where the ids of the items do not tell, further
+    calls were made together with it, and anything else was said later."""
+    if call is None or said is None:
+        return not is_call
+    return call != said
+
+
+def open_calls(items: Sequence[Any]) -> set[int]:
+    """Return the positions of the asynchronous calls in a history that have no output yet. `items` may be anything."""
+    places: dict[str, set[int]] = {}
+    for index, item in enumerate(items):
+        kind = item.get("type") if isinstance(item, dict) else None
+        call_id = item.get("call_id") if isinstance(kind, str) else None
+        if not isinstance(call_id, str):
+            continue
+        if kind in OUTPUT_TYPES:
+            places.pop(call_id, None)
+        elif kind in _ASYNC_TYPES and is_async_call(item):
+            places.setdefault(call_id, set()).add(index)
+    return set().union(*places.values())
+
+
+def open_items(items: Sequence[Any]) -> set[int]:
+    """Return the positions of approvals that are open, and of asynchronous calls without output. `items` may be anything."""
+    return open_approvals(items) | open_calls(items)

@@ -17,11 +17,16 @@ from typing import Any
 import msgspec
 
 from responses_gateway.request.fields import Object, optional_text, quote
-from responses_gateway.request.input.call_matching import NO_OUTPUT, MatchedCall, MatchedCalls
+from responses_gateway.request.input.call_matching import (
+    NO_OUTPUT,
+    PENDING_OUTPUT,
+    MatchedCall,
+    MatchedCalls,
+    is_other_turn,
+)
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
 from responses_gateway.request.input.content import assistant_text, reasoning_text, system_text, user_content
 from responses_gateway.request.input.items import Entry
-from responses_gateway.request.input.pending_calls import PENDING_OUTPUT, is_other_turn
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request

@@ -49,11 +49,6 @@ RESULTS_COME_LATER = (
     "This tool works in the background: its result comes in a later message. Until it is there, do not guess the result, "
     "and do not call the tool again for the same thing."
 )
-# What the model reads as the result of a call until there is one.
-PENDING = (
-    "This call runs in the background. Its result is not there yet: do not guess it, and do not make the call again. "
-    "Go on with the rest of the request."
-)
 
 
 class Declaration(NamedTuple):

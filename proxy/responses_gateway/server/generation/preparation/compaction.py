@@ -15,7 +15,7 @@ import msgspec
 
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.request import ChatRequest
-from responses_gateway.request.input.pending_calls import open_items
+from responses_gateway.request.input.call_matching import open_items
 from responses_gateway.server.generation.preparation.context import Caller, Context, Item
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, is_instruction
 from responses_gateway.server.generation.request_log.request_log import RequestLog
