@@ -30,6 +30,10 @@ class LossReport(msgspec.Struct):
     _strict: bool = False
     _entries: dict[Loss, None] = msgspec.field(default_factory=dict)
 
+    def add(self, loss: Loss) -> None:
+        """Report an outcome; the reason of what was preserved is for the documentation alone."""
+        self._entries[loss if loss.outcome != "preserved" else loss._replace(reason="")] = None
+
     def preserved(self, kind: Kind, name: str) -> None:
         self._entries[Loss(kind, name, "preserved")] = None
 

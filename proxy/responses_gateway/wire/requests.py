@@ -225,7 +225,7 @@ def _deeper_than(value: Any, limit: int) -> bool:
 _UNIONS = {"input": "a string or a list", "tool_choice": "a string or an object", "conversation": "a string or an object"}
 
 
-class Declaration(BaseModel):
+class TypedPart(BaseModel):
     """A part of a request that is typed on its own: a tool, say. Fields that it does not know are nothing to it."""
 
     model_config = ConfigDict(extra="ignore", strict=True)

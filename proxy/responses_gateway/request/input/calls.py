@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from responses_gateway.request.fields import (
     Object,
@@ -20,13 +20,15 @@ from responses_gateway.request.fields import (
 from responses_gateway.request.input.approvals import INTERRUPTED, NO_APPROVALS, Approvals
 from responses_gateway.request.input.content import Output, screenshot, tool_output
 from responses_gateway.request.input.items import Entry
-from responses_gateway.request.loss_report import LossReport
+from responses_gateway.request.loss_report import Loss, LossReport, Outcome
 from responses_gateway.request.tools.catalog import Catalog
 from responses_gateway.request.tools.hosted_tools import FIND_IN_PAGE, OPEN_PAGE, SEARCH
 from responses_gateway.wire.hosted import CitedSource, KeptResult
-from responses_gateway.wire.hosted_kinds import HOSTED, HOSTED_CALLS
+from responses_gateway.wire.hosted_kinds import HOSTED, HOSTED_CALLS, MCP
 from responses_gateway.wire.json_text import json_object, read_object
 from responses_gateway.wire.tools import CUSTOM_INPUT
+
+T = TypeVar("T")
 
 # The result of a call that was approved, until it is run.
 NOT_RUN_YET = "The user approved this call. It was not run yet."
@@ -55,19 +57,23 @@ class CallItemReader:
     sources: list[CitedSource] = field(default_factory=list)
 
     def call(self, entry: Entry) -> InputCall | None:
-        """Return the call of an item whose type is in `CALL_TYPES`, or None if it cannot be shown to the model."""
-        return _CALLS[entry.kind](self, entry.item, entry.path)
+        """Return the call of an item whose type is in `CALL_ITEMS`, or None if it cannot be shown to the model."""
+        form = CALL_ITEMS[entry.kind]
+        call = form.read(self, entry.item, entry.path)
+        if call is not None:
+            self._report.add(Loss("item", entry.kind, form.outcome, form.reason))
+        return call
 
     def output(self, entry: Entry) -> Output:
-        """Return the output of an item whose type is in `OUTPUT_TYPES`."""
-        return _OUTPUTS[entry.kind](self, entry.item, entry.path)
+        """Return the output of an item whose type is in `OUTPUT_ITEMS`."""
+        form = OUTPUT_ITEMS[entry.kind]
+        self._report.add(Loss("item", entry.kind, form.outcome, form.reason))
+        return form.read(self, entry.item, entry.path)
 
     def _function_call(self, item: Object, path: str) -> InputCall:
-        self._report.preserved("item", "function_call")
         return self._client_call(item, path, "function", self._arguments(item, path))
 
     def _custom_tool_call(self, item: Object, path: str) -> InputCall:
-        self._report.adapted("item", "custom_tool_call", "shown as a function call")
         arguments = _json({CUSTOM_INPUT: text(item, "input", path)})
         return self._client_call(item, path, "custom", arguments)
 
@@ -95,15 +101,12 @@ class CallItemReader:
         return self._builtin_call(item, path, "tool_search", arguments if isinstance(arguments, dict) else {})
 
     def _builtin_call(self, item: Object, path: str, kind: str, arguments: Object) -> InputCall:
-        self._report.adapted("item", f"{kind}_call", "shown as a function call")
         return InputCall(_call_id(item, path), self._catalog.name_of_call(kind, kind, None), _json(arguments))
 
     def _computer_call(self, item: Object, path: str) -> InputCall:
-        self._report.adapted("item", "computer_call", "shown as a function call")
         return InputCall(_call_id(item, path), "computer", _json(_chosen(item, "action", "actions")))
 
     def _mcp_call(self, item: Object, path: str) -> InputCall | None:
-        self._report.adapted("item", "mcp_call", "shown as a function call with its output")
         shown = self._approvals.made.get(str(item.get("approval_request_id")))
         if shown is not None and shown.item is item:
             return None  # where the model made it: there is the request
@@ -132,7 +135,6 @@ class CallItemReader:
         if answer is None:
             self._report.ignored("item", "mcp_approval_request", "the client has not decided", path, matters=False)
             return None
-        self._report.adapted("item", "mcp_approval_request", "shown as a function call with the result, or the refusal")
         chat_name = self._catalog.name_of_call("mcp", text(item, "name", path), text(item, "server_label", path))
         return InputCall(request_id, chat_name, self._arguments(item, path), Output(answer, []))
 
@@ -145,7 +147,6 @@ class CallItemReader:
         if told is None or (kept is None and told.result is None):
             self._report.ignored("item", kind.item.type, kind.unread, path, matters=False)
             return None
-        self._report.adapted("item", kind.item.type, kind.read_as)
         name = self._catalog.find(kind.name, told.function, None) or told.chat_name or told.function
         if kept is not None:
             arguments = json_object(kept.arguments) or "{}"
@@ -161,7 +162,6 @@ class CallItemReader:
 
     def _program(self, item: Object, path: str) -> InputCall:
         """Read code that the model wrote to be run by OpenAI's servers; the calls it made are items of their own."""
-        self._report.adapted("item", "program", "shown as a function call")
         return InputCall(_call_id(item, path), "program", _json({"code": text(item, "code", path)}))
 
     def _client_name(self, item: Object, path: str, kind: str) -> str:
@@ -187,30 +187,24 @@ class CallItemReader:
         return found
 
     def _plain_output(self, item: Object, path: str) -> Output:
-        self._report.preserved("item", str(item["type"]))
         return tool_output(item.get("output"), f"{path}.output", self._report)
 
     def _shell_output(self, item: Object, path: str) -> Output:
-        self._report.adapted("item", "shell_call_output", "shown as text")
         runs = objects(item, "output", path)
         return Output("\n\n".join(_shell_run(run, f"{path}.output[{index}]") for index, run in enumerate(runs)), [])
 
     def _apply_patch_output(self, item: Object, path: str) -> Output:
-        self._report.adapted("item", "apply_patch_call_output", "shown as text")
         lines = [optional_text(item, "status", path), optional_text(item, "output", path)]
         return Output("\n".join(filter(None, lines)), [])
 
     def _tool_search_output(self, item: Object, path: str) -> Output:
-        self._report.adapted("item", "tool_search_output", "the tools are declared, and named in a tool message")
         names = self._catalog.names_declared_at(f"{path}.tools")
         return Output(f"Tools found: {', '.join(names)}" if names else "No tools found.", [])
 
     def _program_output(self, item: Object, path: str) -> Output:
-        self._report.adapted("item", "program_output", "shown as text")
         return Output(text(item, "result", path), [])
 
     def _computer_output(self, item: Object, path: str) -> Output:
-        self._report.adapted("item", "computer_call_output", "the screenshot follows in a user message")
         return screenshot(required_object(item, "output", path), f"{path}.output", self._report)
 
 
@@ -316,26 +310,39 @@ _ACTIONS: dict[str, tuple[str, str]] = {
     "shell_call": ("shell", "action"),
     "apply_patch_call": ("apply_patch", "operation"),
 }
-_CALLS: dict[str, Callable[[CallItemReader, Object, str], InputCall | None]] = {
-    "function_call": CallItemReader._function_call,
-    "custom_tool_call": CallItemReader._custom_tool_call,
-    **dict.fromkeys(_ACTIONS, CallItemReader._action_call),
-    "tool_search_call": CallItemReader._tool_search_call,
-    "computer_call": CallItemReader._computer_call,
-    **{kind.item.type: CallItemReader._hosted_call for kind in HOSTED.values() if kind.read_as},
-    "mcp_call": CallItemReader._mcp_call,
-    "mcp_approval_request": CallItemReader._approval_request,
-    "program": CallItemReader._program,
+
+
+class ReadItem(NamedTuple, Generic[T]):
+    """How items of a type are read, and what becomes of them, as the loss report has it."""
+
+    read: Callable[[CallItemReader, Object, str], T]
+    reason: str = "shown as a function call"
+    outcome: Outcome = "adapted"
+
+
+CALL_ITEMS: dict[str, ReadItem[InputCall | None]] = {
+    "function_call": ReadItem(CallItemReader._function_call, "a tool call of the assistant message", "preserved"),
+    "custom_tool_call": ReadItem(CallItemReader._custom_tool_call),
+    **dict.fromkeys(_ACTIONS, ReadItem(CallItemReader._action_call)),
+    "tool_search_call": ReadItem(CallItemReader._tool_search_call),
+    "computer_call": ReadItem(CallItemReader._computer_call),
+    **{kind.item.type: ReadItem(CallItemReader._hosted_call, kind.read_as) for kind in HOSTED.values() if kind.read_as},
+    "mcp_call": ReadItem(CallItemReader._mcp_call, MCP.read_as),
+    "mcp_approval_request": ReadItem(
+        CallItemReader._approval_request, "shown as a function call with the result, or the refusal"
+    ),
+    "program": ReadItem(CallItemReader._program),
 }
-_OUTPUTS: dict[str, Callable[[CallItemReader, Object, str], Output]] = {
-    "function_call_output": CallItemReader._plain_output,
-    "custom_tool_call_output": CallItemReader._plain_output,
-    "local_shell_call_output": CallItemReader._plain_output,
-    "shell_call_output": CallItemReader._shell_output,
-    "apply_patch_call_output": CallItemReader._apply_patch_output,
-    "tool_search_output": CallItemReader._tool_search_output,
-    "computer_call_output": CallItemReader._computer_output,
-    "program_output": CallItemReader._program_output,
+_PLAIN_OUTPUT = ReadItem(CallItemReader._plain_output, "a tool message", "preserved")
+OUTPUT_ITEMS: dict[str, ReadItem[Output]] = {
+    "function_call_output": _PLAIN_OUTPUT,
+    "custom_tool_call_output": _PLAIN_OUTPUT,
+    "local_shell_call_output": _PLAIN_OUTPUT,
+    "shell_call_output": ReadItem(CallItemReader._shell_output, "shown as text"),
+    "apply_patch_call_output": ReadItem(CallItemReader._apply_patch_output, "shown as text"),
+    "tool_search_output": ReadItem(CallItemReader._tool_search_output, "its tools are declared, and named in a tool message"),
+    "computer_call_output": ReadItem(CallItemReader._computer_output, "the screenshot follows in a user message"),
+    "program_output": ReadItem(CallItemReader._program_output, "shown as text"),
 }
-CALL_TYPES = frozenset(_CALLS)
-OUTPUT_TYPES = frozenset(_OUTPUTS)
+CALL_TYPES = frozenset(CALL_ITEMS)
+OUTPUT_TYPES = frozenset(OUTPUT_ITEMS)

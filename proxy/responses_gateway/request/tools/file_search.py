@@ -9,7 +9,7 @@ from pydantic import Field
 from responses_gateway.request.fields import Object, missing, quote, wrong_type
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted import DEFAULT_RESULTS, FileSearchRequest
-from responses_gateway.wire.requests import Declaration, Open, Probability
+from responses_gateway.wire.requests import Open, Probability, TypedPart
 
 _MOST_STORES = 10
 _MOST_RESULTS = 50
@@ -18,13 +18,13 @@ _COMPOUNDS = frozenset({"and", "or"})
 _DEEPEST = 8
 
 
-class _Ranking(Declaration):
+class _Ranking(TypedPart):
     ranker: str | None = None
     hybrid_search: Open | None = None
     score_threshold: Probability | None = None
 
 
-class _FileSearch(Declaration):
+class _FileSearch(TypedPart):
     vector_store_ids: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=_MOST_STORES)]
     max_num_results: Annotated[int, Field(ge=1, le=_MOST_RESULTS)] | None = None
     filters: Open | None = None

@@ -14,7 +14,7 @@ from pydantic import Field
 from responses_gateway.request.fields import Object
 from responses_gateway.request.input.content import SandboxFiles
 from responses_gateway.wire.hosted_kinds import HOSTED, WEB_SEARCH, Schema
-from responses_gateway.wire.requests import Declaration, Open
+from responses_gateway.wire.requests import Open, TypedPart
 from responses_gateway.wire.tools import ToolTarget
 
 MOST_DOMAINS = 100
@@ -68,12 +68,12 @@ MODEL_NAMES: dict[str, ToolTarget] = {
 Domain = Annotated[str, Field(pattern=r"\S")]
 
 
-class _Domains(Declaration):
+class _Domains(TypedPart):
     allowed_domains: Annotated[list[Domain], Field(max_length=MOST_DOMAINS)] | None = None
     blocked_domains: Annotated[list[Domain], Field(max_length=MOST_DOMAINS)] | None = None
 
 
-class _WebSearch(Declaration):
+class _WebSearch(TypedPart):
     filters: _Domains | None = None
     user_location: Open | None = None
     search_context_size: Literal["low", "medium", "high"] | None = None
@@ -84,7 +84,7 @@ def check_web_search(tool: Object, path: str) -> None:
     _WebSearch.read(tool, path)
 
 
-class _ImageGeneration(Declaration):
+class _ImageGeneration(TypedPart):
     size: str | None = None
     quality: str | None = None
     background: str | None = None
