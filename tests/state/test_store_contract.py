@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.server.setup.store import open_store
+from responses_gateway.settings import Settings
 from responses_gateway.state import (
     Cursor,
     Database,
@@ -455,3 +457,34 @@ def test_the_room_for_results_is_halved_when_it_is_full() -> None:
     assert all(ids[-1] == str(count) for count, ids in enumerate(kept))
     assert recent({"small": 5, "huge": 100}, 45) == ["small"]
     assert recent(sizes, 0) == []
+
+
+# ---- the default file ----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_place_for_the_default_file_responses_are_kept_in_memory(tmp_path: Path, monkeypatch: Any) -> None:
+    async def test() -> None:
+        store = await open_store(Settings())
+        assert store is not None
+        assert isinstance(store.database, Sqlite)
+        assert store.database.path is None
+        await store.close()
+        with pytest.raises(StoreUnavailable, match="several workers need a file"):
+            await open_store(Settings(workers=2))
+
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    asyncio.run(test())
+
+
+def test_a_default_file_of_another_version_is_not_passed_over(tmp_path: Path, monkeypatch: Any) -> None:
+    async def test() -> None:
+        store = await open_store(Settings())
+        assert store is not None
+        await store.database.run(lambda sql: sql.execute("UPDATE version SET number = number + 1").rowcount)
+        await store.close()
+        with pytest.raises(StoreUnavailable, match=r"responses\.sqlite3: the store has tables of version"):
+            await open_store(Settings())
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    asyncio.run(test())

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from responses_gateway.state import histories
-from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.interfaces import Database, Sql, add_row
 from responses_gateway.state.records import Conversation, NewItem, Place, new_id
 
 
+@dataclass(eq=False)
 class ConversationTable:
-    """The table in a database. Every method is one transaction, and raises `StoreUnavailable`."""
+    """The table in a database. Every method is one transaction, and raises `StoreUnavailable`. A conversation is kept for
+    `retention` seconds after its last change."""
 
-    def __init__(self, database: Database, clock: Callable[[], float], retention: float) -> None:
-        """`clock` returns the Unix time in seconds. `retention`: how long a conversation is kept after its last change."""
-        self._database = database
-        self._clock = clock
-        self._retention = retention
+    database: Database
+    clock: Callable[[], float]
+    retention: float
 
     async def create(self, tenant: str, metadata: dict[str, Any], items: Sequence[NewItem]) -> Conversation:
         """Create a conversation."""
-        conversation = Conversation(new_id("conv"), self._clock(), metadata, 0)
-        statement = (
-            "INSERT INTO conversations (id, tenant, created_at, expires_at, metadata, output_end) VALUES (?, ?, ?, ?, ?, ?)"
-        )
-        values = (conversation.id, tenant, conversation.created_at, self._expires_at(), _json(metadata))
-        await self._database.run(lambda sql: sql.execute(statement, (*values, histories.append(sql, tenant, 0, items))))
+        now = self.clock()
+        conversation = Conversation(new_id("conv"), now, metadata, 0)
+
+        def work(sql: Sql) -> None:
+            row = {"id": conversation.id, "tenant": tenant, "created_at": now, "expires_at": now + self.retention}
+            end = histories.append(sql, tenant, 0, items)
+            add_row(sql, "conversations", {**row, "metadata": _json(metadata), "output_end": end})
+
+        await self.database.run(work)
         return conversation
 
     async def get(self, tenant: str, conversation_id: str) -> Conversation | None:
         """Return a conversation; None if there is none with this id."""
-        return await self._database.run(lambda sql: get(sql, tenant, conversation_id))
+        return await self.database.run(lambda sql: get(sql, tenant, conversation_id))
 
     async def update(self, tenant: str, conversation_id: str, metadata: dict[str, Any]) -> Conversation | None:
         """Replace the metadata of a conversation. Return None if there is none with this id."""
@@ -44,11 +48,11 @@ class ConversationTable:
             sql.execute(statement, (_json(metadata), expires_at, tenant, conversation_id))
             return get(sql, tenant, conversation_id)
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation, but not its responses. Return False if there is none with this id."""
-        return await self._database.run(lambda sql: _delete(sql, tenant, conversation_id))
+        return await self.database.run(lambda sql: _delete(sql, tenant, conversation_id))
 
     async def add_items(self, tenant: str, conversation_id: str, items: Sequence[NewItem]) -> Place | None:
         """Add items at the end. Return the place of the last one; None if there is no such conversation."""
@@ -62,7 +66,7 @@ class ConversationTable:
             move(sql, conversation_id, end, expires_at)
             return end
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
     async def remove_item(self, tenant: str, conversation_id: str, item_id: str) -> Conversation | None:
         """Remove an item. Return None if there is no such conversation, or no such item in it."""
@@ -77,10 +81,10 @@ class ConversationTable:
             histories.prune(sql, conversation.end)
             return conversation
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
     def _expires_at(self) -> float:
-        return self._clock() + self._retention
+        return self.clock() + self.retention
 
 
 def move(sql: Sql, conversation_id: str, end: Place, expires_at: float) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from responses_gateway.state import repeated_texts, responses
+from responses_gateway.state import histories, repeated_texts, responses
 from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
 from responses_gateway.state.records import ACTIVE, EventRow, NewEvents, ResponseRecord
 
@@ -17,30 +18,29 @@ from responses_gateway.state.records import ACTIVE, EventRow, NewEvents, Respons
 _BEGINNING = -1
 
 
+@dataclass(eq=False)
 class EventTable:
-    """The events of all running responses: in a database, or in a log beside it until a response has ended. Every method raises
-    `StoreUnavailable`."""
+    """The events of all running responses: in a database, or in the log `live` beside it until a response has ended. Every
+    method raises `StoreUnavailable`."""
 
-    def __init__(self, database: Database, live: LiveLog | None) -> None:
-        """`live` is the log beside the database."""
-        self._database = database
-        self._live = live
+    database: Database
+    live: LiveLog | None
 
     @property
     def signals(self) -> bool:
         """Whether `read` returns as soon as there are events, and not only after `within` seconds."""
-        return self._live is not None
+        return self.live is not None
 
     async def append(self, pieces: Sequence[NewEvents]) -> dict[str, bool]:
         """Write the next piece of each of several streams. Return, by the ids of the responses, whether it was written; False:
         the response was deleted, has ended, or is run by another process. (A log beside the database notices no deletion.)
         What is missing in the result failed: it may be written again, and be longer. Raises `StoreUnavailable` if all did."""
-        live = self._live
+        live = self.live
         if live is None:
-            return await self._database.run(lambda sql: {piece.record.id: _append(sql, piece) for piece in pieces})
+            return await self.database.run(lambda sql: {piece.record.id: _append(sql, piece) for piece in pieces})
         started = [(piece.record, piece.head) for piece in pieces if piece.head is not None]
         if started:
-            await self._database.run(partial(_leave_queue, started=started))
+            await self.database.run(partial(_leave_queue, started=started))
         appending = (live.append(piece.record.id, piece.row) for piece in pieces)
         results = await asyncio.gather(*appending, return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
@@ -52,14 +52,14 @@ class EventTable:
     async def read(self, response_id: str, after: int, within: float = 0.0) -> list[EventRow]:
         """Return the next pieces of a stream that have events with numbers above `after`; all of them once it has ended. If
         there are none, wait about `within` seconds for some."""
-        if self._live is None:
-            rows = await self._database.run(lambda sql: read(sql, response_id, after))
+        if self.live is None:
+            rows = await self.database.run(lambda sql: read(sql, response_id, after))
             if not rows and within > 0:
                 await asyncio.sleep(within)
             return rows
         failure: EventsUnavailable | None = None
         try:
-            if rows := await self._live.read(response_id, after, within):
+            if rows := await self.live.read(response_id, after, within):
                 return rows
         except EventsUnavailable as error:
             failure = error
@@ -67,7 +67,7 @@ class EventTable:
         def work(sql: Sql) -> tuple[list[EventRow], bool]:
             return read(sql, response_id, after), responses.is_active(sql, response_id)
 
-        rows, active = await self._database.run(work)
+        rows, active = await self.database.run(work)
         if active and failure is not None:
             raise failure
         return rows
@@ -97,7 +97,7 @@ def read(sql: Sql, response_id: str, after: int) -> list[EventRow]:
     if not any(repeated_texts.is_shortened(row.data) for row in rows):
         return rows
     (repeated_end,) = sql.execute("SELECT repeated_end FROM responses WHERE id = ?", (response_id,)).fetchone()
-    repeated = repeated_texts.load(sql, repeated_end)
+    repeated = histories.texts(sql, repeated_end)
     return [row._replace(data=repeated_texts.restored_events(row.data, repeated)) for row in rows]
 
 

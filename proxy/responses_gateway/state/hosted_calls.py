@@ -7,6 +7,7 @@ its id is kept, also for requests of which nothing else is stored."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from responses_gateway.state.interfaces import Database, Sql
@@ -15,25 +16,25 @@ from responses_gateway.state.interfaces import Database, Sql
 _AT_ONCE = 400
 
 
+@dataclass(eq=False)
 class HostedCallTable:
-    """Both in a database. Every method is one transaction, and raises `StoreUnavailable`."""
+    """Both in a database. Every method is one transaction, and raises `StoreUnavailable`. An approval is known to be used for
+    `retention` seconds."""
 
-    def __init__(self, database: Database, clock: Callable[[], float], retention: float) -> None:
-        """`clock` returns the Unix time in seconds. `retention`: how long an approval is known to be used."""
-        self._database = database
-        self._clock = clock
-        self._retention = retention
+    database: Database
+    clock: Callable[[], float]
+    retention: float
 
     async def results(self, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
         """Find the results of hosted calls by the ids of their items, which are in the order of the history. Of more than
         `most_bytes` together only those are returned that `recent` keeps."""
-        return await self._database.run(lambda sql: _find_results(sql, tenant, ids, most_bytes))
+        return await self.database.run(lambda sql: _find_results(sql, tenant, ids, most_bytes))
 
     async def use_approvals(self, digests: Sequence[bytes], response_id: str) -> dict[bytes, str]:
         """Use up approvals for a response: all of them, or none if some were used by others. Return those, with the ids of the
         responses that used them."""
-        expires_at = self._clock() + self._retention
-        return await self._database.run(lambda sql: _use_approvals(sql, digests, response_id, expires_at))
+        expires_at = self.clock() + self.retention
+        return await self.database.run(lambda sql: _use_approvals(sql, digests, response_id, expires_at))
 
 
 def recent(sizes: Mapping[str, int], most_bytes: int) -> list[str]:
@@ -82,11 +83,8 @@ def _find_results(sql: Sql, tenant: str, ids: Sequence[str], most_bytes: int) ->
             keys[item_id] = key
             sizes[item_id] = size
     kept = recent({item_id: sizes[item_id] for item_id in ids if item_id in sizes}, most_bytes)
-    return {item_id: _result(sql, keys[item_id]) for item_id in kept}
-
-
-def _result(sql: Sql, key: int) -> bytes:
-    return bytes(sql.execute("SELECT result FROM items WHERE key = ?", (key,)).fetchone()[0])
+    statement = "SELECT result FROM items WHERE key = ?"
+    return {item_id: bytes(sql.execute(statement, (keys[item_id],)).fetchone()[0]) for item_id in kept}
 
 
 def _use_approvals(sql: Sql, digests: Sequence[bytes], response_id: str, expires_at: float) -> dict[bytes, str]:

@@ -5,7 +5,7 @@ cancelled never leaves a transaction half done: the function runs to its end eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from responses_gateway.state.records import EventRow
@@ -101,6 +101,11 @@ class LiveLog(Protocol):
 
     async def watch(self, cancelled: Callable[[str], None]) -> None:
         """Call `cancelled` with the id of each response that should end, until the task is cancelled."""
+
+
+def add_row(sql: Sql, table: str, row: Mapping[str, Any]) -> None:
+    """Write a new row, given by the names of its columns."""
+    sql.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))
 
 
 def storable(values: Sequence[Any]) -> list[Any]:

@@ -16,7 +16,7 @@ from psycopg import IsolationLevel, errors
 from psycopg.conninfo import conninfo_to_dict
 
 from responses_gateway.state.interfaces import Rows, Sql, StoreUnavailable, storable
-from responses_gateway.state.schema import POSTGRES, OtherSchema, create_tables
+from responses_gateway.state.schema import POSTGRES, create_tables
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class Postgres:
 
         try:
             self._once(locked, IsolationLevel.READ_COMMITTED)
-        except (psycopg.Error, OtherSchema) as error:
+        except psycopg.Error as error:
             raise StoreUnavailable(f"cannot use the PostgreSQL store: {error}") from error
 
     def _run(self, work: Callable[[Sql], T], isolation: IsolationLevel = IsolationLevel.SERIALIZABLE) -> T:

@@ -16,7 +16,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from responses_gateway.state.interfaces import EventsUnavailable
+from responses_gateway.state.interfaces import EventsUnavailable, StoreUnavailable
 from responses_gateway.state.records import EventRow
 
 T = TypeVar("T")
@@ -162,20 +162,34 @@ class RedisLog:
 
 
 def connect(url: str, connections: int, timeout: float) -> Redis:
-    """Return a client that waits `timeout` seconds for an answer. Raise `ValueError` for a malformed URL."""
+    """Return a client that waits `timeout` seconds for an answer. Raise `StoreUnavailable` for a malformed URL."""
     url = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
-    # A command on a connection that the server has closed is sent once more: nearly all of them are idempotent.
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=connections,
-        timeout=_TIMEOUT,
-        socket_timeout=timeout,
-        socket_connect_timeout=_CONNECT_TIMEOUT,
-        retry=Retry(NoBackoff(), 1),
-        retry_on_error=[exceptions.ConnectionError],
-        protocol=2,
-    )
+    try:
+        # A command on a connection that the server has closed is sent once more: nearly all of them are idempotent.
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=connections,
+            timeout=_TIMEOUT,
+            socket_timeout=timeout,
+            socket_connect_timeout=_CONNECT_TIMEOUT,
+            retry=Retry(NoBackoff(), 1),
+            retry_on_error=[exceptions.ConnectionError],
+            protocol=2,
+        )
+    except ValueError:  # its message may repeat a password
+        raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
     return Redis.from_pool(pool)
+
+
+async def within(seconds: float, command: Awaitable[T], unavailable: type[Exception]) -> T:
+    """Return the answer to a command for which a request waits. Raise `unavailable` if there is none in so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await command
+    except TimeoutError:
+        raise unavailable(f"no answer within {seconds:g} seconds") from None
+    except (exceptions.RedisError, OSError) as error:
+        raise unavailable(type(error).__name__) from error
 
 
 def _send(client: Any, *words: str | int) -> Awaitable[Any]:

@@ -6,15 +6,12 @@ of the gateways do not matter. What is not used expires."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from hashlib import blake2b
-from typing import Any, TypeVar, cast
-
-from redis import exceptions
+from typing import TypeVar, cast
 
 from responses_gateway.state.fleet_counters import CountersUnavailable, LimitRequest, Refusal, Verdict
-from responses_gateway.state.redis import connect
+from responses_gateway.state.redis import connect, within
 
 T = TypeVar("T")
 
@@ -126,10 +123,6 @@ return number
 """
 
 
-class _NoScript(CountersUnavailable):
-    """The server does not know the script: nothing was counted."""
-
-
 class RedisCounters:
     """`FleetCounters` in Redis."""
 
@@ -148,11 +141,7 @@ class RedisCounters:
         return Verdict(cast("Refusal", refused.decode()), float(requests), float(tokens), int(gateways))
 
     async def report(self, member: str, requests: Sequence[LimitRequest]) -> None:
-        try:
-            await _within(self._send(member, requests))
-        except _NoScript:  # the server was started again
-            await _within(self._client.script_load(_COUNT))
-            await _within(self._send(member, requests))
+        await _within(self._send(member, requests))
 
     async def leave(self, member: str) -> None:
         await self.join(member, 0)
@@ -162,6 +151,7 @@ class RedisCounters:
 
     async def _send(self, member: str, requests: Sequence[LimitRequest]) -> None:
         async with self._client.pipeline(transaction=False) as pipeline:
+            pipeline.script_load(_COUNT)  # the server may have been started again
             for request in requests:
                 pipeline.evalsha(self._count.sha, 4, *_keys(request), *map(str, _arguments(member, request, take=False)))
             await pipeline.execute()
@@ -179,13 +169,5 @@ def _arguments(member: str, request: LimitRequest, *, take: bool) -> list[str | 
     return [member, int(take), *limits, *left, int(request.stale), request.tokens, request.running, _RUNNING_KEPT]
 
 
-async def _within(command: Awaitable[Any]) -> Any:
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            return await command
-    except exceptions.NoScriptError as error:
-        raise _NoScript("the server has lost the script") from error
-    except TimeoutError:
-        raise CountersUnavailable(f"no answer within {TIMEOUT:g} seconds") from None
-    except (exceptions.RedisError, OSError) as error:
-        raise CountersUnavailable(type(error).__name__) from error
+async def _within(command: Awaitable[T]) -> T:
+    return await within(TIMEOUT, command, CountersUnavailable)

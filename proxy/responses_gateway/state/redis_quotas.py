@@ -5,15 +5,11 @@ that if it is less: what any living process knows is not lost."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
-
-from redis import exceptions
 
 from responses_gateway.state.quotas import KEPT, Charge, Counter, QuotasUnavailable
-from responses_gateway.state.redis import connect
+from responses_gateway.state.redis import connect, within
 
 _PREFIX = "responses-gateway:quotas:"
 # Connections of a process, and seconds within which an answer has to come: requests wait for it.
@@ -53,12 +49,12 @@ class RedisQuotas:
 
     async def read(self, counters: Sequence[Counter], known: Mapping[str, int]) -> dict[str, int]:
         keys, arguments = _call("", 0, counters, known)
-        found = await _within(self._script(keys=keys, args=arguments))
+        found = await within(TIMEOUT, self._script(keys=keys, args=arguments), QuotasUnavailable)
         return {counter.name: int(tokens) for counter, tokens in zip(counters, found, strict=True)}
 
     async def charge(self, charges: Sequence[Charge], known: Mapping[str, int], now: float) -> dict[str, int]:
         found: dict[str, int] = {}
-        for tokens in await _within(self._send(charges, known)):
+        for tokens in await within(TIMEOUT, self._send(charges, known), QuotasUnavailable):
             found |= tokens
         return found
 
@@ -86,13 +82,3 @@ def _call(charge: str, tokens: int, counters: Sequence[Counter], known: Mapping[
         keys.append(f"{_PREFIX}used:{blake2b(counter.name.encode('utf-8', 'replace'), digest_size=16).hexdigest()}")
         arguments += [known.get(counter.name, 0), int(counter.ends) + KEPT]
     return keys, arguments
-
-
-async def _within(command: Awaitable[Any]) -> Any:
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            return await command
-    except TimeoutError:
-        raise QuotasUnavailable(f"no answer within {TIMEOUT:g} seconds") from None
-    except (exceptions.RedisError, OSError) as error:
-        raise QuotasUnavailable(type(error).__name__) from error

@@ -7,11 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle
-from typing import AnyStr
-
-from responses_gateway.state import histories
-from responses_gateway.state.interfaces import Sql
-from responses_gateway.state.records import Place
 
 MARK = "\x1f"
 _MARK = MARK.encode()
@@ -19,65 +14,50 @@ _BEGINNING = 64
 _ESCAPED = "\\u001f"
 
 
-def save(sql: Sql, tenant: str, texts: Sequence[str]) -> Place:
-    """Store texts, or find them. Return the place of the last one."""
-    return histories.append_texts(sql, tenant, texts)
-
-
-def load(sql: Sql, place: Place) -> list[str]:
-    """Return the texts up to a place."""
-    return histories.texts(sql, place)
-
-
 def shortened(text: str, repeated: Sequence[str]) -> str:
     """Replace repeated texts, which occur in their order, perhaps several times over."""
-    return _shortened(text.replace(MARK, _ESCAPED), repeated, MARK) if repeated else text
+    if not repeated:
+        return text
+    text = text.replace(MARK, _ESCAPED)
+    pieces: list[str] = []
+    begin = 0
+    for each in cycle(repeated):
+        place = _find(text, each, begin)
+        if place < 0:
+            break
+        pieces.append(text[begin:place])
+        begin = place + len(each)
+    pieces.append(text[begin:])
+    return MARK.join(pieces)
 
 
 def restored(text: str, repeated: Sequence[str]) -> str:
     """Return what was shortened."""
-    return _restored(text, repeated, MARK) if repeated else text
-
-
-def shortened_events(data: bytes, repeated: Sequence[str]) -> bytes:
-    """Replace repeated texts in events."""
     if not repeated:
-        return data
-    return _shortened(data.replace(_MARK, _ESCAPED.encode()), [text.encode() for text in repeated], _MARK)
-
-
-def restored_events(data: bytes, repeated: Sequence[str]) -> bytes:
-    """Return the events that were shortened."""
-    return _restored(data, [text.encode() for text in repeated], _MARK) if repeated else data
-
-
-def is_shortened(data: bytes) -> bool:
-    """Tell whether events may have been shortened."""
-    return _MARK in data
-
-
-def _shortened(text: AnyStr, repeated: Sequence[AnyStr], mark: AnyStr) -> AnyStr:
-    pieces: list[AnyStr] = []
-    begin = 0
-    for wanted in cycle(repeated):
-        found = _find(text, wanted, begin)
-        if found < 0:
-            break
-        pieces.append(text[begin:found])
-        begin = found + len(wanted)
-    pieces.append(text[begin:])
-    return mark.join(pieces)
-
-
-def _find(text: AnyStr, wanted: AnyStr, begin: int) -> int:
-    """Find a long text. Its beginning is usually enough, and looking for that costs much less."""
-    found = text.find(wanted[:_BEGINNING], begin)
-    return found if found < 0 or text.startswith(wanted, found) else text.find(wanted, found)
-
-
-def _restored(text: AnyStr, repeated: Sequence[AnyStr], mark: AnyStr) -> AnyStr:
-    pieces = text.split(mark)
+        return text
+    pieces = text.split(MARK)
     whole = pieces[:1]
     for each, piece in zip(cycle(repeated), pieces[1:], strict=False):
         whole += [each, piece]
-    return mark[:0].join(whole)
+    return "".join(whole)
+
+
+def shortened_events(events: bytes, repeated: Sequence[str]) -> bytes:
+    """Replace repeated texts in events."""
+    return shortened(events.decode(), repeated).encode() if repeated else events
+
+
+def restored_events(events: bytes, repeated: Sequence[str]) -> bytes:
+    """Return the events that were shortened."""
+    return restored(events.decode(), repeated).encode() if repeated else events
+
+
+def is_shortened(events: bytes) -> bool:
+    """Tell whether events may have been shortened."""
+    return _MARK in events
+
+
+def _find(text: str, wanted: str, begin: int) -> int:
+    """Find a long text. Its beginning is usually enough, and looking for that costs much less."""
+    place = text.find(wanted[:_BEGINNING], begin)
+    return place if place < 0 or text.startswith(wanted, place) else text.find(wanted, place)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from responses_gateway.state import conversations, histories, repeated_texts
-from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql
+from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, add_row
 from responses_gateway.state.records import ACTIVE, Ages, Place, ResponseRecord, Running, Stored
 
 # How long the log of a stream that was not requested in the background is kept, in seconds.
@@ -20,39 +21,38 @@ _COLUMNS = "id, status, head, tail, background, conversation, input_begin, input
 _OF_ACTIVE = ("events", "journals", "waiting")
 
 
+@dataclass(eq=False)
 class ResponseTable:
-    """The table in a database. Every method raises `StoreUnavailable`."""
+    """The table in a database. Every method raises `StoreUnavailable`. A response is kept for `retention` seconds. `live` has
+    the events of running ones, if not the database."""
 
-    def __init__(self, database: Database, retention: float, live: LiveLog | None) -> None:
-        """`retention`: how long a response is kept, in seconds. `live`: where the events of running ones are kept, if not in
-        the database."""
-        self._database = database
-        self._retention = retention
-        self._live = live
+    database: Database
+    retention: float
+    live: LiveLog | None
 
     async def save(self, record: ResponseRecord) -> bool:
         """Write a response that has ended, in the place of what was written when it began. Return False if it had ended
         otherwise or was deleted: then nothing was written."""
-        expires_at = record.created_at + self._retention
-        return await self._database.run(lambda sql: save(sql, record, expires_at))
+        expires_at = record.created_at + self.retention
+        return await self.database.run(lambda sql: save(sql, record, expires_at))
 
     async def get(self, tenant: str, response_id: str) -> Stored | None:
         """Return a response; None if there is none with this id."""
-        return await self._database.run(lambda sql: _get(sql, tenant, response_id))
+        return await self.database.run(lambda sql: _get(sql, tenant, response_id))
 
     async def is_active(self, tenant: str, response_id: str) -> bool | None:
         """Tell whether a response still runs, or waits; None if there is none with this id."""
         statement = "SELECT status FROM responses WHERE tenant = ? AND id = ?"
-        row = await self._database.run(lambda sql: sql.execute(statement, (tenant, response_id)).fetchone())
+        row = await self.database.run(lambda sql: sql.execute(statement, (tenant, response_id)).fetchone())
         return None if row is None else row[0] in ACTIVE
 
     async def delete(self, tenant: str, response_id: str) -> bool:
         """Delete a response, and the items that only it has. Return False if there is none with this id."""
-        deleted = await self._database.run(lambda sql: _delete(sql, tenant, response_id))
-        if deleted and self._live is not None:
+        deleted = await self.database.run(lambda sql: _delete(sql, tenant, response_id))
+        if deleted and self.live is not None:
             with suppress(EventsUnavailable):  # the process that runs it, if there is one, will notice
-                await self._live.cancel(response_id)
-                await self._live.delete(response_id)
+                await self.live.cancel(response_id)
+                await self.live.delete(response_id)
         return deleted
 
 
@@ -61,29 +61,27 @@ class ResponseTable:
 
 def insert(sql: Sql, record: ResponseRecord, expires_at: float, running: Running | None) -> Place:
     """Write a response, which `running` runs. Return the place of its last output item."""
-    ends = _ends(sql, record)
-    sql.execute(
-        "INSERT INTO responses (id, tenant, created_at, expires_at, status, head, tail, input_begin, input_end, "
-        "output_end, repeated_end, conversation, background, worker, alive_until, log_until) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            record.id,
-            record.tenant,
-            record.created_at,
-            expires_at,
-            record.status,
-            record.head,
-            repeated_texts.shortened(record.tail, record.repeated),
-            *ends,
-            repeated_texts.save(sql, record.tenant, record.repeated),
-            record.conversation,
-            int(record.background),
-            running.worker if running is not None else None,
-            running.until if running is not None else None,
-            record.created_at + _LOG_KEPT if record.detached and not record.background else None,
-        ),
-    )
-    return ends[2]
+    input_begin, input_end, output_end = _ends(sql, record)
+    row = {
+        "id": record.id,
+        "tenant": record.tenant,
+        "created_at": record.created_at,
+        "expires_at": expires_at,
+        "status": record.status,
+        "head": record.head,
+        "tail": repeated_texts.shortened(record.tail, record.repeated),
+        "input_begin": input_begin,
+        "input_end": input_end,
+        "output_end": output_end,
+        "repeated_end": histories.append_texts(sql, record.tenant, record.repeated),
+        "conversation": record.conversation,
+        "background": int(record.background),
+        "log_until": record.created_at + _LOG_KEPT if record.detached and not record.background else None,
+    }
+    if running is not None:
+        row |= {"worker": running.worker, "alive_until": running.until}
+    add_row(sql, "responses", row)
+    return output_end
 
 
 def save(sql: Sql, record: ResponseRecord, expires_at: float) -> bool:
@@ -172,7 +170,7 @@ def _get(sql: Sql, tenant: str, response_id: str) -> Stored | None:
         return None
     key, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end = row
     has_events = sql.execute("SELECT 1 FROM events WHERE response = ? LIMIT 1", (key,)).fetchone() is not None
-    tail = repeated_texts.restored(tail, repeated_texts.load(sql, repeated_end))
+    tail = repeated_texts.restored(tail, histories.texts(sql, repeated_end))
     text = head + ",".join(histories.texts(sql, output_end, input_end)) + tail
     return Stored(key, status, text, bool(background), conversation, output_end, input_begin, input_end, has_events)
 

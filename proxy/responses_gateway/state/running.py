@@ -271,7 +271,7 @@ def end_abandoned(sql: Sql, response_id: str, now: float, live: Sequence[EventRo
     if row is None:
         return None
     head, tail, input_end, repeated_end, tenant, cancelled = row
-    repeated = repeated_texts.load(sql, repeated_end)
+    repeated = histories.texts(sql, repeated_end)
     for piece in live:
         events.append(sql, response_id, piece, repeated)
     rows = events.read(sql, response_id, -1)
@@ -305,7 +305,7 @@ def _begin_waited(sql: Sql, response_id: str, expires_at: float, running: Runnin
     if row is None:
         return False
     events.begin_journal(sql, response_id, running.journal)
-    return events.append(sql, response_id, first, repeated_texts.load(sql, row[0]), running.worker)
+    return events.append(sql, response_id, first, histories.texts(sql, row[0]), running.worker)
 
 
 def _end(sql: Sql, record: ResponseRecord, expires_at: float, last: EventRow) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from responses_gateway.state.interfaces import Sql
+from responses_gateway.state.interfaces import Sql, StoreUnavailable
 
 # The names of the types in a statement, by database. A `key` counts up and is never used twice.
 SQLITE = {"key": "INTEGER PRIMARY KEY AUTOINCREMENT", "integer": "INTEGER", "real": "REAL", "blob": "BLOB"}
@@ -93,7 +93,7 @@ _TABLES = (
 )
 
 
-class OtherSchema(Exception):
+class OtherSchema(StoreUnavailable):
     """The store was written by another version of the gateway. The message is for operators."""
 
 

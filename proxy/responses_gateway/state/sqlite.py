@@ -185,7 +185,8 @@ class Sqlite:
         except (sqlite3.Error, OSError, OtherSchema) as error:
             if connection is not None:
                 connection.close()
-            raise StoreUnavailable(f"cannot open {self.path}: {error}") from error
+            unavailable = OtherSchema if isinstance(error, OtherSchema) else StoreUnavailable
+            raise unavailable(f"cannot open {self.path}: {error}") from error
         self._connection = connection
         self._file = _identity(self.path) if self.path is not None else None
 

@@ -7,10 +7,11 @@ transaction, so that one of them wins."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from responses_gateway.state import events, responses, running
-from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.interfaces import Database, Sql, add_row
 from responses_gateway.state.records import EventRow, ResponseRecord, Running
 
 # For how long the chain of a continuation id is known, in seconds.
@@ -75,24 +76,23 @@ class Held(NamedTuple):
     size: int
 
 
+@dataclass(eq=False)
 class WaitingTable:
-    """The table in a database. Every method is one transaction, and raises `StoreUnavailable`. `RunningTable` begins what
-    waits."""
+    """The table in a database. Every method is one transaction, and raises `StoreUnavailable`. A response is kept for
+    `retention` seconds after its deadline. `RunningTable` begins what waits."""
 
-    def __init__(self, database: Database, clock: Callable[[], float], retention: float) -> None:
-        """`clock` returns the Unix time in seconds. `retention`: how long a response is kept after its deadline."""
-        self._database = database
-        self._clock = clock
-        self._retention = retention
+    database: Database
+    clock: Callable[[], float]
+    retention: float
 
     async def held(self, tenant: str) -> Held:
         """Return what a tenant has waiting."""
-        return await self._database.run(lambda sql: _held(sql, tenant))
+        return await self.database.run(lambda sql: _held(sql, tenant))
 
     async def add(self, record: ResponseRecord, row: EventRow, new: NewWaiting, most: Held) -> Held | None:
         """Write a response that waits, with its first events. Return what its tenant has waiting if that is `most` already, or
         would be more bytes: then nothing was written."""
-        expires_at = new.deadline + self._retention
+        expires_at = new.deadline + self.retention
 
         def work(sql: Sql) -> Held | None:
             held = _held(sql, new.tenant)
@@ -100,50 +100,50 @@ class WaitingTable:
                 return held
             responses.insert(sql, record, expires_at, _NOBODY)
             events.append(sql, record.id, row, record.repeated, _NOBODY.worker)
-            _add(sql, record.id, new)
+            add_row(sql, "waiting", _row(sql, record.id, new))
             return None
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
     async def due(self) -> list[Due]:
         """Return all that waits, counted, the first deadlines first."""
-        rows = await self._database.run(lambda sql: sql.execute(_DUE).fetchall())
+        rows = await self.database.run(lambda sql: sql.execute(_DUE).fetchall())
         return [Due(row[0], row[1], (row[2] + 1) * float(_SECONDS), int(row[3]), row[4]) for row in rows]
 
     async def candidates(self, model: str, each: int) -> list[Waiting]:
         """Return those of a model that may begin next: the first `each` of every tenant, and those with the first deadlines."""
-        now = self._clock()
+        now = self.clock()
         values = (model, now, each, _MOST, model, now, each)
-        rows = await self._database.run(lambda sql: sql.execute(_CANDIDATES, values).fetchall())
+        rows = await self.database.run(lambda sql: sql.execute(_CANDIDATES, values).fetchall())
         return [Waiting(row[0], row[1], row[2], bool(row[3]), row[4], row[5]) for row in rows]
 
     async def lease(self, response_id: str, seconds: float) -> bytes | None:
         """Have others leave a response alone for so long. Return what its start needs; None if somebody else has it, or it
         waits no longer."""
-        now = self._clock()
+        now = self.clock()
         statement = "UPDATE waiting SET leased_until = ? WHERE response = ? AND leased_until < ? RETURNING request"
-        row = await self._database.run(lambda sql: sql.execute(statement, (now + seconds, response_id, now)).fetchone())
+        row = await self.database.run(lambda sql: sql.execute(statement, (now + seconds, response_id, now)).fetchone())
         return None if row is None else bytes(row[0])
 
     async def try_later(self, response_id: str, seconds: float) -> None:
         """Have a response that could not begin wait for at least so long."""
-        until = self._clock() + seconds
+        until = self.clock() + seconds
         statement = "UPDATE waiting SET leased_until = ? WHERE response = ?"
-        await self._database.run(lambda sql: sql.execute(statement, (until, response_id)))
+        await self.database.run(lambda sql: sql.execute(statement, (until, response_id)))
 
     async def fail(self, response_id: str, end: running.EndAbandoned) -> bool:
         """End a response that cannot begin as `end` says. Return False if it waits no longer."""
-        now = self._clock()
-        return await self._database.run(lambda sql: _end(sql, response_id, now, end))
+        now = self.clock()
+        return await self.database.run(lambda sql: _end(sql, response_id, now, end))
 
     async def cancel(self, tenant: str, response_id: str, end: running.EndAbandoned) -> bool:
         """End a response because its client asked for that. Return False if it waits no longer, or is another tenant's."""
-        now = self._clock()
+        now = self.clock()
 
         def work(sql: Sql) -> bool:
             return running.cancel(sql, tenant, response_id) and _end(sql, response_id, now, end)
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
 
 # ---- inside an open transaction ----------------------------------------------------------------------------------------
@@ -154,24 +154,19 @@ def _held(sql: Sql, tenant: str) -> Held:
     return Held(int(row[0]), int(row[1]))
 
 
-def _add(sql: Sql, response_id: str, new: NewWaiting) -> None:
-    follow_up = new.continuation is not None and _continues(sql, new, new.continuation)
-    sql.execute(
-        "INSERT INTO waiting (response, tenant, model, completion_window, follow_up, accepted_at, deadline, minute, size, "
-        "request) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            response_id,
-            new.tenant,
-            new.model,
-            new.window,
-            int(follow_up),
-            new.accepted_at,
-            new.deadline,
-            int(new.deadline // _SECONDS),
-            len(new.request),
-            new.request,
-        ),
-    )
+def _row(sql: Sql, response_id: str, new: NewWaiting) -> dict[str, Any]:
+    return {
+        "response": response_id,
+        "tenant": new.tenant,
+        "model": new.model,
+        "completion_window": new.window,
+        "follow_up": int(new.continuation is not None and _continues(sql, new, new.continuation)),
+        "accepted_at": new.accepted_at,
+        "deadline": new.deadline,
+        "minute": int(new.deadline // _SECONDS),
+        "size": len(new.request),
+        "request": new.request,
+    }
 
 
 def _continues(sql: Sql, new: NewWaiting, continuation: str) -> bool:

@@ -4,25 +4,19 @@ what is left is measured."""
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from responses_gateway.extras import how_to_install
 from responses_gateway.settings import Settings
 from responses_gateway.settings.storage import STORE_SCHEMES
-from responses_gateway.state import (
-    Database,
-    FleetCounters,
-    LiveLog,
-    QuotaCounters,
-    QuotaTable,
-    Sqlite,
-    Store,
-    StoreUnavailable,
-)
+from responses_gateway.state import Database, LiveLog, Sqlite, Store, StoreUnavailable
+from responses_gateway.state.fleet_counters import FleetCounters
+from responses_gateway.state.quotas import QuotaCounters, QuotaTable
+from responses_gateway.state.schema import OtherSchema
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import STORE_UP, Counter, Gauge
 from responses_gateway.telemetry.metrics import Metrics
@@ -38,7 +32,6 @@ STORE_DELETED = Counter(
 STORE_METRICS = (STORE_UP, STORE_BYTES, STORE_OLDEST, STORE_EXPIRED, STORE_DELETED)
 _DAY = 86_400
 _FILE = "responses.sqlite3"
-_T = TypeVar("_T")
 # Seconds between two rounds of the upkeep.
 _UPKEEP_INTERVAL = 30.0
 
@@ -47,7 +40,8 @@ async def open_store(settings: Settings) -> Store | None:
     """Open the store; return None if nothing is to be kept. Raises `StoreUnavailable`.
 
     If the default file cannot be written, as in a container without a home, responses are kept in memory, with a warning in the
-    log. A file or server that the settings name has to be there."""
+    log. A file or server that the settings name has to be there. One of another version is never passed over, since what it
+    has would seem to be lost."""
     if settings.store == "none":
         return None
     if settings.store == "memory":
@@ -58,6 +52,8 @@ async def open_store(settings: Settings) -> Store | None:
         return await _opened(Sqlite(_home(settings.store)), settings)
     try:
         return await _opened(Sqlite(default_path(os.environ)), settings)
+    except OtherSchema:
+        raise
     except StoreUnavailable as error:
         if settings.workers > 1:
             raise StoreUnavailable(f"{error}; several workers need a file that all can write, or `store: none`") from error
@@ -80,49 +76,42 @@ def _postgres(url: str) -> Database:
 
 
 def _live_log(settings: Settings) -> LiveLog | None:
-    def connected(url: str) -> LiveLog:
-        from responses_gateway.state.redis import RedisLog  # noqa: PLC0415  (its driver is an extra)
+    url = _redis_url(settings)
+    if url is None:
+        return None
+    from responses_gateway.state.redis import RedisLog  # noqa: PLC0415  (its driver is an extra)
 
-        return RedisLog(url)
-
-    return _in_redis(settings, "events", connected)
+    return RedisLog(url)
 
 
 def fleet_counters(settings: Settings) -> FleetCounters | None:
     """Return the counters that several gateways share; None without Redis. Raises `StoreUnavailable`."""
+    url = _redis_url(settings)
+    if url is None:
+        return None
+    from responses_gateway.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
 
-    def connected(url: str) -> FleetCounters:
-        from responses_gateway.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
-
-        return RedisCounters(url)
-
-    return _in_redis(settings, "limits", connected)
+    return RedisCounters(url)
 
 
 def quota_counters(settings: Settings, store: Store | None) -> QuotaCounters | None:
     """Return the counters of quotas: in Redis where there is one, else in the store; None without either. Raises
     `StoreUnavailable`."""
+    url = _redis_url(settings)
+    if url is None:
+        return QuotaTable(store.database) if store is not None else None
+    from responses_gateway.state.redis_quotas import RedisQuotas  # noqa: PLC0415  (its driver is an extra)
 
-    def connected(url: str) -> QuotaCounters:
-        from responses_gateway.state.redis_quotas import RedisQuotas  # noqa: PLC0415  (its driver is an extra)
-
-        return RedisQuotas(url)
-
-    in_redis = _in_redis(settings, "quotas", connected)
-    return in_redis or (QuotaTable(store.database) if store is not None else None)
+    return RedisQuotas(url)
 
 
-def _in_redis(settings: Settings, what: str, connected: Callable[[str], _T]) -> _T | None:
-    """Return what uses the Redis server of the settings, made by `connected` of its URL; None without one. Raises
-    `StoreUnavailable`."""
+def _redis_url(settings: Settings) -> str | None:
+    """Return the URL of the Redis or Valkey server; None without one. Raise `StoreUnavailable` without its driver."""
     if settings.events == "store":
         return None
-    try:
-        return connected(settings.events)
-    except ImportError as error:
-        raise StoreUnavailable(f"{what} in Redis or Valkey need: {how_to_install('redis')}") from error
-    except ValueError:  # its message may repeat a password
-        raise StoreUnavailable("events: the URL of the Redis or Valkey server is not valid") from None
+    if importlib.util.find_spec("redis") is None:
+        raise StoreUnavailable(f"Redis or Valkey (`events`) need: {how_to_install('redis')}")
+    return settings.events
 
 
 async def _opened(database: Database, settings: Settings) -> Store:
