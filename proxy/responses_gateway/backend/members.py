@@ -15,13 +15,15 @@ class Members:
     """The backends by name.
 
     `only` is the only one, if there is no choice, nor will be; `pools` are those whose members come and go; `leaving` are those
-    that were removed, but are not idle yet. `on_change` is called when any came, left, or may be used in another way."""
+    that were removed, but are not idle yet; `aliases`: the client's name → the backends'. `on_change` is called when any came,
+    left, or may be used in another way."""
 
     def __init__(self, specs: Iterable[BackendSpec], options: PoolOptions, observer: PoolObserver) -> None:
         self.by_name: dict[str, Member] = {}
         self.leaving: set[Member] = set()
         self.only: Member | None = None
         self.pools: dict[str, PoolSpec] = {}
+        self.aliases: dict[str, str] = {}
         self.last_catalogues: dict[str, ModelCatalogue] = {}  # of pools by name, of the last member that left
         self.clock = asyncio.get_running_loop().time
         self.on_change: Callable[[], None] = lambda: None
@@ -156,6 +158,8 @@ class Members:
         """Find out, after a change, whether there is a choice, and tell of it."""
         alone = len(self.by_name) == 1 and not self.pools
         self.only = next(iter(self.by_name.values())) if alone else None
+        aliases = (member.catalogue.aliases for member in reversed(self.by_name.values()))
+        self.aliases = {alias: name for each in aliases for alias, name in each.items()}  # so that the first counts
         self._changed.set()
         self._changed = asyncio.Event()
         self.on_change()

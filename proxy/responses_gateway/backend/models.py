@@ -81,10 +81,8 @@ class ServedModels:
 
     def own_name(self, model: str) -> str:
         """Return the backends' name for a model: the first alias counts."""
-        for member in self._members.by_name.values():
-            if model in member.catalogue.aliases:
-                return member.catalogue.aliases[model]
-        return model
+        aliases = self._members.aliases
+        return aliases.get(model, model) if aliases else model
 
     def context_of(self, model: str) -> int | None:
         """Return how many tokens the context of a model has at every backend that may get a request for it; None if one of them

@@ -51,6 +51,7 @@ _CALL_IDS: dict[str, CallIds] = {"kimi": "numbered", "stral": "nine", "mixtral":
 _CALL_ID_NAMES = re.compile("|".join(_CALL_IDS), re.ASCII | re.IGNORECASE)
 
 
+@lru_cache(maxsize=1024)  # the names are those of the models, for each request
 def call_ids(name: str) -> CallIds:
     """Return how the ids of calls have to look for the model of this name. Other templates do not mind either form."""
     part = _CALL_ID_NAMES.search(name)
