@@ -202,7 +202,8 @@ def _work(args: argparse.Namespace) -> int:
     from responses_gateway.server.process.worker_link import WorkerLink
 
     link = WorkerLink.of_environment(os.environ)
-    return serve(_settings(args, link.settings, simulator=False), _reload(args, link.settings), link)
+    overrides = link.config.settings
+    return serve(_settings(args, overrides, simulator=False), _reload(args, overrides), link)
 
 
 def _require_backend(settings: Settings, simulator: bool) -> None:

@@ -16,8 +16,7 @@ import time
 from hashlib import blake2b
 from pathlib import Path
 
-# The name changes with the layout, since a rolling restart may start another version.
-FILE = "limits-1"
+FILE = "limits"
 # A client is in any row of its set, and a new one replaces the least recently used one.
 _SETS = 1024
 _WAYS = 16

@@ -63,7 +63,7 @@ class BackendState(msgspec.Struct, frozen=True):
 
 
 def read_state(line: bytes) -> BackendState | None:
-    """Return the state of a line; None if it is another kind of line, or one that this version cannot read."""
+    """Return the state of a line; None if it is none."""
     try:
         return msgspec.json.decode(line[len(_STATE) :], type=BackendState) if line.startswith(_STATE) else None
     except msgspec.DecodeError:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from pydantic import ValidationError
 
 from responses_gateway.backend.served_models import BackendSpec, Discovered
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
@@ -113,11 +112,7 @@ class WorkerSync:
             if change.removed:
                 specs.pop(name, None)
             elif change.fields is not None:
-                try:
-                    specs[name] = spec_of(name, BackendDetails.model_validate(change.fields), self._parts.settings, "admin")
-                except ValidationError:
-                    fields = logs.fields(backend=name, reason="its fields are those of another version")
-                    logs.logger().warning("an added backend is ignored", extra=fields)
+                specs[name] = spec_of(name, BackendDetails.model_validate(change.fields), self._parts.settings, "admin")
         return list(specs.values())
 
     def _report_found(self, found: Autoconfiguration) -> None:

@@ -129,16 +129,11 @@ async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, lis
 async def _serve_as_worker(
     server: _Server, parts: Parts, link: WorkerLink, listeners: Listeners, reload: Reload | None
 ) -> None:
-    if link.config.state:
-        sync = WorkerSync(parts, link.send, reload)
-        sync.receive(link.config.state.encode())
-        await parts.pool.watch.first_checks()
-        await link.open(server.stop_signals, sync.receive)
-        await server.listen(listeners, link.table(), sync.report_change, link.folder)
-    else:  # the parent is of an older version: the workers share no state
-        await link.open(server.stop_signals, lambda line: None)
-        await server.listen(listeners, link.table(), folder=link.folder)
-        parts.autoconfiguration.begin()
+    sync = WorkerSync(parts, link.send, reload)
+    sync.receive(link.config.state.encode())
+    await parts.pool.watch.first_checks()
+    await link.open(server.stop_signals, sync.receive)
+    await server.listen(listeners, link.table(), sync.report_change, link.folder)
     link.send(READY)
     logs.logger().info("worker ready", extra=logs.fields(pid=os.getpid(), version=version_line()))
     await server.serve()

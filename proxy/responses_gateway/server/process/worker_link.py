@@ -2,10 +2,7 @@
 
 The link is a pair of sockets, with lines of text. The parent begins with the worker's configuration (JSON); later it sends
 `retire`, `stop` or `stop_now`. The worker sends `ready` once, `alive` every second, and `left N` when it stops: the responses
-that it waits for. Both also send the lines of `backend_sync.py`. A worker whose parent has ended stops.
-
-Parent and worker may be of different versions, since a rolling restart starts new workers under an old parent: each ignores
-unknown lines."""
+that it waits for. Both also send the lines of `backend_sync.py`. A worker whose parent has ended stops."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ from typing import Any
 
 import msgspec
 
-from responses_gateway.server.access.counter_table import FILE, Table
+from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.process.signals import StopSignals
 from responses_gateway.server.process.sockets import Listeners
-from responses_gateway.settings import SUPERVISED_VARIABLE, Settings
+from responses_gateway.settings import SUPERVISED_VARIABLE
 from responses_gateway.telemetry import logs, multiprocess
 
 # Seconds between two lines `alive`.
@@ -46,7 +43,7 @@ class WorkerConfig(msgspec.Struct):
     operators: list[int]
     metrics: str  # the folder with the metrics of all workers
     settings: dict[str, Any]  # from the parent: they override flags, environment and file
-    state: str = ""  # the first `State` (`backend_state.py`); empty from a parent of an older version
+    state: str  # the first `BackendState`
 
 
 class WorkerLink:
@@ -69,19 +66,13 @@ class WorkerLink:
         return cls(socket.socket(fileno=int(environ.pop(SUPERVISED_VARIABLE))))
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """Settings from the parent: those that this version has."""
-        return {name: value for name, value in self.config.settings.items() if name in Settings.model_fields}
-
-    @property
     def folder(self) -> Path:
         """The folder that all workers share."""
         return Path(self.config.metrics)
 
-    def table(self) -> Table | None:
-        """Return the counters that all workers share; None under a parent of an older version, where each counts alone."""
-        folder = self.folder
-        return Table(folder, int(self.config.place)) if (folder / FILE).exists() else None
+    def table(self) -> Table:
+        """Return the counters that all workers share."""
+        return Table(self.folder, int(self.config.place))
 
     def listeners(self) -> Listeners:
         """Return the sockets that the parent has opened."""

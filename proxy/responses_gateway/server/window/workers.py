@@ -151,7 +151,7 @@ class Workers:
 
     async def _answer(self, request: web.Request) -> web.Response:
         method, arguments = msgspec.json.decode(await request.read())
-        if method not in _METHODS:  # a worker of a newer version asks
+        if method not in _METHODS:
             return _json({"message": "Not known to this worker.", "code": "not_found"}, 404)
         try:
             return _json(await self.ask_here(method, *arguments), 200)
