@@ -15,7 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from responses_gateway.backend.idle import ModelLoad
-from responses_gateway.server.generation.background.completion_windows.schedule import AT_ONCE, ModelSchedule
+from responses_gateway.server.features.completion_windows.schedule import AT_ONCE, ModelSchedule
 from responses_gateway.state import Due, Waiting
 
 BACKENDS = 2

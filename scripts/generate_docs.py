@@ -30,10 +30,8 @@ from responses_gateway.parsers.format import (
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.table import SAMPLING
 from responses_gateway.request.support import support
-from responses_gateway.server.app import METRICS
-from responses_gateway.server.generation.background.completion_windows.runner import WINDOW_METRICS
-from responses_gateway.server.generation.moderation.guard import MODERATION_METRICS
-from responses_gateway.server.webhooks.sender import WEBHOOK_METRICS
+from responses_gateway.server.features.standard import FEATURES
+from responses_gateway.server.metrics import METRICS
 from responses_gateway.settings import CONFIG_VARIABLE, flag, variable
 from responses_gateway.settings.reference import SettingInfo, reference
 
@@ -145,7 +143,7 @@ def with_rules(document: str) -> str:
 
 def _metrics() -> list[str]:
     lines = []
-    for metric in (*METRICS, *WEBHOOK_METRICS, *MODERATION_METRICS, *WINDOW_METRICS):
+    for metric in (*METRICS, *(metric for feature in FEATURES for metric in feature.metrics)):
         labels = f"; {', '.join(f'`{label}`' for label in metric.labels)}" if metric.labels else ""
         kind = type(metric).__name__.lower()
         lines.append(f"- `responses_gateway_{metric.name}` ({kind}{labels}): {metric.text}")

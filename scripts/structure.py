@@ -19,6 +19,7 @@ LISTED_LINES = 40
 # A file with fewer lines is short, unless that is what it is for.
 SHORT = 60
 _SHORT_ON_PURPOSE = "parsers/families"
+_SHORT_NAMES = ("__init__.py", "/feature.py")
 HOUSES = (".", "stream", "server", "server/generation")
 # What is not part of the core: each of these can be taken away, or serves other purposes than answering.
 AROUND_THE_CORE = ("server/features", "hosted", "server/window", "simulator", "commands")
@@ -269,7 +270,7 @@ def short_files(lines: dict[str, int]) -> list[str]:
     return [
         file
         for file, number in lines.items()
-        if number < SHORT and not file.endswith("__init__.py") and not file.startswith(f"{_SHORT_ON_PURPOSE}/")
+        if number < SHORT and not file.endswith(_SHORT_NAMES) and not file.startswith(f"{_SHORT_ON_PURPOSE}/")
     ]
 
 

@@ -117,27 +117,30 @@ SERVER: list[dict[str, set[str]]] = [
         "identity": set(),
         "steering": set(),
     },
-    {"generation": {"recording", "custom_tools", "setup"}, "access": {"http", "quotas", "identity"}, "webhooks": set()},
+    {"generation": {"recording", "custom_tools", "setup", "quotas"}, "access": {"http", "quotas", "identity"}},
     {
-        "lifespan": {"generation", "recording", "custom_tools", "setup", "quotas", "identity", "webhooks"},
+        "features": {"generation", "access", "http", "setup"},
         "resources": {"generation", "access", "http", "setup", "steering"},
         "window": {"generation", "access", "http", "recording"},
+        "parts": {"generation", "http", "quotas", "identity", "setup"},
+        "metrics": {"generation", "access", "http", "quotas", "setup", "custom_tools"},
     },
     {
-        "app": {
-            "lifespan",
+        "lifespan": {
+            "parts",
+            "metrics",
+            "features",
             "generation",
-            "resources",
-            "window",
-            "access",
-            "http",
+            "recording",
             "custom_tools",
-            "quotas",
             "setup",
+            "quotas",
+            "identity",
         },
+        "app": {"parts", "generation", "resources", "window", "access", "http"},
     },
     {
-        "process": {"app", "lifespan", "generation", "resources", "access", "http", "setup"},
+        "process": {"app", "lifespan", "parts", "metrics", "generation", "resources", "access", "http", "setup"},
         "__init__": {"app", "lifespan", "process"},
     },
 ]
@@ -267,6 +270,7 @@ TABLES = {
 # Classes that are larger, each with the reason.
 LARGE = {
     "Parts": "what the gateway opens at its start, for the application: read as single parts, and passed on by nobody",
+    "Responses": "what all responses share",
 }
 
 

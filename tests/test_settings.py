@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from responses_gateway.request.policy import Policy
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import ModelParsers, Settings, SettingsError, backend_url, describe
+from responses_gateway.settings.background import WebhookEndpoint
 from responses_gateway.settings.identity import TokenIssuer
 from responses_gateway.settings.load import load
 from responses_gateway.settings.reference import kind_of
-from responses_gateway.settings.webhooks import WebhookEndpoint
 
 
 def write(folder: Path, text: str) -> Path:

@@ -12,10 +12,10 @@ import pytest
 from responses_gateway.settings import Settings
 from scripts import structure
 
-LINES = 68_500
+LINES = 69_000
 LINES_OF_THE_CORE = 55_200
 SETTINGS = 113
-FILES_UNDER_60_LINES = 52
+FILES_UNDER_60_LINES = 54
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
 LONGER_FUNCTIONS = {
@@ -40,7 +40,7 @@ LARGER_CLASSES = {
     "Profile": 42,  # what a probe found, a field each
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
-    "Settings": 134,  # of all sections
+    "Settings": 136,  # of all sections
     "Translator": 60,  # the library's front
     "_Session": 46,
 }

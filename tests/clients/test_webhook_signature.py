@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from responses_gateway.server.webhooks.signature import event_of, signed_headers, signing_key
+from responses_gateway.server.features.webhooks.signature import event_of, signed_headers, signing_key
 from responses_gateway.state.webhooks import Notice
 from tests.clients.client_programs import missing, run_text
 

@@ -16,7 +16,7 @@ from responses_gateway.hosted.search import pages as module
 from responses_gateway.hosted.search.page import WebPage
 from responses_gateway.hosted.search.page_process import read
 from responses_gateway.hosted.search.pages import WebPages, html_packages
-from responses_gateway.server.setup.hosted_tools import open_web
+from responses_gateway.server.features.hosted_tools.opening import open_web
 from responses_gateway.settings import Settings
 from tests.hosted.pdf_files import document
 from tests.hosted.websites import ARTICLE, Website, never, open_site

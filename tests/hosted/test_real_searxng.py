@@ -78,7 +78,7 @@ async def searxng(settings: dict[str, Any], folder: Path) -> AsyncIterator[str]:
 
 
 def test_what_it_finds_is_shown_and_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("responses_gateway.server.setup.hosted_tools.FETCH_SECONDS", PATIENCE)
+    monkeypatch.setattr("responses_gateway.server.features.hosted_tools.opening.FETCH_SECONDS", PATIENCE)
 
     async def test() -> None:
         site = Website()

@@ -11,7 +11,7 @@ import json
 import logging
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,8 +23,11 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from responses_gateway.conformance.checker import frames
 from responses_gateway.server.app import create_app
+from responses_gateway.server.features.feature import Feature
+from responses_gateway.server.features.standard import FEATURES
 from responses_gateway.server.http.connections import Runner, body_limit
-from responses_gateway.server.lifespan import Parts, open_parts
+from responses_gateway.server.lifespan import open_parts
+from responses_gateway.server.parts import Parts
 from responses_gateway.settings import Settings
 from responses_gateway.simulator import SimulatorOptions, serving
 from responses_gateway.simulator import create_app as create_simulator
@@ -80,12 +83,14 @@ class Served:
 
 
 @asynccontextmanager
-async def gateway(*backends: str, send_buffer: int | None = None, **settings: Any) -> AsyncIterator[Served]:
+async def gateway(
+    *backends: str, send_buffer: int | None = None, features: Sequence[Feature] = FEATURES, **settings: Any
+) -> AsyncIterator[Served]:
     """Serve the gateway in front of backends. `send_buffer`: bytes that the kernel buffers for a client, if not its default."""
     before = asyncio.all_tasks()
     wanted = Settings(backend=list(backends), **{"access_log": False, "store": "none", "invariant_sampling": 0.0, **settings})
     with _running_now(), defects() as found:
-        async with open_parts(wanted) as parts, _running(create_app(parts)) as runner:
+        async with open_parts(wanted, features=features) as parts, _running(create_app(parts)) as runner:
             listening = socket.create_server(("127.0.0.1", 0))
             if send_buffer is not None:  # accepted sockets inherit it
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

@@ -11,7 +11,7 @@ import pytest
 
 from responses_gateway.hosted.mcp.servers import HttpEndpoint, StdioEndpoint
 from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess
-from responses_gateway.server.setup.mcp import mcp_access, mcp_endpoints, open_mcp_servers
+from responses_gateway.server.features.hosted_tools.mcp import mcp_access, mcp_endpoints, open_mcp_servers
 from responses_gateway.settings import Settings, SettingsError, describe
 from responses_gateway.settings.load import load
 from responses_gateway.wire.hosts.mcp_servers import server_complaint

@@ -48,7 +48,7 @@ class Autoconfiguration:
         self._settings = settings
         self._pool = pool
         self._use = use
-        self._known = KnownModels() if known is None else known
+        self.known_models = KnownModels() if known is None else known
         self._needed: dict[str, dict[str, Any]] = {}  # by the backend's URL, without settings that were given
         self.taken: dict[str, Any] = {}  # the settings that were applied so far
         self.profiles: dict[str, Profile] = {}  # what was found out here, by the backend's URL
@@ -160,7 +160,7 @@ class Autoconfiguration:
                 known = known.with_more(KnownModel(thoughts=found.thoughts) if known.field else found)
             except ApiError as error:
                 logs.logger().debug("the chat template is not known", extra=logs.fields(reason=error.message))
-        self._known.learn(profile.model, known)
+        self.known_models.learn(profile.model, known)
 
     def _apply(self, url: str, profile: Profile) -> None:
         if profile.refusal is not None:

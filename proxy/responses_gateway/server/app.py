@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from responses_gateway.server.access.access_log import HTTP_DURATION, HTTP_REQUESTS, access_log
+from responses_gateway.server.access.access_log import access_log
 from responses_gateway.server.access.clients import CLIENTS, Clients
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
-from responses_gateway.server.access.fleet import LIMITS_GATEWAYS, Fleet
+from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.identities import IDENTITIES, Identities
 from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
 from responses_gateway.server.access.quota_standings import standings
-from responses_gateway.server.access.rate_limits import KEY_REQUESTS, KEY_TOKENS, RateLimits
-from responses_gateway.server.custom_tools.repair import CUSTOM_TOOL_INPUTS
-from responses_gateway.server.generation.hosted_tools.toolbox import HOSTED_CALLS, HOSTED_DURATION
-from responses_gateway.server.generation.request_log.metrics import REQUEST_METRICS
+from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODIES, BODY_BYTES, Bodies
 from responses_gateway.server.http.errors import complete_head, errors_as_json
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
-from responses_gateway.server.lifespan import BUILD_INFO, Parts
-from responses_gateway.server.quotas.quota import QUOTA_USED, QUOTA_WARNINGS
+from responses_gateway.server.http.routes import Handler
+from responses_gateway.server.parts import Parts
 from responses_gateway.server.resources.admin import Admin, OnChange
 from responses_gateway.server.resources.codex_catalog import load_model_table
 from responses_gateway.server.resources.conversations import Conversations
-from responses_gateway.server.resources.decisions import DecisionsResource
 from responses_gateway.server.resources.health import Health
 from responses_gateway.server.resources.input_tokens import InputTokens
 from responses_gateway.server.resources.messages import Messages, hello
@@ -40,14 +35,9 @@ from responses_gateway.server.resources.messages_models import MessagesModels, b
 from responses_gateway.server.resources.models import Models
 from responses_gateway.server.resources.passthrough import Passthrough
 from responses_gateway.server.resources.responses import ResponsesResource
-from responses_gateway.server.resources.search import Search
 from responses_gateway.server.resources.stored_responses import StoredResponses
 from responses_gateway.server.resources.usage_export import UsageExport
-from responses_gateway.server.resources.waiting_responses import WaitingResponses
-from responses_gateway.server.resources.webhook_deliveries import WebhookDeliveries
 from responses_gateway.server.resources.websocket import WebSockets
-from responses_gateway.server.setup.backends import POOL_METRICS
-from responses_gateway.server.setup.store import STORE_METRICS
 from responses_gateway.server.window.permissions import WindowAccess
 from responses_gateway.server.window.refusals import note_refusals
 from responses_gateway.server.window.resource import Window
@@ -56,17 +46,7 @@ from responses_gateway.server.window.worker_view import WorkerView
 from responses_gateway.server.window.workers import Workers
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
-from responses_gateway.state.webhooks import WebhookTable
-from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, DEFECTS, Gauge
-
-WORKERS = Gauge("workers", "Worker processes that serve requests.")
-# What is shown before anything was counted. Features add theirs when they are opened.
-METRICS = (
-    DEFECTS, BUILD_INFO, WORKERS, *REQUEST_METRICS, HTTP_REQUESTS, HTTP_DURATION, *POOL_METRICS, *STORE_METRICS, HOSTED_CALLS,
-    HOSTED_DURATION, CUSTOM_TOOL_INPUTS, ACCESS_REFUSALS, BODY_BYTES, LIMITS_GATEWAYS, KEY_REQUESTS, KEY_TOKENS, QUOTA_USED,
-    QUOTA_WARNINGS,
-)  # fmt: skip
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, DEFECTS
 
 
 def create_app(
@@ -84,21 +64,21 @@ def create_app(
         app.cleanup_ctx.append(lambda app: fleet.taking_part())
     websockets = WebSockets(parts.responses, parts.background, bodies)
     app.on_shutdown.append(websockets.close_all)
-    responses = ResponsesResource(parts.responses, parts.background, parts.windows, websockets)
+    responses = ResponsesResource(parts.responses, parts.background, websockets)
     loop_detection = LoopDetection()
-    models = Models(load_model_table(settings.model_table), parts.pool, parts.live, loop_detection, parts.toolbox.kinds)
+    hosted_kinds = [kind for toolbox in parts.responses.additions.toolboxes for kind in toolbox.kinds]
+    models = Models(load_model_table(settings.model_table), parts.pool, parts.live, loop_detection, hosted_kinds)
     router = app.router
     _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
     _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
     _add(router, "/v1/responses/compact", POST=responses.compact)
-    _add(router, "/v1/decisions", POST=DecisionsResource(parts.responses).create)
-    _add(router, "/v1/alpha/search", POST=Search(parts.web, parts.live, parts.metrics).search)
-    messages = Messages(parts.responses, parts.toolbox.kinds)
+    messages = Messages(parts.responses, hosted_kinds)
     _add(router, "/v1/messages", POST=messages.create)
     _add(router, "/v1/messages/count_tokens", POST=messages.count)
     messages_models = MessagesModels(models)
     router.add_get("/v1/models", by_version(models.list_models, messages_models.list_models))
     router.add_get("/v1/models/{id:.+}", by_version(models.retrieve_model, messages_models.retrieve_model))
+    _add_features(router, parts)
     _add_stored(router, parts)
     health = _health(parts)
     _add_probes(router, health)
@@ -128,21 +108,20 @@ def create_operations_app(
 
 def _fleet(parts: Parts, table: Table | None) -> Fleet | None:
     """Return this process's part in the fleet that counts together; None without Redis or without limits."""
-    if parts.counters is None or not has_limits(parts.settings):
+    if parts.accounts.counters is None or not has_limits(parts.settings):
         return None
     gateway = secrets.token_hex(8) if table is None else table.identity
-    return Fleet(parts.counters, gateway, parts.metrics)
+    return Fleet(parts.accounts.counters, gateway, parts.metrics)
 
 
 def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fleet | None = None) -> web.Application:
     settings = parts.settings
     metrics = parts.metrics
-    metrics.declare(METRICS)
 
     def in_force() -> Settings:
         return parts.live.current.settings
 
-    clients = Clients(in_force, RateLimits(in_force, time.monotonic, metrics, table, fleet), parts.ledger, metrics)
+    clients = Clients(in_force, RateLimits(in_force, time.monotonic, metrics, table, fleet), parts.accounts.ledger, metrics)
     access = access_middlewares(in_force, metrics, clients)
     observed = access_log(metrics, logs_lines=settings.access_log)
     note_refusal = note_refusals(parts.responses.history)
@@ -152,7 +131,7 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
     if access:
         app[CLIENTS] = clients
     if settings.identifies_clients:
-        app[IDENTITIES] = Identities(in_force, parts.identity_sources)
+        app[IDENTITIES] = Identities(in_force, parts.accounts.sources)
     app.on_response_prepare.append(complete_head(parts.in_flight.ending))
     add_access_headers(app, settings)
     return app
@@ -204,12 +183,19 @@ async def _nothing(request: web.Request) -> web.StreamResponse:
     raise web.HTTPNotFound
 
 
+def _add_features(router: web.UrlDispatcher, parts: Parts) -> None:
+    for route in parts.routes:
+        if not route.for_operators:
+            _add(router, route.path, **{route.method: route.handler})
+
+
 def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:
     """Add what exists only with a store. Without one these paths lead to the backend, like all others."""
     if parts.store is None or parts.background is None:
         return
-    stored = StoredResponses(parts.store, parts.background, parts.encryption, parts.live)
-    conversations = Conversations(parts.store, parts.encryption, parts.live)
+    encryption = parts.responses.preparation.encryption
+    stored = StoredResponses(parts.store, parts.background, encryption, parts.live)
+    conversations = Conversations(parts.store, encryption, parts.live)
     _add(router, "/v1/responses/{id}", GET=stored.read, DELETE=stored.delete)
     _add(router, "/v1/responses/{id}/input_items", GET=stored.input_items)
     _add(router, "/v1/responses/{id}/cancel", POST=stored.cancel)
@@ -238,14 +224,11 @@ def _add_operations(
     workers = _add_window(app, parts, folder)
     if parts.settings.admin_key is None:
         return
-    sums_of = partial(usage_sums, workers) if workers is not None else parts.usage.sums
+    sums_of = partial(usage_sums, workers) if workers is not None else parts.accounts.usage.sums
     router.add_get("/admin/usage", UsageExport(parts.settings, sums_of).export)
-    if parts.store is not None:
-        deliveries = WebhookDeliveries(parts.settings, WebhookTable(parts.store.database))
-        router.add_get("/admin/webhooks", deliveries.list_all)
-        router.add_post("/admin/webhooks/{id}", deliveries.send_again)
-        waiting = WaitingResponses(parts.settings, parts.store.waiting)
-        router.add_get("/admin/waiting", waiting.list_all)
+    for route in parts.routes:
+        if route.for_operators:
+            router.add_route(route.method, route.path, route.handler)
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
     router.add_get("/admin/backends", admin.list_backends)
     router.add_post("/admin/backends", admin.add)
@@ -260,12 +243,12 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Work
     recent = parts.responses.history
     if recent is None:
         return None
-    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.usage)
+    view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.accounts.usage)
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
     workers = Workers(view, folder)
 
     async def quotas() -> list[dict[str, Any]]:
-        return await standings(parts.live.current.settings, parts.ledger)
+        return await standings(parts.live.current.settings, parts.accounts.ledger)
 
     Window(workers, access, parts.in_flight, quotas).add_to(app)
     return workers

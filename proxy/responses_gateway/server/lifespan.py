@@ -7,186 +7,140 @@ import math
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
-from responses_gateway.hosted.mcp.servers import McpServers
 from responses_gateway.hosted.pdf import PdfReader
-from responses_gateway.hosted.search.mcp_provider import CallerFor
-from responses_gateway.hosted.search.web import Web
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
-from responses_gateway.server.generation.background.completion_windows.runner import CompletionWindows
-from responses_gateway.server.generation.background.runner import Announce, Background
-from responses_gateway.server.generation.hosted_tools.openers import ImageOpener, openers_of
-from responses_gateway.server.generation.hosted_tools.toolbox import Toolbox, UsedApprovals
+from responses_gateway.server.features.feature import Core, Feature, open_features
+from responses_gateway.server.features.standard import FEATURES
+from responses_gateway.server.generation.additions import Additions
+from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.in_flight import InFlight
-from responses_gateway.server.generation.moderation.guard import Guard
-from responses_gateway.server.generation.moderation.guarded_upstream import moderate
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
-from responses_gateway.server.generation.preparation.journal import Charged
 from responses_gateway.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
 from responses_gateway.server.generation.preparation.prepare import Preparation
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
-from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.server.generation.request_log.usage import TokenUsage
-from responses_gateway.server.generation.responses import Adapt, Responses
-from responses_gateway.server.identity.sources import Sources, open_sources
+from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.identity.sources import open_sources
+from responses_gateway.server.metrics import BUILD_INFO, METRICS
+from responses_gateway.server.parts import Accounts, Parts
 from responses_gateway.server.quotas.ledger import Ledger
-from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.server.recording.recorder import FileRecorder, Recorder, TimedRecorder
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.server.setup.backends import PoolMetrics, pool_options, sample_pools
 from responses_gateway.server.setup.discovery import PoolWatch
-from responses_gateway.server.setup.hosted_tools import hosted_limits, image_server, open_sandbox, open_web
-from responses_gateway.server.setup.mcp import mcp_access, open_mcp_servers
 from responses_gateway.server.setup.store import StoreUpkeep, fleet_counters, open_store, quota_counters
-from responses_gateway.server.webhooks.sender import Webhooks
 from responses_gateway.settings import Settings
-from responses_gateway.state import FleetCounters, Store
-from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
+from responses_gateway.state import Store
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.gen_ai import GenAiMetrics, MetricSink, OtlpMetrics, PrometheusSink
-from responses_gateway.telemetry.instruments import Gauge
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.version import __version__, commit
 
-BUILD_INFO = Gauge(
-    "build_info", "1, labelled with the version and the commit of the gateway.", ("version", "commit"), together="livemax"
-)
+# A tick is exact enough for keep-alives and time limits if each of them has so many; in seconds.
 _TICKS_PER_LIMIT = 4
 _LONGEST_TICK = 1.0
 # For reading the PDFs of one request, in seconds.
 _PDF_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the requests of one process share. `settings` are those at the start; `live` has those in force."""
-
-    settings: Settings
-    metrics: Metrics
-    pool: Pool
-    store: Store | None
-    counters: FleetCounters | None
-    ledger: Ledger | None
-    identity_sources: Sources
-    background: Background | None
-    windows: CompletionWindows | None
-    encryption: Encryption
-    tokenizer: ModelTokenizer | None
-    live: LiveSettings
-    autoconfiguration: Autoconfiguration
-    known_models: KnownModels
-    in_flight: InFlight
-    responses: Responses
-    web: Web | None
-    toolbox: Toolbox
-    usage: TokenUsage
-    pools: PoolWatch | None
-
-
 @asynccontextmanager
-async def open_parts(settings: Settings, share: Share = ALL, workers_folder: Path | None = None) -> AsyncIterator[Parts]:
+async def open_parts(
+    settings: Settings,
+    share: Share = ALL,
+    workers_folder: Path | None = None,
+    features: Sequence[Feature] = FEATURES,
+) -> AsyncIterator[Parts]:
     """Open the parts, and close them in reverse order. `share` is that of this process among the workers, which share a folder,
     `workers_folder`, if there are several. Raise `ValueError` and the errors of the parts for settings that cannot be used,
     `StoreUnavailable` without a store."""
     async with AsyncExitStack() as stack:
-        metrics = _new_metrics(settings)
-        stack.callback(logs.flush)
-        tracing = None
-        if settings.otel_endpoint is not None:
-            tracing = Tracing(settings.otel_endpoint, __version__)
-            stack.push_async_callback(tracing.close)
-        metrics.gen_ai = _gen_ai_metrics(settings, metrics, stack)
-        stack.callback(metrics.flush)  # the metrics of a worker are read after its end
-        check_tokenizer(settings)
-        vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
-        tokenizer = None
-        if settings.tokenizer:
-            trusted = settings.trust_remote_code
-            tokenizer = await load_tokenizer(settings.tokenizer, os.environ, trust_remote_code=trusted)
-        policy = translation_policy(settings)
+        metrics = _open_metrics(settings, stack)
+        tracing = _open_tracing(settings, stack)
+        tokenizer = await _load_tokenizer(settings)
         known = KnownModels()
-        choice = ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers, known=known)
+        choice = await _parser_choice(settings, tokenizer, known)
         recorder = _open_recorder(settings, stack)
-        store = await _open_store(settings, stack)
-        usage = TokenUsage(metrics, store)
-        stack.push_async_callback(usage.close)
-        counters = _open_counters(settings, stack)
-        ledger = _open_ledger(settings, store, stack)
+        store = await _open_store(settings, metrics, stack)
+        accounts = _open_accounts(settings, store, metrics, stack)
         encryption = Encryption(await _encryption_key(settings, store))
         options = pool_options(settings, identify=InForce(settings, choice).identifies_backends, share=share)
         pool = Pool(specs_of(settings), options, PoolMetrics(metrics))
         stack.push_async_callback(pool.close)
         live = LiveSettings(settings, choice.with_names(pool.models.own_name), pool.watch.identify)
         pools = await _start_pool(settings, pool, metrics, stack, alone=workers_folder is None)
-        if store is not None:
-            stack.push_async_callback(StoreUpkeep(store, metrics).close)
         repair = InputRepair(pool, metrics)
         stack.callback(repair.close)
         autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
         stack.push_async_callback(autoconfiguration.close)
-        toolbox = await _open_toolbox(settings, metrics, store, stack, workers_folder, pool)
         in_flight = InFlight()
         history = RecentRequests() if settings.ui != "off" else None
-        sample = partial(_sample, history, in_flight)
-        timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
-        stack.push_async_callback(_cancel, timer)
+        additions = Additions()
+        preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, _pdf_reader(settings))
         responses = Responses(
-            Preparation(pool, store, encryption, tokenizer, toolbox, _prompt_hashes(store), _pdf_reader(settings)),
-            live,
-            metrics,
-            tracing,
-            recorder,
-            in_flight,
-            repair,
-            history,
-            partial(_charge_again, ledger) if ledger is not None else None,
-            _moderation(settings, pool, metrics),
+            preparation, live, metrics, tracing, recorder, in_flight, repair, history, accounts.ledger, additions
         )
-        background = None
-        if store is not None:
-            background = Background(store, responses, autoconfiguration, _open_webhooks(settings, store, metrics, stack))
-            stack.push_async_callback(background.close)
+        _start_timer(settings, responses, stack)
+        background = _open_background(store, responses, autoconfiguration, stack)
+        core = Core(settings, metrics, responses, background, share, workers_folder)
+        routes = await open_features(features, core, stack)
         yield Parts(
-            settings=settings,
-            metrics=metrics,
-            pool=pool,
-            store=store,
-            counters=counters,
-            ledger=ledger,
-            identity_sources=_open_sources(settings, stack),
-            background=background,
-            windows=_open_windows(background, responses, share, stack),
-            encryption=encryption,
-            tokenizer=tokenizer,
-            live=live,
-            autoconfiguration=autoconfiguration,
-            known_models=known,
-            in_flight=in_flight,
-            responses=responses,
-            web=toolbox.web,
-            toolbox=toolbox,
-            usage=usage,
-            pools=pools,
+            settings,
+            metrics,
+            pool,
+            pools,
+            store,
+            live,
+            in_flight,
+            responses,
+            background,
+            autoconfiguration,
+            accounts,
+            routes,
         )
 
 
-def _new_metrics(settings: Settings) -> Metrics:
+def _open_metrics(settings: Settings, stack: AsyncExitStack) -> Metrics:
     metrics = Metrics()
+    metrics.declare(METRICS)
     metrics.set(BUILD_INFO, 1, __version__, commit())
+    stack.callback(logs.flush)
+    metrics.gen_ai = _gen_ai_metrics(settings, metrics, stack)
+    stack.callback(metrics.flush)  # the metrics of a worker are read after its end
     return metrics
+
+
+def _open_tracing(settings: Settings, stack: AsyncExitStack) -> Tracing | None:
+    if settings.otel_endpoint is None:
+        return None
+    tracing = Tracing(settings.otel_endpoint, __version__)
+    stack.push_async_callback(tracing.close)
+    return tracing
+
+
+async def _load_tokenizer(settings: Settings) -> ModelTokenizer | None:
+    if not settings.tokenizer:
+        return None
+    return await load_tokenizer(settings.tokenizer, os.environ, trust_remote_code=settings.trust_remote_code)
+
+
+async def _parser_choice(settings: Settings, tokenizer: ModelTokenizer | None, known: KnownModels) -> ParserChoice:
+    check_tokenizer(settings)
+    vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
+    policy = translation_policy(settings)
+    return ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers, known=known)
 
 
 def _gen_ai_metrics(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> GenAiMetrics | None:
@@ -201,11 +155,17 @@ def _gen_ai_metrics(settings: Settings, metrics: Metrics, stack: AsyncExitStack)
     return GenAiMetrics(sinks, settings.gen_ai_metrics)
 
 
-def _open_counters(settings: Settings, stack: AsyncExitStack) -> FleetCounters | None:
+def _open_accounts(settings: Settings, store: Store | None, metrics: Metrics, stack: AsyncExitStack) -> Accounts:
+    usage = TokenUsage(metrics, store)
+    stack.push_async_callback(usage.close)
     counters = fleet_counters(settings)
     if counters is not None:
         stack.push_async_callback(counters.close)
-    return counters
+    ledger = _open_ledger(settings, store, stack)
+    sources = open_sources(settings)
+    if sources.tokens is not None:
+        stack.push_async_callback(sources.tokens.close)
+    return Accounts(sources, counters, ledger, usage)
 
 
 def _open_ledger(settings: Settings, store: Store | None, stack: AsyncExitStack) -> Ledger | None:
@@ -216,17 +176,6 @@ def _open_ledger(settings: Settings, store: Store | None, stack: AsyncExitStack)
     ledger = Ledger(counters, time.time)
     stack.push_async_callback(ledger.close)
     return ledger
-
-
-def _open_sources(settings: Settings, stack: AsyncExitStack) -> Sources:
-    sources = open_sources(settings)
-    if sources.tokens is not None:
-        stack.push_async_callback(sources.tokens.close)
-    return sources
-
-
-def _charge_again(ledger: Ledger, charged: Charged) -> LimitReservation:
-    return QuotaReservation(ledger, charged.owners, charged.key, charged.team)
 
 
 async def _start_pool(
@@ -243,29 +192,22 @@ async def _start_pool(
     return pools
 
 
-def _open_windows(
-    background: Background | None, responses: Responses, share: Share, stack: AsyncExitStack
-) -> CompletionWindows | None:
-    if background is None:
-        return None
-    windows = CompletionWindows(background.store, responses, background, share)
-    stack.push_async_callback(windows.close)
-    return windows
-
-
-def _open_webhooks(settings: Settings, store: Store, metrics: Metrics, stack: AsyncExitStack) -> Announce | None:
-    if not settings.webhooks:
-        return None
-    webhooks = Webhooks(settings.webhooks, store, metrics)
-    stack.push_async_callback(webhooks.close)
-    return webhooks.announce
-
-
-async def _open_store(settings: Settings, stack: AsyncExitStack) -> Store | None:
+async def _open_store(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Store | None:
     store = await open_store(settings)
     if store is not None:
         stack.push_async_callback(store.close)
+        stack.push_async_callback(StoreUpkeep(store, metrics).close)
     return store
+
+
+def _open_background(
+    store: Store | None, responses: Responses, autoconfiguration: Autoconfiguration, stack: AsyncExitStack
+) -> Background | None:
+    if store is None:
+        return None
+    background = Background(store, responses, autoconfiguration)
+    stack.push_async_callback(background.close)
+    return background
 
 
 def _open_recorder(settings: Settings, stack: AsyncExitStack) -> Recorder | None:
@@ -283,50 +225,22 @@ def _open_recorder(settings: Settings, stack: AsyncExitStack) -> Recorder | None
     return recorder
 
 
-def _sample(history: RecentRequests | None, in_flight: InFlight) -> None:
-    """Note how much runs, for the plots."""
-    if history is not None:
-        history.sample(len(in_flight.activities), sum(activity.chunks for activity in in_flight.activities))
+def _start_timer(settings: Settings, responses: Responses, stack: AsyncExitStack) -> None:
+    in_flight = responses.in_flight
+    metrics = responses.metrics
+
+    def sample() -> None:
+        """Note how much runs, for the plots."""
+        if responses.history is not None:
+            activities = in_flight.activities
+            responses.history.sample(len(activities), sum(activity.chunks for activity in activities))
+
+    timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
+    stack.push_async_callback(_cancel, timer)
 
 
 def _pdf_reader(settings: Settings) -> PdfReader | None:
     return PdfReader(_PDF_SECONDS) if settings.pdf_inputs == "text" else None
-
-
-async def _open_toolbox(
-    settings: Settings,
-    metrics: Metrics,
-    store: Store | None,
-    stack: AsyncExitStack,
-    workers_folder: Path | None,
-    pool: Pool,
-) -> Toolbox:
-    """Open the hosted tools that the settings turn on; the stack closes them. Raise `ValueError`."""
-    servers = open_mcp_servers(settings)
-    if servers is not None:
-        stack.push_async_callback(servers.close)
-    search = settings.searches_with or ""
-    by_tool = servers is not None and search.startswith("mcp:")
-    web = open_web(settings, _caller_for(servers, search.removeprefix("mcp:")) if servers is not None and by_tool else None)
-    if web is not None:
-        stack.push_async_callback(web.close)
-    sandbox = await open_sandbox(settings, workers_folder)
-    if sandbox is not None:
-        stack.push_async_callback(sandbox.close)
-    code = settings.code_interpreter
-    if code.startswith("mcp:") and servers is None:
-        raise ValueError(f"code_interpreter: there is no MCP server for {code}")
-    model = settings.image_generation_model
-    images = ImageOpener(image_server(pool, model), model) if model else None
-    openers = openers_of(settings, web, servers, mcp_access(settings), sandbox, images)
-    approvals = UsedApprovals(None if store is None else store.hosted_calls)
-    return Toolbox(hosted_limits(settings), metrics, approvals, openers, web)
-
-
-def _caller_for(servers: McpServers, name: str) -> CallerFor:
-    """Return what calls an MCP tool for a tenant. Raise `ValueError` for one of an unknown server."""
-    servers.caller("", name)
-    return lambda tenant: servers.caller(tenant, name)
 
 
 async def _encryption_key(settings: Settings, store: Store | None) -> bytes:
@@ -346,13 +260,3 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-
-
-def _moderation(settings: Settings, pool: Pool, metrics: Metrics) -> Adapt | None:
-    if settings.moderation_model is None:
-        return None
-    return partial(moderate, Guard(pool, settings, metrics))
-
-
-def _prompt_hashes(store: Store | None) -> PromptHashes:
-    return PromptHashMemory() if store is None else PromptHashTable(store.database)

@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from responses_gateway.settings.access import AccessSettings
 from responses_gateway.settings.backend import BackendDetails, BackendPool, BackendSettings, check_backend_name
+from responses_gateway.settings.background import CompletionWindowSettings, WebhookSettings
 from responses_gateway.settings.hosted import Hosted
 from responses_gateway.settings.identity import IdentitySettings
 from responses_gateway.settings.keys import ApiKey
@@ -46,6 +47,8 @@ class Settings(  # pydantic collects the fields from the last base to the first
     IdentitySettings,
     AccessSettings,
     ListeningSettings,
+    WebhookSettings,
+    CompletionWindowSettings,
     StorageSettings,
     BackendSettings,
     BaseSettings,

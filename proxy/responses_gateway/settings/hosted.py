@@ -22,14 +22,8 @@ class Hosted(Section):
     """Tools that the gateway runs itself."""
 
     title = "Hosted tools"
+    optional = True
 
-    hosted_turns: int = Field(
-        default=16,
-        ge=2,
-        le=1000,
-        description="Maximum turns of the model in one response with hosted or asynchronous tools. In the last one it may call"
-        " none.",
-    )
     hosted_calls: int = Field(
         default=128,
         ge=1,
@@ -40,11 +34,6 @@ class Hosted(Section):
     hosted_call_timeout: Seconds = Field(default=60, gt=0, description="Maximum time for one call of a hosted tool.")
     hosted_result_bytes: ByteSize = Field(
         default=ByteSize(64 * 1024), ge=1024, description="Maximum size of a result as shown to the model; the rest is cut off."
-    )
-    hosted_history_bytes: ByteSize = Field(
-        default=ByteSize(256 * 1024),
-        description="How much of what searches and code of earlier responses have found the model is shown again; the "
-        "oldest are left out. 0: nothing is stored.",
     )
     web_search_provider: str | None = Field(
         default=None,

@@ -26,10 +26,10 @@ from responses_gateway.settings import (
     suggestion,
     variable,
 )
+from responses_gateway.settings.background import WebhookEndpoint
 from responses_gateway.settings.contradictions import contradictions
 from responses_gateway.settings.identity import TokenIssuer, TrustedProxy
 from responses_gateway.settings.keys import Team
-from responses_gateway.settings.webhooks import WebhookEndpoint
 from responses_gateway.wire.validation import problem
 
 # Kubernetes sets these in every pod of a namespace with a Service called "responses-gateway"; they are not settings.

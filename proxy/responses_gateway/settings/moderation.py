@@ -14,6 +14,7 @@ class ModerationSettings(Section):
     """Who judges, and how it is asked."""
 
     title = "Moderation"
+    optional = True
 
     moderation_model: str | None = Field(
         default=None,

@@ -50,6 +50,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     title: ClassVar[str]
+    optional: ClassVar[bool] = False  # read by a feature alone: unknown where the gateway is without it
 
 
 def backend_url(text: str) -> str:

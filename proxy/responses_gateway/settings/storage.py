@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import ByteSize, Field, SecretStr, field_validator
 
 from responses_gateway.settings.section import Section
-from responses_gateway.settings.webhooks import WebhookEndpoint
 
 # Schemes of the URL of the store.
 STORE_SCHEMES = ("postgresql://", "postgres://")
@@ -46,17 +45,6 @@ class StorageSettings(Section):
         description="What happens to a streamed response when its client disconnects: `abort` frees the backend, "
         "`continue` lets stored responses run on; for an hour, `GET "
         "/v1/responses/{id}?stream=true&starting_after=N` resumes the stream.",
-    )
-    webhooks: dict[str, WebhookEndpoint] = Field(
-        default={},
-        description="Endpoints that are told when a background response has ended, by name, each with `url`, `secret` and "
-        "optionally `private`. See [docs/state.md](state.md).",
-    )
-    idle_requests: int = Field(
-        default=4,
-        ge=1,
-        description="With how many requests, or half of `max_concurrency` if that is less, a backend still counts as idle, so "
-        "that responses with a `completion_window` begin. Divided among the workers, at least 1 each.",
     )
     seal_key: SecretStr | None = Field(
         default=None,

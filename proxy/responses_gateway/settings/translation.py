@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from responses_gateway.settings.section import OFF, ON, Section, TextList, YesNo
 
@@ -133,6 +133,18 @@ class ResponseSettings(Section):
 
     title = "Responses to the client"
 
+    hosted_turns: int = Field(
+        default=16,
+        ge=2,
+        le=1000,
+        description="Maximum turns of the model in one response with hosted or asynchronous tools. In the last one it may call"
+        " none.",
+    )
+    hosted_history_bytes: ByteSize = Field(
+        default=ByteSize(256 * 1024),
+        description="How much of what searches and code of earlier responses have found the model is shown again; the "
+        "oldest are left out. 0: nothing is stored.",
+    )
     reasoning_summary: Annotated[Literal["mirror", "always", "off"], OFF] = Field(
         default="mirror",
         description="`mirror` repeats the reasoning as its summary if the request asks for one, `always` for all requests.",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.hosted.code.container import SandboxUnavailable
-from responses_gateway.server.setup.hosted_tools import code_limits, open_sandbox
+from responses_gateway.server.features.hosted_tools.opening import code_limits, open_sandbox
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.load import load
 from tests.hosted.code.sandboxes import KEY, PYTHON, execute, needs_sandbox, run

@@ -188,9 +188,9 @@ def test_absurd_usage_of_a_backend_neither_blocks_nor_fills_the_counters(usage: 
 def test_a_request_over_the_end_of_a_month_is_charged_once_to_the_one_in_which_it_ends() -> None:
     async def test() -> None:
         async with simulated(store="memory", api_keys=keys({"tokens_per_month": 1})) as served:
-            assert served.parts.ledger is not None
+            assert served.parts.accounts.ledger is not None
             now = [datetime(2026, 11, 30, 23, 59, 59, tzinfo=UTC).timestamp()]
-            served.parts.ledger.clock = lambda: now[0]
+            served.parts.accounts.ledger.clock = lambda: now[0]
             session = aiohttp.ClientSession(headers=bearer(ALICE))
             question = {**QUESTION, "input": "scenario: long tokens: 40 tps: 200"}
             async with session, session.post(f"{served.url}/v1/responses", json=question) as answer:
@@ -292,8 +292,9 @@ def test_two_replicas_share_a_quota_in_redis_which_may_lose_its_data(redis_serve
             redis_server.kill()
             refused(await asked(one))
             redis_server.start()
-            assert one.parts.ledger is not None
-            await until(lambda: one.parts.ledger is not None and one.parts.ledger.reachable, "the counters are back")
+            ledger = one.parts.accounts.ledger
+            assert ledger is not None
+            await until(lambda: ledger.reachable, "the counters are back")
             refused(await asked(one))
             refused(await asked(other))
 

@@ -146,15 +146,15 @@ def test_the_tokenizer_counts_where_there_is_one(tmp_path: Path) -> None:
         backend = create_app()
         async with serving(backend) as url, gateway(url, tokenizer=str(folder)) as served:
             asked = {"model": "simulator", "input": [*history("hello"), user("scenario: plain")]}
-            assert served.parts.tokenizer is not None
-            counted = served.parts.tokenizer.count_input
+            assert served.parts.responses.preparation.tokenizer is not None
+            counted = served.parts.responses.preparation.tokenizer.count_input
             seen: list[int] = []
 
             def watched(body: Any) -> int:
                 seen.append(counted(body))
                 return seen[-1]
 
-            served.parts.tokenizer.count_input = watched  # type: ignore[method-assign]
+            served.parts.responses.preparation.tokenizer.count_input = watched  # type: ignore[method-assign]
             limit = [{"type": "compaction", "compact_threshold": 1}]
             assert kinds((await post(served, **asked, context_management=limit)).final) == ["compaction", "message"]
             limit = [{"type": "compaction", "compact_threshold": seen[0]}]

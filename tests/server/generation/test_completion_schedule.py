@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from responses_gateway.backend.idle import ModelLoad
-from responses_gateway.server.generation.background.completion_windows.schedule import (
+from responses_gateway.server.features.completion_windows.schedule import (
     AT_ONCE,
     LATEST_START,
     MEMORY,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.server.generation.background.completion_windows import runner, schedule
+from responses_gateway.server.features.completion_windows import runner, schedule
 from responses_gateway.simulator import COUNTERS, create_app, serving
 from tests.judges import judge_stream
 from tests.server.gateway_process import program
@@ -92,7 +92,7 @@ def test_a_deadline_that_nears_ends_the_wait(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_may_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("responses_gateway.server.generation.background.completion_windows.runner.MOST_WAITING", 1)
+    monkeypatch.setattr("responses_gateway.server.features.completion_windows.runner.MOST_WAITING", 1)
 
     async def test() -> None:
         async with (
@@ -128,7 +128,7 @@ def test_what_may_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_several_gateways_and_one_that_is_killed_begin_each_response_once(tmp_path: Path) -> None:
     """The first is killed while it prepares what it has leased, and another one stopped while all wait."""
     first = (
-        "import asyncio, sys; from responses_gateway.server.generation.background.completion_windows import runner; "
+        "import asyncio, sys; from responses_gateway.server.features.completion_windows import runner; "
         "runner._LEASE = 0.5; "
         'runner.CompletionWindows._started = lambda *it: (print("leased", file=sys.stderr, flush=True), asyncio.sleep(60))[1]'
     )

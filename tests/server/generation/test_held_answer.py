@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from responses_gateway.server.generation.moderation.guard import Judgement, read_judgement
-from responses_gateway.server.generation.moderation.held_answer import LONGEST_SENTENCE, MOST_JUDGED, HeldAnswer, HeldEnd
+from responses_gateway.server.features.moderation.guard import Judgement, read_judgement
+from responses_gateway.server.features.moderation.held_answer import LONGEST_SENTENCE, MOST_JUDGED, HeldAnswer, HeldEnd
 from responses_gateway.stream.reading.reader import Reader
 from responses_gateway.wire.chat import decode_chunk
 from responses_gateway.wire.sse import SSEDecoder

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from openai.types.responses import Response
 
-from responses_gateway.server.generation.moderation.guard import SAFE, Guard, Judgement
+from responses_gateway.server.features.moderation.guard import SAFE, Guard, Judgement
 from tests.judges import judge_stream
 from tests.server.fleet_of_simulators import ask as ask_fleet
 from tests.server.fleet_of_simulators import fleet, said
@@ -249,7 +249,7 @@ def for_output_alone(guard: Callable[[dict[str, Any]], Awaitable[str]]) -> Calla
 def test_nothing_passes_without_a_guard_where_it_is_to_block(
     guard: Callable[[dict[str, Any]], Awaitable[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("responses_gateway.server.generation.moderation.guard.SECONDS_OF_A_JUDGEMENT", 0.05)
+    monkeypatch.setattr("responses_gateway.server.features.moderation.guard.SECONDS_OF_A_JUDGEMENT", 0.05)
 
     async def test() -> None:
         async with moderating(guard=guard) as (served, models):

@@ -128,11 +128,13 @@ def test_the_ids_of_the_prompt_decide_for_their_own_answer(learned: bool | None)
         closed = [prompt_of(7, 1, 5, 2, 5), *text_stream("Yes, </think> is a tag.")]
         async with backend(Model(opened, closed, opened)) as raw, gateway(raw.url, **RAW) as served:
             prompt_end = PromptEnd({"<think>": 1}, frozenset({5}))
-            served.parts.known_models.learn("m", KnownModel(opens=learned, prompt_end=prompt_end))
+            served.parts.autoconfiguration.known_models.learn("m", KnownModel(opens=learned, prompt_end=prompt_end))
             assert await said(served) == [("reasoning", "They greet."), ("message", "Yes.")]
             assert (await said(served))[0][0] == "message"
             assert await said(served) == [("reasoning", "They greet."), ("message", "Yes.")]
-            assert served.parts.known_models["m"].opens is learned  # such an answer proves nothing about others
+            assert (
+                served.parts.autoconfiguration.known_models["m"].opens is learned
+            )  # such an answer proves nothing about others
 
     run(test())
 
@@ -375,6 +377,6 @@ def test_a_server_that_parses_calls_is_left_to_it() -> None:
         parsed = [chunk({"tool_calls": [{"index": 0, "id": "a", "function": function}]}), *text_stream()]
         async with backend(Model(CALL, parsed, CALL, CALL)) as parsing, gateway(parsing.url) as served:
             assert [(await kinds(served))[-1] for _ in range(4)] == ["message", "function_call", "message", "message"]
-            assert served.parts.known_models["m"].calls_field
+            assert served.parts.autoconfiguration.known_models["m"].calls_field
 
     run(test())

@@ -71,8 +71,8 @@ def test_usage_of_a_backend_that_reports_none_is_counted(tmp_path: Path, way: st
     async def test() -> None:
         folder = model_folder(tmp_path, PLAIN)
         async with backend(slowly) as behind, gateway(behind.url, tokenizer=folder, store="memory") as running:
-            assert running.parts.tokenizer is not None
-            counted = running.parts.tokenizer.count_input
+            assert running.parts.responses.preparation.tokenizer is not None
+            counted = running.parts.responses.preparation.tokenizer.count_input
 
             def watched(body: Any) -> int:
                 found = counted(body)
@@ -80,7 +80,7 @@ def test_usage_of_a_backend_that_reports_none_is_counted(tmp_path: Path, way: st
                 return found
 
             loop = asyncio.get_running_loop()
-            running.parts.tokenizer.count_input = watched  # type: ignore[method-assign]
+            running.parts.responses.preparation.tokenizer.count_input = watched  # type: ignore[method-assign]
             asked = {"model": "m", "input": "How are you?"}
             if way in ("http", "background"):
                 final = (await post(running, **asked, background=way == "background")).final

@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 from openai import InvalidWebhookSignatureError, OpenAI
 
-from responses_gateway.server.webhooks import sender
-from responses_gateway.settings.webhooks import WebhookEndpoint
+from responses_gateway.server.features.webhooks import sender
+from responses_gateway.settings.background import WebhookEndpoint
 from responses_gateway.simulator import create_app, serving
 from responses_gateway.state import ResponseRecord, Sqlite, Store
 from responses_gateway.state.webhooks import Notice, WebhookTable
@@ -202,7 +202,7 @@ async def until_completed(served: Reachable, response_id: str) -> None:
 @pytest.mark.parametrize("change", ["INTERVAL = 3600.0", "LEASE = 0.0"])
 def test_a_gateway_that_is_killed_after_the_end_leaves_the_event_to_another_one(tmp_path: Path, change: str) -> None:
     """The first gateway never looks for what is due; or it sends it to an endpoint that hangs, and its lease ends at once."""
-    first = f"from responses_gateway.server.webhooks import sender; sender.{change}"
+    first = f"from responses_gateway.server.features.webhooks import sender; sender.{change}"
     already = int("LEASE" in change)
 
     async def test() -> None:
@@ -280,7 +280,7 @@ def test_operators_see_what_was_not_taken_and_have_it_sent_again(monkeypatch: py
 
 
 def test_what_was_given_up_is_kept_and_sent_again_only_for_an_operator(tmp_path: Path) -> None:
-    first = "from responses_gateway.server.webhooks import sender; sender.MOST_ATTEMPTS = 1; sender.INTERVAL = 0.02"
+    first = "from responses_gateway.server.features.webhooks import sender; sender.MOST_ATTEMPTS = 1; sender.INTERVAL = 0.02"
 
     async def test() -> None:
         async with listening(lambda number: 503 if number == 1 else 200) as endpoint, serving(create_app()) as url:

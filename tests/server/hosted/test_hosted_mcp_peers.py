@@ -89,7 +89,7 @@ def test_two_keys_share_no_connection() -> None:
 
 
 def test_a_server_that_hangs_does_not_hold_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("responses_gateway.server.setup.mcp.McpLimits", partial(McpLimits, connect_timeout=0.5))
+    monkeypatch.setattr("responses_gateway.server.features.hosted_tools.mcp.McpLimits", partial(McpLimits, connect_timeout=0.5))
 
     async def test() -> None:
         async with peer() as served:
@@ -138,7 +138,7 @@ def test_names_that_models_cannot_write_are_offered_under_others() -> None:
 def test_a_call_is_one_of_its_server_however_its_name_is_written_and_though_it_lists_nothing(
     name: str, down: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("responses_gateway.server.setup.mcp.McpLimits", partial(McpLimits, list_age=0))
+    monkeypatch.setattr("responses_gateway.server.features.hosted_tools.mcp.McpLimits", partial(McpLimits, list_age=0))
 
     async def test() -> None:
         async with peer() as served:

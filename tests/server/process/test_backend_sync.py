@@ -12,7 +12,8 @@ import pytest
 from responses_gateway.backend.served_models import BackendSpec
 from responses_gateway.parsers import PromptEnd
 from responses_gateway.probing.known_models import KnownModel
-from responses_gateway.server.lifespan import Parts, open_parts
+from responses_gateway.server.lifespan import open_parts
+from responses_gateway.server.parts import Parts
 from responses_gateway.server.process.backend_state import (
     AUTOCONFIGURE,
     Autoconfigured,
@@ -123,14 +124,14 @@ def test_what_one_worker_learns_of_a_model_all_know() -> None:
             settings = Settings(backend=["http://127.0.0.1:9"], store="none")
             served = [await stack.enter_async_context(open_parts(settings)) for _ in range(3)]
             first, second, third = (Linked(parts, parent) for parts in served)
-            first.parts.known_models.learn(
+            first.parts.autoconfiguration.known_models.learn(
                 "m", KnownModel(marked=True, prompt_end=PromptEnd({"<think>": 7}, frozenset({1, 2})))
             )
-            second.parts.known_models.learn("m", KnownModel(opens=True))
+            second.parts.autoconfiguration.known_models.learn("m", KnownModel(opens=True))
             while any(worker.deliver_all() for worker in (first, second, third)):
                 pass
             known = KnownModel(marked=True, opens=True, prompt_end=PromptEnd({"<think>": 7}, frozenset({1, 2})))
-            assert [worker.parts.known_models for worker in (first, second, third)] == [{"m": known}] * 3
+            assert [worker.parts.autoconfiguration.known_models for worker in (first, second, third)] == [{"m": known}] * 3
             assert parent.told(FakeWorker()).known == {"m": known}
             assert parent.told(FakeWorker(generation=1)).known == {}  # its settings are others
 

@@ -82,10 +82,10 @@ def test_usage_waits_for_a_store_that_cannot_be_reached(monkeypatch: pytest.Monk
             await post(served, model="m", input="hi", store=False)
             monkeypatch.setattr(store.database, "run", fail)
             day = today()
-            assert [amounts[0] for amounts in (await served.parts.usage.unstored(day, day, ["key"])).values()] == [1]
+            assert [amounts[0] for amounts in (await served.parts.accounts.usage.unstored(day, day, ["key"])).values()] == [1]
             monkeypatch.setattr(store.database, "run", run_work)
             assert (await usage(served))["days"][-1]["requests"] == 1
-            assert await served.parts.usage.unstored(day, day, ["key"]) == {}
+            assert await served.parts.accounts.usage.unstored(day, day, ["key"]) == {}
 
     run(test())
 
@@ -115,7 +115,7 @@ def test_days_that_are_long_past_are_forgotten() -> None:
             counted = served.parts.metrics.usage
             counted[today() - DAYS_KEPT, "", "m"] = [1, 1, 1, 1, 1]
             counted[today() - DAYS_KEPT - 1, "", "m"] = [1, 1, 1, 1, 1]
-            assert len(await served.parts.usage.unstored(0, today(), ["day"])) == 1
+            assert len(await served.parts.accounts.usage.unstored(0, today(), ["day"])) == 1
             assert len(served.parts.metrics.usage) == 1
 
     run(test())

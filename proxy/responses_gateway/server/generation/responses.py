@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,6 +13,7 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.request import Loss
 from responses_gateway.server.custom_tools.repair import InputRepair
+from responses_gateway.server.generation.additions import Additions
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
@@ -27,9 +28,11 @@ from responses_gateway.server.generation.preparation.prelude import Prelude
 from responses_gateway.server.generation.preparation.prepare import Preparation
 from responses_gateway.server.generation.preparation.prepared_request import AcceptedResponse, PreparedRequest, RequestScope
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
-from responses_gateway.server.generation.request_log.request_log import LimitReservation, RequestLog, new_facts, settle
+from responses_gateway.server.generation.request_log.request_log import RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
 from responses_gateway.server.generation.upstream.upstream import InputCounter
+from responses_gateway.server.quotas.ledger import Ledger
+from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.server.recording.recorder import Recorder
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.settings import Settings
@@ -42,10 +45,6 @@ from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.wire.errors import ApiError, unknown_model
 from responses_gateway.wire.requests import ResponsesRequest
 
-# Returns what charges a response that another gateway has begun.
-ChargeAgain = Callable[[Charged], LimitReservation]
-# Has a feature of the settings change a request that is ready to be sent. Raises `ApiError`.
-Adapt = Callable[[PreparedRequest, Settings], Awaitable[PreparedRequest]]
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
 _NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
@@ -62,9 +61,9 @@ class Responses:
     recorder: Recorder | None
     in_flight: InFlight
     repair: InputRepair
-    history: RecentRequests | None = None
-    charge_again: ChargeAgain | None = None
-    adapt: Adapt | None = None
+    history: RecentRequests | None
+    ledger: Ledger | None
+    additions: Additions
     sessions: CodexSessions = field(default_factory=CodexSessions, init=False)
 
     @property
@@ -76,6 +75,12 @@ class Responses:
     def store(self) -> Store | None:
         """The store of responses; None without one."""
         return self.preparation.store
+
+    def charge_again(self, charged: Charged | None) -> QuotaReservation | None:
+        """Return what charges a response that another gateway has begun, or that has waited; None if nobody is charged."""
+        if charged is None or self.ledger is None:
+            return None
+        return QuotaReservation(self.ledger, charged.owners, charged.key, charged.team)
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
         """Begin with the first byte of a request: its log and its recording begin now. Use it with `with`."""
@@ -192,8 +197,8 @@ class Creation:
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
         scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect, accepted)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
-        if responses.adapt is not None:
-            prepared = await responses.adapt(prepared, self.in_force.settings)
+        for step in responses.additions.steps:
+            prepared = await step(prepared, self.in_force.settings)
         self.log.losses(prepared.losses)
         if self.log.trace is not None:
             self.log.trace.asked(_asked(prepared.context))

@@ -15,7 +15,7 @@ import msgspec
 from responses_gateway.backend.served_models import BackendSpec, Discovered
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.known_models import KnownModel
-from responses_gateway.server.lifespan import Parts
+from responses_gateway.server.parts import Parts
 from responses_gateway.server.process.backend_state import (
     AUTOCONFIGURE,
     NOTHING_FOUND,
@@ -52,7 +52,7 @@ class WorkerSync:
         self._found = NOTHING_FOUND
         parts.autoconfiguration.report = self._report_found
         parts.autoconfiguration.expect()
-        parts.known_models.report = self._report_known
+        parts.autoconfiguration.known_models.report = self._report_known
 
     def report_change(self, done: str, name: str, fields: dict[str, Any]) -> None:
         """Report a change of a backend: it was `added` with these fields, `removed`, `drained` or `resumed`."""
@@ -104,7 +104,7 @@ class WorkerSync:
         if state.found.looked or state.found.finished:
             self._parts.autoconfiguration.looked.set()
         self._found = state.found
-        self._parts.known_models.take_over(state.known)
+        self._parts.autoconfiguration.known_models.take_over(state.known)
 
     def _wanted(self) -> list[BackendSpec]:
         specs = {**self._specs, **{spec.name: spec for spec in self._discovered.specs}}

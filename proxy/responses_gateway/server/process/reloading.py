@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from responses_gateway.server.lifespan import Parts
+from responses_gateway.server.parts import Parts
 from responses_gateway.settings import Settings
 from responses_gateway.settings.reloading import Reloaded, reloaded
 from responses_gateway.telemetry import logs

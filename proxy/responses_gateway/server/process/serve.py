@@ -20,10 +20,12 @@ from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.tokenizers import TokenizerError
 from responses_gateway.parsers.vllm import VllmMissing
 from responses_gateway.server.access.counter_table import Table
-from responses_gateway.server.app import WORKERS, create_app, create_operations_app
+from responses_gateway.server.app import create_app, create_operations_app
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.http.connections import Runner, body_limit
-from responses_gateway.server.lifespan import Parts, open_parts
+from responses_gateway.server.lifespan import open_parts
+from responses_gateway.server.metrics import WORKERS
+from responses_gateway.server.parts import Parts
 from responses_gateway.server.process.announcement import announce, show_waiting
 from responses_gateway.server.process.backend_sync import WorkerSync
 from responses_gateway.server.process.handover import Handover

@@ -11,7 +11,6 @@ from aiohttp import web
 from responses_gateway.request import Loss, header_value
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
-from responses_gateway.server.generation.background.completion_windows.runner import CompletionWindows
 from responses_gateway.server.generation.background.runner import Background, new_response
 from responses_gateway.server.generation.client_timer import NullSink
 from responses_gateway.server.generation.generation import Generation, shutting_down
@@ -45,12 +44,10 @@ class ResponsesResource:
         self,
         responses: Responses,
         background: Background | None,
-        windows: CompletionWindows | None,
         websockets: WebSockets,
     ) -> None:
         self._responses = responses
         self._background = background
-        self._windows = windows
         self._websockets = websockets
 
     @needs(Needs.KEY | Needs.RESERVATION)
@@ -125,13 +122,12 @@ class ResponsesResource:
         self, request: web.Request, creation: Creation, asked: ResponsesRequest, headers: dict[str, str]
     ) -> web.StreamResponse:
         """Let the response run without this request, or wait; answer with how it stands, or with its stream."""
-        if asked.background_options is not None and self._windows is not None:
-            window = self._windows.window_of(creation)
-            if isinstance(window, Loss):
-                headers = loss_header([*creation.prepared.losses, window])
-            elif window is not None:
-                snapshot = await self._windows.accept(creation, window)
-                return web.Response(text=snapshot, content_type="application/json", headers=headers)
+        for postpone in self._responses.additions.postponements:
+            waits = await postpone(creation.prepared, creation.translator, creation.log, creation.in_force.settings)
+            if isinstance(waits, str):
+                return web.Response(text=waits, content_type="application/json", headers=headers)
+            if waits is not None:
+                headers = loss_header([*creation.prepared.losses, waits])
         response = new_response(self._background, creation)
         assert self._background is not None
         generation = creation.start(response)

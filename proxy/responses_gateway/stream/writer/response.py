@@ -55,7 +55,7 @@ class ResponsesProtocol(ClientProtocol):
         stream_id: str | None = None,
         reasoning_event: str = "response.reasoning_text",
         mirrors_reasoning: bool = False,
-        at_end: AtEnd | None = None,
+        at_end: Sequence[AtEnd] = (),
     ) -> None:
         self._at_end = at_end
         self._echo = echo
@@ -78,7 +78,7 @@ class ResponseStream(AnswerStream):
 
     __slots__ = ("_at_end", "_ending", "_first_status", "_terminal_number", "_writer", "object")
 
-    def __init__(self, response: ResponseObject, writer: ResponsesWriter, at_end: AtEnd | None = None) -> None:
+    def __init__(self, response: ResponseObject, writer: ResponsesWriter, at_end: Sequence[AtEnd] = ()) -> None:
         """The items of the response are those that are done in `writer`."""
         super().__init__(writer)
         self._at_end = at_end
@@ -107,9 +107,10 @@ class ResponseStream(AnswerStream):
         """Take the end, and the next sequence number for the terminal event."""
         self.status = status
         self._ending = _ending(outcome, self._writer.items.get("web_search_call", 0))
-        if self._at_end is not None and (added := self._at_end(outcome.usage)):
-            fields = json_text(added)[1:-1]
-            self._ending = msgspec.structs.replace(self._ending, usage=f"{self._ending.usage},{fields}")
+        for at_end in self._at_end:
+            fields = json_text(at_end(outcome.usage))[1:-1]
+            if fields:
+                self._ending = msgspec.structs.replace(self._ending, usage=f"{self._ending.usage},{fields}")
         self._terminal_number = self._writer.next_number
         self._writer.next_number += 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -41,18 +41,10 @@ SILENCE = 15.0
 _TAKEN_AT_ONCE = 16
 
 
-# Notes that somebody is to be notified of the end of a response. Raises `StoreUnavailable`.
-Announce = Callable[[str], Awaitable[None]]
-
-
 class Background:
     """Runs responses in the background; one for each process."""
 
-    def __init__(
-        self, store: Store, responses: Responses, autoconfiguration: Autoconfiguration, announce: Announce | None = None
-    ) -> None:
-        """`announce` is called with the id of each response before it begins, unless a client reads it as it is made."""
-        self.announce = announce
+    def __init__(self, store: Store, responses: Responses, autoconfiguration: Autoconfiguration) -> None:
         self.running: dict[str, BackgroundResponse] = {}  # by id
         self.taken_over: dict[str, asyncio.Task[None]] = {}  # prepares a response that was taken over, by id
         self.store = store
@@ -69,7 +61,7 @@ class Background:
         """Start a response, which ends the creation by itself; return it as it stands. Raise `StoreUnavailable`."""
         creation.detach()
         try:
-            if self.announce is not None and response.record.background:
+            if response.record.background:  # else a client reads it as it is made
                 await self.announce(response.record.id)
             snapshot = await response.begin(self._claim())
         except StoreUnavailable:
@@ -77,6 +69,11 @@ class Background:
             raise
         self._start(response, generation)
         return snapshot
+
+    async def announce(self, response_id: str) -> None:
+        """Tell the features of a response that is to be stored. Raise `StoreUnavailable`."""
+        for announce in self._responses.additions.announcements:
+            await announce(response_id)
 
     async def start_waited(
         self, response: BackgroundResponse, creation: Creation, generation: Generation

@@ -56,9 +56,7 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
     await _becomes_true(lambda: autoconfiguration.settled)
     if not await _becomes_true(lambda: bool(responses.pool.partners(request.model, alone=True, begun=True).members)):
         raise CannotContinue("no_backend")
-    reservation = None
-    if beginning.charged is not None and responses.charge_again is not None:
-        reservation = responses.charge_again(beginning.charged)
+    reservation = responses.charge_again(beginning.charged)
     caller = Caller(orphan.tenant, beginning.request_id, beginning.headers, reservation=reservation)
     creation = responses.open(caller, lambda: None)
     if creation.recording is not None:

@@ -36,7 +36,7 @@ class HostedToolbox(Protocol):
         `results` the results of earlier hosted calls among them; `separate_web_tools` as in `Policy`. Raise `ApiError` 400."""
 
 
-class Opened(NamedTuple):
+class Openings(NamedTuple):
     """What was opened for one request. `tools`: None where it declares none that the gateway runs."""
 
     tools: OpenedTools | None
@@ -52,18 +52,21 @@ class Opened(NamedTuple):
         return () if self.tools is None else self.tools.reported_losses(strict=strict)
 
 
-async def open_for(ground: Ground, toolbox: HostedToolbox | None, pdf_reader: PdfReader | None) -> Opened:
-    """Open what the request declares and contains. Raise `ApiError` 400."""
+async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reader: PdfReader | None) -> Openings:
+    """Open what the request declares and contains. Of several toolboxes the first one opens that has a declared tool. Raise
+    `ApiError` 400."""
     request = ground.request
     context = ground.context
     policy = ground.policy
     tenant = ground.scope.caller.tenant
     tools = None
-    if request.tools and toolbox is not None:
+    for toolbox in toolboxes if request.tools else ():
         separate = policy.separate_web_tools
         tools = await toolbox.open(request, context.items, context.results, tenant, separate_web_tools=separate)
+        if tools is not None:
+            break
     items = chain(request.input if isinstance(request.input, list) else (), context.history, context.references.values())
     # Clients of other protocols send a conversation again and again, which one refused document would end.
     explains = ground.scope.dialect is not None
     documents = await read_documents(pdf_reader, items, tenant, explains=explains, strict=policy.strict)
-    return Opened(tools, documents)
+    return Openings(tools, documents)

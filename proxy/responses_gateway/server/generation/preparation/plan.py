@@ -23,7 +23,7 @@ from responses_gateway.server.generation.preparation.compaction import Automatic
 from responses_gateway.server.generation.preparation.context import Context, new_record
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, Kind
 from responses_gateway.server.generation.preparation.ground import Ground
-from responses_gateway.server.generation.preparation.opened import Opened
+from responses_gateway.server.generation.preparation.opened import Openings
 from responses_gateway.server.generation.preparation.prepared_request import Continuable, PreparedRequest, RequestScope
 from responses_gateway.server.generation.preparation.translation import Translated
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, backend_headers, filled
@@ -42,7 +42,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
     encryption: Encryption
     tokenizer: ModelTokenizer | None
 
-    async def planned(self, ground: Ground, opened: Opened, translated: Translated, summarise: Summarise) -> PreparedRequest:
+    async def planned(self, ground: Ground, opened: Openings, translated: Translated, summarise: Summarise) -> PreparedRequest:
         """Return the request as it is sent. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
         `StoreUnavailable`."""
         scope = ground.scope
@@ -70,7 +70,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
             tape,
         )
 
-    def _call(self, ground: Ground, opened: Opened, translated: Translated, *, stored: bool) -> ChatCall:
+    def _call(self, ground: Ground, opened: Openings, translated: Translated, *, stored: bool) -> ChatCall:
         chat = translated.chat
         # The next turn of a response has the same beginning, and so has the answer after a summary.
         followed = (
@@ -140,7 +140,7 @@ def _new_tape(scope: RequestScope, continuable: Continuable) -> Tape | None:
     return Tape(time.time, resumed.beginning.created if resumed is not None else None)
 
 
-def _further_turns(ground: Ground, opened: Opened, chat: ChatRequest, response_id: str) -> FurtherTurns | None:
+def _further_turns(ground: Ground, opened: Openings, chat: ChatRequest, response_id: str) -> FurtherTurns | None:
     """Return the turns after the first one; None for a response that has one turn."""
     tools = opened.tools
     hosted = None

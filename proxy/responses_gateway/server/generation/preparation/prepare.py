@@ -5,6 +5,7 @@ Each stage makes a new value from those before it: what the request builds on (`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from responses_gateway.backend.pool import Pool
@@ -21,10 +22,8 @@ from responses_gateway.server.generation.preparation.live_settings import InForc
 from responses_gateway.server.generation.preparation.opened import HostedToolbox, open_for
 from responses_gateway.server.generation.preparation.plan import Planner
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest, RequestScope
-from responses_gateway.server.generation.preparation.prompt_cache import with_diagnostics
 from responses_gateway.server.generation.preparation.translation import RequestTranslator
 from responses_gateway.state import Store
-from responses_gateway.state.prompt_hashes import PromptHashes
 from responses_gateway.wire.requests import ResponsesRequest
 
 
@@ -36,8 +35,7 @@ class Preparation:
     store: Store | None
     encryption: Encryption
     tokenizer: ModelTokenizer | None
-    toolbox: HostedToolbox | None = None
-    prompt_hashes: PromptHashes | None = None
+    toolboxes: Sequence[HostedToolbox] = ()
     pdf_reader: PdfReader | None = None
     translator: RequestTranslator = field(init=False)
     planner: Planner = field(init=False)
@@ -58,12 +56,9 @@ class Preparation:
         """Prepare a request. `context` is what it builds on, where that is known, and `previous` the last response of the same
         connection. `summarise` has the backend summarise a context that is too long. Raise `ApiError`, `StoreUnavailable`."""
         ground = await find_ground(self.store, request, scope, previous, context)
-        opened = await open_for(ground, self.toolbox, self.pdf_reader)
+        opened = await open_for(ground, self.toolboxes, self.pdf_reader)
         translated = await self.translator.translated(ground, opened)
-        prepared = await self.planner.planned(ground, opened, translated, summarise)
-        if self.prompt_hashes is None:
-            return prepared
-        return await with_diagnostics(self.prompt_hashes, prepared, routed=self.pool.chooses)
+        return await self.planner.planned(ground, opened, translated, summarise)
 
     async def translate(
         self, request: ResponsesRequest, caller: Caller, in_force: InForce, dialect: Dialect | None = None
@@ -71,4 +66,4 @@ class Preparation:
         """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
         scope = RequestScope(caller, in_force, None, dialect=dialect)
         ground = await find_ground(self.store, request, scope, None, None)
-        return await self.translator.chat_request(ground, await open_for(ground, self.toolbox, self.pdf_reader))
+        return await self.translator.chat_request(ground, await open_for(ground, self.toolboxes, self.pdf_reader))

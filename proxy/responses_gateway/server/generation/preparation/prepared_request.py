@@ -22,6 +22,7 @@ from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import ResponseRecord
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.tape import Tape
+from responses_gateway.stream.writer.response import AtEnd
 
 # Headers of a client's request that a gateway needs which takes the response over.
 _KEPT_HEADERS = ("originator", "User-Agent")
@@ -94,6 +95,11 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
         """Whether a hosted tool was begun: a response that fails then must not have its client repeat the request."""
         hosted = self.hosted
         return hosted is not None and hosted.ran
+
+    def with_end(self, at_end: AtEnd) -> PreparedRequest:
+        """Return a request whose response has more to tell at its end."""
+        options = msgspec.structs.replace(self.options, at_end=(*self.options.at_end, at_end))
+        return msgspec.structs.replace(self, options=options)
 
     def beginning(self, created: float) -> bytes | None:
         """Return what another gateway needs to begin the response again; None if none may take it over. `created` is the Unix

@@ -17,7 +17,7 @@ from responses_gateway.server.generation.preparation.encrypted_content import En
 from responses_gateway.server.generation.preparation.ground import Ground
 from responses_gateway.server.generation.preparation.journal import Journal
 from responses_gateway.server.generation.preparation.live_settings import InForce
-from responses_gateway.server.generation.preparation.opened import Opened
+from responses_gateway.server.generation.preparation.opened import Openings
 from responses_gateway.server.generation.preparation.prepared_request import NOT_CONTINUABLE, Continuable
 from responses_gateway.server.generation.upstream.continuation_request import why_not_continuable
 from responses_gateway.server.recording.recording import Recording
@@ -115,7 +115,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
     encryption: Encryption
     queue: FairQueue
 
-    async def translated(self, ground: Ground, opened: Opened) -> Translated:
+    async def translated(self, ground: Ground, opened: Openings) -> Translated:
         """Return the complete chat request. Raise `ApiError`."""
         translation = self._translation(ground, opened)
         chat = await self._in_turn(translation, ground)
@@ -141,7 +141,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             return in_force.parsers.raw(model) and self.pool.models.all_vllm(model)
         return wanted == "on"
 
-    def _translation(self, ground: Ground, opened: Opened) -> Translation:
+    def _translation(self, ground: Ground, opened: Openings) -> Translation:
         model = ground.request.model
         return Translation(
             ground.policy,
@@ -153,7 +153,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             opened.documents,
         )
 
-    async def chat_request(self, ground: Ground, opened: Opened) -> ChatRequest:
+    async def chat_request(self, ground: Ground, opened: Openings) -> ChatRequest:
         """Return the chat request of a request that is not answered. Raise `ApiError` 400."""
         return await self._in_turn(self._translation(ground, opened), ground)
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from responses_gateway.request.parameters.moderation import read_modes
-from responses_gateway.server.generation.moderation.guard import Guard
-from responses_gateway.server.generation.moderation.held_answer import MOST_HELD, HeldAnswer, HeldEnd
-from responses_gateway.server.generation.moderation.moderation import Moderation
+from responses_gateway.server.features.moderation.guard import Guard
+from responses_gateway.server.features.moderation.held_answer import MOST_HELD, HeldAnswer, HeldEnd
+from responses_gateway.server.features.moderation.moderation import Moderation
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation import Cause
@@ -40,7 +40,8 @@ async def moderate(guard: Guard, prepared: PreparedRequest, settings: Settings) 
     await moderation.admit()
     # The correction of an input would not pass the guard.
     judged = prepared.options.judged and moderation.modes.output != "block"
-    options = msgspec.structs.replace(prepared.options, at_end=moderation.at_end(prepared.options.at_end), judged=judged)
+    prepared = prepared.with_end(moderation.at_end)
+    options = msgspec.structs.replace(prepared.options, judged=judged)
     prepared = msgspec.structs.replace(
         prepared,
         options=options,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,6 +32,7 @@ from responses_gateway.request.decisions import (
 from responses_gateway.request.fields import Object
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
+from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller
@@ -38,6 +40,7 @@ from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
 from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID
+from responses_gateway.server.http.routes import HttpRoute
 from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob, possible
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.json_text import json_text
@@ -242,3 +245,10 @@ def _sum(usages: list[ChatUsage]) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": read + written,
     }
+
+
+async def _open(core: Core, stack: AsyncExitStack) -> Opened:
+    return Opened(routes=[HttpRoute("POST", "/v1/decisions", DecisionsResource(core.responses).create)])
+
+
+DECISIONS = Feature("decisions", None, _open)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from responses_gateway.request.parameters.moderation import Modes
-from responses_gateway.server.generation.moderation.guard import (
+from responses_gateway.server.features.moderation.guard import (
     OVERLAP,
     SAFE,
     Guard,
@@ -16,7 +16,6 @@ from responses_gateway.server.generation.moderation.guard import (
     Judgement,
     failure,
 )
-from responses_gateway.stream.writer.response import AtEnd
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, invalid_request, server_error
 
@@ -98,14 +97,9 @@ class Moderation:
             self._judging_input.cancel()
             self._judging_input = None  # its error keeps the frames that it went through, and they this
 
-    def at_end(self, other: AtEnd | None) -> AtEnd:
-        """Return what the end of the response tells: the judgements, and what `other` has."""
-
-        def with_results(usage: Usage | None) -> Mapping[str, Any]:
-            rest = other(usage) if other is not None else {}
-            return {**rest, "moderation": self._results}
-
-        return with_results
+    def at_end(self, _usage: Usage | None) -> Mapping[str, Any]:
+        """Return what the end of the response tells: the judgements."""
+        return {"moderation": self._results}
 
     async def _score_input(self, texts: Sequence[str], earlier: asyncio.Task[None] | None) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Webhook endpoints in the settings."""
+"""Background responses: who is told that one has ended, and when those begin that wait for their completion window."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import base64
 import binascii
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from yarl import URL
+
+from responses_gateway.settings.section import Section
 
 # In bytes.
 _SHORTEST_KEY = 16
@@ -47,3 +49,30 @@ class WebhookEndpoint(BaseModel):
         if len(key) < _SHORTEST_KEY:
             raise ValueError("a secret has at least 16 bytes")
         return value
+
+
+class WebhookSettings(Section):
+    """The endpoints."""
+
+    title = "Webhooks"
+    optional = True
+
+    webhooks: dict[str, WebhookEndpoint] = Field(
+        default={},
+        description="Endpoints that are told when a background response has ended, by name, each with `url`, `secret` and "
+        "optionally `private`. See [docs/state.md](state.md).",
+    )
+
+
+class CompletionWindowSettings(Section):
+    """When they begin."""
+
+    title = "Completion windows"
+    optional = True
+
+    idle_requests: int = Field(
+        default=4,
+        ge=1,
+        description="With how many requests, or half of `max_concurrency` if that is less, a backend still counts as idle, so "
+        "that responses with a `completion_window` begin. Divided among the workers, at least 1 each.",
+    )

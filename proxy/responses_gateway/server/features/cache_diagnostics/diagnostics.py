@@ -6,16 +6,19 @@ much to reason), and the messages, one by one. What only constrains the answer, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
 
+from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.settings import Settings
 from responses_gateway.state import StoreUnavailable
-from responses_gateway.state.prompt_hashes import PromptHashes
+from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
 from responses_gateway.stream.writer.response import AtEnd
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.requests import ResponsesRequest
@@ -94,18 +97,6 @@ def divergence(earlier: PromptPrint, later: PromptPrint, *, has_summary: bool) -
     return Divergence(reason, sum(later.sizes[place:]) / total if total else 1.0)
 
 
-async def with_diagnostics(hashes: PromptHashes, prepared: PreparedRequest, *, routed: bool) -> PreparedRequest:
-    """Return a request whose response tells how its prompt compares with an earlier one, if it asks for that. `routed`:
-    requests go to backends by their keys."""
-    request = prepared.context.request
-    if request.prompt_cache_options is None:
-        return prepared
-    chat = prepared.call.body if prepared.compaction is None else None
-    response_id = prepared.options.response_id
-    at_end = await diagnostics(hashes, request, prepared.caller.tenant, response_id, chat, routed=routed)
-    return msgspec.structs.replace(prepared, options=msgspec.structs.replace(prepared.options, at_end=at_end))
-
-
 async def diagnostics(
     hashes: PromptHashes,
     request: ResponsesRequest,
@@ -162,3 +153,25 @@ def _digest(value: object) -> bytes:
 
 def _digest_of(text: bytes) -> bytes:
     return blake2b(text, digest_size=_DIGEST).digest()
+
+
+async def _open(core: Core, stack: AsyncExitStack) -> Opened:
+    store = core.responses.store
+    hashes = PromptHashMemory() if store is None else PromptHashTable(store.database)
+    pool = core.responses.pool
+
+    async def with_diagnostics(prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
+        """Have the response tell how its prompt compares with an earlier one, if the request asks for that."""
+        request = prepared.context.request
+        if request.prompt_cache_options is None:
+            return prepared
+        chat = prepared.call.body if prepared.compaction is None else None
+        response_id = prepared.options.response_id
+        tenant = prepared.caller.tenant
+        at_end = await diagnostics(hashes, request, tenant, response_id, chat, routed=pool.chooses)
+        return prepared if at_end is None else prepared.with_end(at_end)
+
+    return Opened(steps=[with_diagnostics])
+
+
+CACHE_DIAGNOSTICS = Feature("cache_diagnostics", None, _open)

@@ -10,8 +10,8 @@ from contextlib import suppress
 import aiohttp
 
 from responses_gateway.hosted.public_connections import PublicResolver
-from responses_gateway.server.webhooks.signature import event_of, signed_headers, signing_key
-from responses_gateway.settings.webhooks import WebhookEndpoint
+from responses_gateway.server.features.webhooks.signature import event_of, signed_headers, signing_key
+from responses_gateway.settings.background import WebhookEndpoint
 from responses_gateway.state import Store, StoreUnavailable
 from responses_gateway.state.webhooks import Amounts, Notice, WebhookTable
 from responses_gateway.telemetry import logs
@@ -54,7 +54,6 @@ class Webhooks:
         self._endpoints = endpoints
         self._table = WebhookTable(store.database)
         self._metrics = metrics
-        metrics.declare(WEBHOOK_METRICS)
         self._tasks = [asyncio.create_task(self._serve(name, endpoint)) for name, endpoint in endpoints.items()]
         self._tasks.append(asyncio.create_task(self._count_waiting()))
 

@@ -11,7 +11,7 @@ from yarl import URL
 
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
 from responses_gateway.settings import Settings
-from responses_gateway.settings.webhooks import WebhookEndpoint
+from responses_gateway.settings.background import WebhookEndpoint
 from responses_gateway.state.webhooks import Amounts, Left, WebhookTable
 from responses_gateway.wire.errors import ApiError
 

@@ -7,7 +7,7 @@ from aiohttp import web
 from responses_gateway.hosted.search.codex_commands import CodexCommands
 from responses_gateway.hosted.search.web import Web
 from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
-from responses_gateway.server.generation.hosted_tools.toolbox import HOSTED_CALLS
+from responses_gateway.server.features.hosted_tools.toolbox import HOSTED_CALLS
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import REQUEST_ID

@@ -11,7 +11,7 @@ from responses_gateway.hosted.search.web import Web
 from responses_gateway.hosted.tool_runner import HostedLimits, SourceNumbers, ToolRunner
 from responses_gateway.request.tools.declarations import hosted_name
 from responses_gateway.request.tools.hosted_tools import WEB_TOOLS, HostedTools
-from responses_gateway.server.generation.hosted_tools.openers import Declared, OpenedKind, Opener, ToolContext
+from responses_gateway.server.features.hosted_tools.openers import Declared, OpenedKind, Opener, ToolContext
 from responses_gateway.server.generation.hosted_tools.turns import Item, OpenedTools
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.hosted_calls import HostedCallTable, approval_digest

@@ -18,22 +18,24 @@ from responses_gateway.backend.idle import load_of
 from responses_gateway.backend.pool_options import Share
 from responses_gateway.request import Loss
 from responses_gateway.request.parameters.background_options import LONG_WINDOWS, long_window
-from responses_gateway.server.generation.background.completion_windows.accepted import (
+from responses_gateway.server.features.completion_windows.accepted import (
     AcceptedRequest,
     UnreadableRequest,
     accepted_request,
     read_accepted,
 )
-from responses_gateway.server.generation.background.completion_windows.schedule import ModelSchedule
+from responses_gateway.server.features.completion_windows.schedule import ModelSchedule
 from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, context_at, started_record
-from responses_gateway.server.generation.preparation.prepared_request import AcceptedResponse
-from responses_gateway.server.generation.responses import Creation, Responses
+from responses_gateway.server.generation.preparation.prepared_request import AcceptedResponse, PreparedRequest
+from responses_gateway.server.generation.request_log.request_log import RequestLog
+from responses_gateway.server.generation.responses import Responses
 from responses_gateway.settings import Settings
 from responses_gateway.state import Due, EventRow, Held, NewWaiting, Store, StoreUnavailable, Waiting
+from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import DEFECTS, Counter, Gauge
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -79,7 +81,6 @@ class CompletionWindows:
         self._responses = responses
         self._background = background
         self._metrics = responses.metrics
-        self._metrics.declare(WINDOW_METRICS)
         self._share = share
         self._schedules: dict[str, ModelSchedule] = {}  # by model
         self._beginning: dict[str, asyncio.Task[None]] = {}  # by response
@@ -95,26 +96,27 @@ class CompletionWindows:
 
     # ---- accepting ---------------------------------------------------------------------------------------------------
 
-    def window_of(self, creation: Creation) -> str | Loss | None:
-        """Return the window for which a response waits that is ready to be sent. None: it is to begin at once. A `Loss`: it has
-        to, since a client's own key for the backend is not kept; that is on record."""
-        settings = creation.in_force.settings
-        prepared = creation.prepared
+    async def postpone(
+        self, prepared: PreparedRequest, translator: Translator, log: RequestLog, settings: Settings
+    ) -> str | Loss | None:
+        """See `Postpone`: let a response wait whose request names a window."""
         window = long_window(prepared.context.request)
         if window is None or "background_options" in settings.forward:
             return None
         if settings.forwards_client_key and "Authorization" in prepared.caller.headers:
-            creation.log.losses([_KEY_NOT_KEPT])
+            log.losses([_KEY_NOT_KEPT])
             return _KEY_NOT_KEPT
-        return window
+        snapshot = await self._accept(prepared, translator, settings, window)
+        log.facts.handed_over = True
+        logs.logger().info("response waits", extra=logs.fields(response_id=translator.response_id, window=window))
+        self._came.set()
+        return snapshot
 
-    async def accept(self, creation: Creation, window: str) -> str:
-        """Let a response wait that is ready to be sent; return it as it stands. Raise `ApiError` if it may not wait,
-        `StoreUnavailable`."""
-        settings = creation.in_force.settings
-        caller = creation.prepared.caller
-        record = creation.prepared.record
-        request = creation.prepared.context.request
+    async def _accept(self, prepared: PreparedRequest, translator: Translator, settings: Settings, window: str) -> str:
+        """Store a response that waits; return it as it stands. Raise `ApiError` if it may not wait, `StoreUnavailable`."""
+        caller = prepared.caller
+        record = prepared.record
+        request = prepared.context.request
         if record is None:
             message = "'background' requires stored responses: omit 'store' or set it to true."
             raise invalid_request(message, "background", "unsupported_parameter")
@@ -123,26 +125,21 @@ class CompletionWindows:
         held = await self.table.held(caller.tenant)
         if held.number >= most.number:
             raise _full(held, most)
-        translator = creation.translator
         row = EventRow(0, 0, translator.queue())
         row = row._replace(next=translator.writer.next_number)
         snapshot = translator.response.json()
         now = time.time()
         try:
-            data = accepted_request(creation).encoded()
+            data = accepted_request(prepared, translator.created).encoded()
         except ValueError:
             raise invalid_request("'input' has half a surrogate pair.", "input", "invalid_value") from None
         continuation = (request.background_options or {}).get("continuation_id")
         new = NewWaiting(caller.tenant, request.model, window, continuation, now, now + LONG_WINDOWS[window], data)
-        if self._background.announce is not None:
-            await self._background.announce(record.id)
+        await self._background.announce(record.id)
         record = replace(started_record(record, translator), worker="")
         refused = await asyncio.shield(self.table.add(record, row, new, most))
         if refused is not None:
             raise _full(refused, most)
-        creation.log.facts.handed_over = True
-        logs.logger().info("response waits", extra=logs.fields(response_id=record.id, window=window))
-        self._came.set()
         return snapshot
 
     # ---- beginning ---------------------------------------------------------------------------------------------------
@@ -235,9 +232,7 @@ class CompletionWindows:
         `StoreUnavailable`."""
         responses = self._responses
         request = parse_request(accepted.request)
-        reservation = None
-        if accepted.charged is not None and responses.charge_again is not None:
-            reservation = responses.charge_again(accepted.charged)
+        reservation = responses.charge_again(accepted.charged)
         caller = Caller(accepted.tenant, accepted.request_id, accepted.headers, reservation=reservation)
         creation = responses.open(caller, lambda: None)
         starting: asyncio.Future[asyncio.Task[None] | None] | None = None

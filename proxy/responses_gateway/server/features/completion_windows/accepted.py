@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from responses_gateway.server.generation.preparation.journal import Charged
-from responses_gateway.server.generation.responses import Creation
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 
 # Changes when an older gateway could not read it any more.
 _FORMAT = 1
@@ -47,17 +47,18 @@ class AcceptedRequest(msgspec.Struct, frozen=True):
         return zlib.compress(msgspec.msgpack.encode(self), 1)
 
 
-def accepted_request(creation: Creation) -> AcceptedRequest:
-    """Return what is kept of a creation that is ready to be sent. Raise `ValueError` for half a surrogate pair."""
-    context = creation.prepared.context
-    caller = creation.prepared.caller
+def accepted_request(prepared: PreparedRequest, created: float) -> AcceptedRequest:
+    """Return what is kept of a request that is ready to be sent, whose response was created at this Unix time in seconds. Raise
+    `ValueError` for half a surrogate pair."""
+    context = prepared.context
+    caller = prepared.caller
     held = caller.reservation
     return AcceptedRequest(
         request=context.request.model_dump_json(exclude_unset=True).encode(),
         tenant=caller.tenant,
         request_id=caller.request_id,
         headers={name: caller.headers[name] for name in _KEPT_HEADERS if name in caller.headers},
-        created=creation.translator.created,
+        created=created,
         history=History(context.place, context.conversation, context.history_tokens),
         charged=Charged(held.key, held.team, held.owners) if held is not None and held.key is not None else None,
     )

@@ -117,7 +117,6 @@ class Guard:
         self._prompt = settings.moderation_prompt
         self._tokens_field = settings.max_tokens_field
         self._metrics = metrics
-        metrics.declare(MODERATION_METRICS)
         self._safe: dict[bytes, None] = {}
 
     async def judge_input(self, texts: Sequence[str], headers: Mapping[str, str]) -> Judgement:

@@ -1,0 +1,1 @@
+"""Questions about an input, each answered with one token of the backend."""

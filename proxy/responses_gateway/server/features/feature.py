@@ -1,0 +1,95 @@
+"""The socket of optional features.
+
+A feature has a name, its section of the settings, and `open`, which makes what it adds from the core of the gateway; the stack
+closes that. The core knows no feature: it goes through lists, which are empty without any. Where a list has the entries of
+several features, they stand in the order of `standard.py`.
+
+A kind of addition exists only where two features use it, or where one does that the core would have to know otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from responses_gateway.backend.pool_options import Share
+from responses_gateway.server.generation.additions import Announce, Postpone, Step
+from responses_gateway.server.generation.background.runner import Background
+from responses_gateway.server.generation.preparation.opened import HostedToolbox
+from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.http.routes import HttpRoute
+from responses_gateway.settings import SECTIONS, Section, Settings, SettingsError
+from responses_gateway.telemetry.instruments import Counter, Gauge, Histogram
+from responses_gateway.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What features are made of. `background` is None without a store; `share` is that of this process among the workers, and
+    `workers_folder` the folder that they share, if there are several."""
+
+    settings: Settings
+    metrics: Metrics
+    responses: Responses
+    background: Background | None
+    share: Share
+    workers_folder: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a feature adds.
+
+    `steps` change a request that is ready to be sent. `toolbox` has tools that the gateway runs itself. `announcements` are
+    told of background responses before they begin, and `postponements` may let these wait. `routes` are served."""
+
+    steps: Sequence[Step] = ()
+    toolboxes: Sequence[HostedToolbox] = ()
+    announcements: Sequence[Announce] = ()
+    postponements: Sequence[Postpone] = ()
+    routes: Sequence[HttpRoute] = ()
+
+
+# Opens a feature; None: the settings do not ask for it. Raises `ValueError` for settings that cannot be used.
+Open: TypeAlias = Callable[[Core, AsyncExitStack], Awaitable[Opened | None]]
+
+
+class Feature(NamedTuple):
+    """An optional part of the gateway. `section`: the settings that nobody else reads; None if it has none. `metrics` are shown
+    once it is opened."""
+
+    name: str
+    section: type[Section] | None
+    open: Open
+    metrics: Sequence[Counter | Gauge | Histogram] = ()
+
+
+async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExitStack) -> list[HttpRoute]:
+    """Open features in their order, and add to the core what they add. Return their routes. Raise `SettingsError` for settings
+    of a feature that is not among them, and what `Open` raises."""
+    features = list(features)
+    unknown = sorted(_unknown_settings(features, core.settings))
+    if unknown:
+        raise SettingsError("\n".join(f"unknown setting {name}" for name in unknown))
+    additions = core.responses.additions
+    routes: list[HttpRoute] = []
+    for feature in features:
+        opened = await feature.open(core, stack)
+        if opened is not None:
+            core.metrics.declare(feature.metrics)
+            additions.steps.extend(opened.steps)
+            additions.toolboxes.extend(opened.toolboxes)
+            additions.announcements.extend(opened.announcements)
+            additions.postponements.extend(opened.postponements)
+            routes.extend(opened.routes)
+    return routes
+
+
+def _unknown_settings(features: Sequence[Feature], settings: Settings) -> Iterator[str]:
+    """Yield the settings that were given and that no feature reads."""
+    read = {feature.section for feature in features}
+    for section in SECTIONS:
+        if section.optional and section not in read:
+            yield from section.model_fields.keys() & settings.model_fields_set

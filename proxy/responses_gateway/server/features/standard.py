@@ -1,0 +1,20 @@
+"""The features of a gateway, in the order in which they are opened and in which they change a request. The one list."""
+
+from __future__ import annotations
+
+from responses_gateway.server.features.cache_diagnostics.diagnostics import CACHE_DIAGNOSTICS
+from responses_gateway.server.features.completion_windows.feature import COMPLETION_WINDOWS
+from responses_gateway.server.features.decisions.decisions import DECISIONS
+from responses_gateway.server.features.feature import Feature
+from responses_gateway.server.features.hosted_tools.feature import HOSTED_TOOLS
+from responses_gateway.server.features.moderation.feature import MODERATION
+from responses_gateway.server.features.webhooks.feature import WEBHOOKS
+
+FEATURES: tuple[Feature, ...] = (
+    HOSTED_TOOLS,
+    CACHE_DIAGNOSTICS,
+    MODERATION,  # after what it could not see: it judges the request that is sent
+    COMPLETION_WINDOWS,
+    WEBHOOKS,
+    DECISIONS,
+)

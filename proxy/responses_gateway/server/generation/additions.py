@@ -1,0 +1,32 @@
+"""What optional features add to the making of responses."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from responses_gateway.request import Loss
+from responses_gateway.server.generation.preparation.opened import HostedToolbox
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.request_log.request_log import RequestLog
+from responses_gateway.settings import Settings
+from responses_gateway.stream.translator import Translator
+
+# A request that is ready to be sent becomes another one. Raises `ApiError`.
+Step: TypeAlias = Callable[[PreparedRequest, Settings], Awaitable[PreparedRequest]]
+# Called with the id of a background response before it is stored. Raises `StoreUnavailable`.
+Announce: TypeAlias = Callable[[str], Awaitable[None]]
+# Lets a background response wait that is ready to begin: returns it as it stands. A `Loss`: it may not wait, which is on
+# record; None: it is to begin at once. Raises `ApiError`, `StoreUnavailable`.
+Postpone: TypeAlias = Callable[[PreparedRequest, Translator, RequestLog, Settings], Awaitable[str | Loss | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """Lists that are filled while the gateway opens, in the order of the features, and empty where no feature adds anything."""
+
+    steps: list[Step] = field(default_factory=list)
+    toolboxes: list[HostedToolbox] = field(default_factory=list)
+    announcements: list[Announce] = field(default_factory=list)
+    postponements: list[Postpone] = field(default_factory=list)

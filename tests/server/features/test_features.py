@@ -1,0 +1,106 @@
+"""The gateway without one of its features: it starts, answers, and does not know the feature's settings."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from responses_gateway.server.features.feature import Feature
+from responses_gateway.server.features.standard import FEATURES
+from responses_gateway.server.lifespan import open_parts
+from responses_gateway.settings import SECTIONS, Settings, SettingsError
+from responses_gateway.simulator import create_app as create_simulator
+from responses_gateway.simulator import serving
+from tests.server.running_gateway import gateway, post, run
+from tests.waiting import PATIENCE
+
+ROOT = Path(__file__).parents[3]
+BY_NAME = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])
+# A setting of each section that only a feature reads.
+GIVEN: dict[str, dict[str, Any]] = {
+    "hosted_tools": {"hosted_calls": 3},
+    "moderation": {"moderation_model": "guard"},
+    "completion_windows": {"idle_requests": 2},
+    "webhooks": {"webhooks": {"mine": {"url": "https://example.com/", "secret": "a secret of sixteen"}}},
+}
+# Starts the gateway of the package in the first argument, and has it answer.
+ANSWER = """
+import asyncio
+import sys
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+sys.path.insert(0, sys.argv[1])
+import responses_gateway
+assert Path(responses_gateway.__file__).is_relative_to(sys.argv[1])
+from responses_gateway.server.app import create_app
+from responses_gateway.server.http.connections import Runner
+from responses_gateway.server.lifespan import open_parts
+from responses_gateway.settings import Settings
+from responses_gateway.simulator import create_app as create_simulator, serving
+
+
+async def answer():
+    async with serving(create_simulator()) as url, open_parts(Settings(backend=[url], store="memory")) as parts:
+        runner = Runner(create_app(parts))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with aiohttp.ClientSession() as session:
+            path = f"http://127.0.0.1:{runner.addresses[0][1]}/v1/responses"
+            async with session.post(path, json={"model": "simulator", "input": "hi"}) as response:
+                print((await response.json())["status"])
+        await runner.cleanup()
+
+
+asyncio.run(answer())
+"""
+
+
+@BY_NAME
+def test_without_a_feature_the_gateway_answers(feature: Feature) -> None:
+    async def test() -> None:
+        others = [each for each in FEATURES if each is not feature]
+        async with serving(create_simulator()) as url, gateway(url, store="memory", features=others) as served:
+            assert (await post(served, input="hi")).final["status"] == "completed"
+
+    run(test())
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_without_a_feature_its_settings_are_unknown(name: str) -> None:
+    async def test() -> None:
+        others = [feature for feature in FEATURES if feature.name != name]
+        settings = Settings(backend=["http://127.0.0.1:9/v1"], store="none", **GIVEN[name])
+        with pytest.raises(SettingsError, match=f"unknown setting {next(iter(GIVEN[name]))}"):
+            async with open_parts(settings, features=others):
+                pass
+
+    run(test())
+
+
+def test_each_section_that_only_a_feature_reads_has_its_feature() -> None:
+    sections = {feature.name: feature.section for feature in FEATURES if feature.section is not None}
+    assert set(sections.values()) == {section for section in SECTIONS if section.optional}
+    assert sections.keys() == GIVEN.keys()
+
+
+@BY_NAME
+def test_a_feature_is_a_folder_and_a_line(feature: Feature, tmp_path: Path) -> None:
+    package = tmp_path / "responses_gateway"
+    shutil.copytree(ROOT / "proxy" / "responses_gateway", package, ignore=shutil.ignore_patterns("__pycache__"))
+    features = package / "server" / "features"
+    shutil.rmtree(features / feature.name)
+    standard = features / "standard.py"
+    constant = feature.name.upper()
+    kept = [line for line in standard.read_text().splitlines() if constant not in line.replace(",", " ").split()]
+    standard.write_text("\n".join(kept))
+    command = [sys.executable, "-c", ANSWER, str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.stdout.split() == ["completed"], done.stderr
