@@ -5,7 +5,7 @@ The table in the documentation is generated from it, and tests compare every los
 from __future__ import annotations
 
 from responses_gateway.request.input.calls import CALL_ITEMS, OUTPUT_ITEMS
-from responses_gateway.request.input.item_reader import SILENT_ITEMS
+from responses_gateway.request.input.item_reader import READ_ELSEWHERE, SILENT_ITEMS
 from responses_gateway.request.loss_report import Loss
 from responses_gateway.request.parameters.table import PARAMETERS
 from responses_gateway.request.tools.declarations import HOSTED_TOOLS, hosted_reason
@@ -24,8 +24,7 @@ _ITEMS = (
     Loss("item", "tool_search_call", "ignored", "if another server ran the search"),
     Loss("item", "mcp_approval_request", "ignored", "if the client has not decided"),
     *(Loss("item", kind.item.type, "ignored", f"if {kind.unread}") for kind in HOSTED.values() if kind.read_as and kind.unread),
-    Loss("item", "configuration_update", "preserved", "takes precedence over reasoning.effort and text.format of the request"),
-    Loss("item", "additional_tools", "adapted", "its tools are declared for the whole request"),
+    *READ_ELSEWHERE.values(),
     Loss("item", "agent_message", "adapted", "sent as a user message marked with tags"),
     Loss("item", "compaction_trigger", "adapted", "sent as a user message that asks for a summary, if so configured"),
     Loss("item", "compaction_trigger", "rejected", "otherwise"),

@@ -1,22 +1,17 @@
 """Runs on its own (`python -I page_process.py`): the body of a page on stdin, its text and links as JSON on stdout.
 
 The first line of stdin is JSON: `url` and `charset` of the page; for HTML the folder of the `packages` that read it; the most
-characters of text (`longest`) and links (`links`). Reading a hostile page can take forever; a process can be killed, a thread
-cannot. Nothing of the gateway is imported here."""
+characters of text (`longest`) and links (`links`). Nothing of the gateway is imported here."""
 
 from __future__ import annotations
 
 import codecs
 import json
-import os
 import re
 import sys
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
-# CPU time in seconds, and address space in bytes.
-_CPU = 20
-_MEMORY = 1024 * 1024 * 1024
 # The encodings of the web (https://encoding.spec.whatwg.org), by Python's names. Decoders of other kinds may take forever.
 _ENCODINGS = frozenset({
     "utf-8", "utf-16", "utf-16-le", "utf-16-be", "gbk", "gb18030", "big5hkscs", "euc_jp", "iso2022_jp", "cp932", "cp949",
@@ -158,17 +153,6 @@ def _words(text: str) -> str:
     return " ".join(text.split())
 
 
-def _limit() -> None:
-    try:
-        import resource  # noqa: PLC0415  (not on Windows)
-    except ImportError:
-        return
-    os.nice(10)  # streams come first
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-
-
 if __name__ == "__main__":
-    _limit()
     question = json.loads(sys.stdin.buffer.readline())
     print(json.dumps(read(sys.stdin.buffer.read(), **question)))

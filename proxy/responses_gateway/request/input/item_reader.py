@@ -27,7 +27,7 @@ from responses_gateway.request.input.call_matching import (
 from responses_gateway.request.input.calls import CALL_TYPES, OUTPUT_TYPES, is_foreign_search
 from responses_gateway.request.input.content import assistant_text, reasoning_text, system_text, user_content
 from responses_gateway.request.input.items import Entry
-from responses_gateway.request.loss_report import LossReport
+from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED
@@ -41,6 +41,17 @@ SILENT_ITEMS = {
     "compaction": "its content was encrypted by another server",
     "compaction_summary": "its content was encrypted by another server",
     "context_compaction": "its content was encrypted by another server",
+}
+
+# Items that were read before: tools are declared, and values merged into the parameters of the request.
+READ_ELSEWHERE = {
+    "additional_tools": Loss("item", "additional_tools", "adapted", "its tools are declared for the whole request"),
+    "configuration_update": Loss(
+        "item",
+        "configuration_update",
+        "preserved",
+        "takes precedence over reasoning.effort and text.format of the request",
+    ),
 }
 
 # Those of them whose meaning is honoured elsewhere: strict mode lets them pass.
@@ -103,6 +114,8 @@ class ItemReader:
             self._output(entry)
         elif kind in _READERS:
             _READERS[kind](self, entry)
+        elif kind in READ_ELSEWHERE:
+            self._report.add(READ_ELSEWHERE[kind])
         elif self._is_honoured(entry):
             self._report.preserved("item", kind)
         elif kind in SILENT_ITEMS:
@@ -186,14 +199,6 @@ class ItemReader:
             self._report.preserved("item", "reasoning")
             self._builder.add_reasoning(text, turn_of(entry.item.get("id")))
 
-    def _additional_tools(self, _entry: Entry) -> None:
-        """Report the item; its tools are declared with all others."""
-        self._report.adapted("item", "additional_tools", "the tools are declared for the whole request")
-
-    def _configuration_update(self, _entry: Entry) -> None:
-        """Report the item; its values have been merged into the parameters of the request."""
-        self._report.preserved("item", "configuration_update")
-
     def _agent_message(self, entry: Entry) -> None:
         """Read a message from another agent of the client."""
         param = f"{entry.path}.content"
@@ -231,8 +236,6 @@ class ItemReader:
 
 _READERS: dict[str, Callable[[ItemReader, Entry], None]] = {
     "reasoning": ItemReader._reasoning,
-    "additional_tools": ItemReader._additional_tools,
-    "configuration_update": ItemReader._configuration_update,
     "agent_message": ItemReader._agent_message,
     "compaction_trigger": ItemReader._compaction_trigger,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from responses_gateway.request.fields import (
     Object,
@@ -30,6 +30,7 @@ from responses_gateway.request.tools.hosted_tools import (
 )
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED, MCP, WEB_SEARCH, HostedKind
+from responses_gateway.wire.requests import TypedPart
 from responses_gateway.wire.tools import CUSTOM_INPUT, Grammar, ToolTarget
 
 # Prefixes of the types of tools that OpenAI's servers run (some have a date or a suffix), and their names in the loss report.
@@ -64,6 +65,15 @@ class Declaration(NamedTuple):
     expects_ciphertext: bool = False
     needs_approval: bool = False
     asynchronous: bool = False
+
+
+class _Format(TypedPart):
+    type: Literal["text", "grammar"]
+
+
+class _GrammarFormat(TypedPart):
+    syntax: Literal["lark", "regex"]
+    definition: str
 
 
 def check_tool_count(tools: Any, items: Sequence[Entry], limit: int) -> None:
@@ -263,24 +273,11 @@ class _ToolReader:
 
     def _grammar(self, tool: Object, path: str) -> Grammar | None:
         """Return the grammar of the tool's input, or None if it has none or the grammar is ignored."""
-        layout = optional_object(tool, "format", path) or {"type": "text"}
-        kind = text(layout, "type", f"{path}.format")
-        if kind == "text":
+        layout = optional_object(tool, "format", path)
+        if not layout or _Format.read(layout, f"{path}.format").type == "text":
             return None
-        if kind != "grammar":
-            raise invalid_request(
-                f"Invalid value: {quote(kind)}. A custom tool's format is 'text' or 'grammar'.",
-                f"{path}.format.type",
-                "invalid_value",
-            )
-        syntax = text(layout, "syntax", f"{path}.format")
-        if syntax not in ("lark", "regex"):
-            raise invalid_request(
-                f"Invalid value: {quote(syntax)}. The syntax of a grammar is 'lark' or 'regex'.",
-                f"{path}.format.syntax",
-                "invalid_value",
-            )
-        grammar = Grammar(syntax, text(layout, "definition", f"{path}.format"))
+        declared = _GrammarFormat.read(layout, f"{path}.format")
+        grammar = Grammar(declared.syntax, declared.definition)
         if self._policy.custom_tool_grammar == "off":
             self._report.ignored("tool", "custom_grammar", "grammars are disabled here", f"{path}.format")
             return None

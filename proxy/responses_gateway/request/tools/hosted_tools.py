@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from responses_gateway.request.fields import Object
 from responses_gateway.request.input.content import SandboxFiles
@@ -65,7 +65,13 @@ MODEL_NAMES: dict[str, ToolTarget] = {
 }
 
 
-Domain = Annotated[str, Field(pattern=r"\S")]
+def _domain(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected a domain, such as 'example.com'")
+    return text
+
+
+Domain = Annotated[str, AfterValidator(_domain)]
 
 
 class _Domains(TypedPart):
