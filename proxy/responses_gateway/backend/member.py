@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from responses_gateway.backend.policies.affinity import Load
 from responses_gateway.backend.policies.breaker import Breaker
@@ -131,6 +131,28 @@ class Member:
     def _part_of_limit(self) -> int | None:
         limit = self.spec.max_concurrency
         return None if limit is None else self._share.part(limit)
+
+
+def described(member: Member, now: float) -> dict[str, Any]:
+    """Return how a backend is, for operators, without its key."""
+    spec = member.spec
+    return {
+        "name": member.name,
+        "url": spec.url,
+        "source": spec.source,
+        "pool": spec.pool or None,
+        "pod": spec.pod or None,
+        "state": member.state(now),
+        "healthy": member.healthy,
+        "problem": member.problem or None,
+        "breaker": member.breaker.state(now),
+        "draining": member.drains,
+        "in_flight": member.in_flight,
+        "max_concurrency": spec.max_concurrency,
+        "weight": spec.weight,
+        "models": None if member.catalogue.listed is None else member.catalogue.names(),
+        "aliases": member.catalogue.aliases,
+    }
 
 
 _FIELD_REFUSED = "the backend refuses an optional field: left out from now on"

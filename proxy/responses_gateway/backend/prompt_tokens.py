@@ -42,38 +42,7 @@ _CHARACTERS = 3.5
 # Tokens of a picture, about.
 _PICTURE = 1500
 
-
-class _Counted(msgspec.Struct):
-    """What an answer of vLLM's `/tokenize` tells. Its ids, which may be millions, are passed over."""
-
-    count: int | None = None
-
-
-class _Rendered(msgspec.Struct):
-    """The answer of `/apply-template`."""
-
-    prompt: str | None = None
-
-
-class _Tokens(msgspec.Struct):
-    """The answer of llama.cpp's `/tokenize`."""
-
-    tokens: list[msgspec.Raw] | None = None
-
-
-class _Ids(msgspec.Struct):
-    """The ids in an answer of vLLM's `/tokenize`."""
-
-    tokens: list[int]
-
-
-class _Text(msgspec.Struct):
-    """The answer of vLLM's `/detokenize`."""
-
-    prompt: str
-
-
-_K = TypeVar("_K", _Counted, _Rendered, _Tokens)
+_T = TypeVar("_T")
 
 
 class PromptTokens:
@@ -100,8 +69,8 @@ class PromptTokens:
         try:
             async with asyncio.timeout(within):
                 status, data = await self._post("tokenize", question, Route(model), sent)
-            return decode_as(data, _Ids).tokens if status == 200 else []
-        except (TimeoutError, aiohttp.ClientError, msgspec.MsgspecError):
+            return (_member(data, "tokens", list[int]) or []) if status == 200 else []
+        except (TimeoutError, aiohttp.ClientError):
             return []
 
     async def _ask_backend(self, chat: Mapping[str, Any], headers: list[tuple[str, str]], within: float) -> int | None:
@@ -111,7 +80,7 @@ class PromptTokens:
             async with asyncio.timeout(within):
                 status, data = await self._post("tokenize", _question(chat), route, headers)
                 if status == 200:
-                    count = _decoded(data, _Counted).count
+                    count = _member(data, "count", int)
                     return await self._count_rendered(chat, route, headers) if count is None else count
         except TimeoutError:
             raise server_error("The backend did not count the tokens in time.", 504) from None
@@ -127,14 +96,14 @@ class PromptTokens:
         such endpoint."""
         try:
             status, data = await self._post("apply-template", chat, route, headers)
-            prompt = _decoded(data, _Rendered).prompt if status == 200 else None
+            prompt = _member(data, "prompt", str) if status == 200 else None
             if prompt is None:
                 return None
             text = {"model": chat["model"], "content": prompt, "add_special": True, "parse_special": True}
             status, data = await self._post("tokenize", text, route, headers)
         except ApiError:  # the gateway may have a tokenizer of its own
             return None
-        tokens = _decoded(data, _Tokens).tokens if status == 200 else None
+        tokens = _member(data, "tokens", list[msgspec.Raw]) if status == 200 else None
         return len(tokens) if tokens else None
 
     async def _post(
@@ -153,8 +122,8 @@ async def text_of(pool: Pool, ids: Sequence[int], route: Route, within: float, o
     try:
         async with asyncio.timeout(within):
             status, data = await _read(asking)
-        return decode_as(data, _Text).prompt if status == 200 else None
-    except (ApiError, OSError, aiohttp.ClientError, msgspec.DecodeError):
+        return _member(data, "prompt", str) if status == 200 else None
+    except (ApiError, OSError, aiohttp.ClientError):
         return None
 
 
@@ -173,11 +142,13 @@ def _question(chat: Mapping[str, Any]) -> dict[str, Any]:
     return question
 
 
-def _decoded(data: bytes, kind: type[_K]) -> _K:
+def _member(data: bytes, name: str, kind: type[_T]) -> _T | None:
+    """Return a member of a JSON object; None if there is none of this kind. Other members, such as millions of ids, are passed
+    over."""
     try:
-        return decode_as(data, kind)
-    except msgspec.MsgspecError:
-        return kind()
+        return decode_as(decode_as(data, dict[str, msgspec.Raw])[name], kind)
+    except (KeyError, msgspec.MsgspecError):
+        return None
 
 
 def estimated_tokens(chat: Mapping[str, Any]) -> int:

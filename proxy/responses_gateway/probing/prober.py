@@ -17,6 +17,7 @@ from responses_gateway.probing.answer import MARKER_TOKENS, Answer
 from responses_gateway.probing.needed_parsers import reads_any_call, tool_parser_for
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.questions import (
+    ASKS_FOR_WEATHER,
     ASSISTANT,
     CALLING,
     PATTERNED_WEATHER,
@@ -115,7 +116,7 @@ class _Prober:
         await self._named_tool_choice()
         await self._structured_output()
         await self._patterns()
-        if accepted(await self._questions.ask_one_token([USER])) is True:  # otherwise refusals would prove nothing
+        if accepted(await self._questions.ask_whole([USER])) is True:  # otherwise refusals would prove nothing
             await self._templates()
             await self._reasoning_history()
         await self._tokenize()
@@ -152,7 +153,7 @@ class _Prober:
             if server_type.identity is None:
                 continue
             path, proof = server_type.identity
-            status, value = await self._questions.get(path, below=self._questions.backend.root)
+            status, value = await self._questions.get(path)
             if status == 200 and isinstance(value, dict) and (proof in value or proof in (value.get("paths") or ())):
                 self._profile.server = server
                 version = value.get("version") or value.get("build_info")
@@ -237,7 +238,7 @@ class _Prober:
             profile.texts["calls"] = before
         written = await self._questions.text_of(answer.silent_ids)
         if not reads_any_call(written):
-            written = (await self._questions.ask_whole(WEATHER_QUESTION, limit=limit, tools=[WEATHER])).text
+            written = (await self._questions.ask_whole([ASKS_FOR_WEATHER], limit=limit, tools=[WEATHER])).text
         if reads_any_call(written):
             self._note_swallowed(answer, written)
 
@@ -258,7 +259,7 @@ class _Prober:
         }
         for kind, choice in choices.items():
             extras: dict[str, Any] = {"tools": [WEATHER], "tool_choice": choice}
-            answer = await self._questions.ask_whole("Say hello.", limit=_FORCED_LIMIT, **extras)
+            answer = await self._questions.ask_whole([USER], limit=_FORCED_LIMIT, **extras)
             if any(call.name == name for call in answer.calls.values()):
                 profile.named_tool_choice = kind
                 return
@@ -310,21 +311,21 @@ class _Prober:
 
     async def _templates(self) -> None:
         for name, messages in _CONVERSATIONS.items():
-            tolerated = accepted(await self._questions.ask_one_token(messages))
+            tolerated = accepted(await self._questions.ask_whole(messages))
             if tolerated is not None:
                 self._profile.tolerates[name] = tolerated
 
     async def _two_user_messages(self) -> None:
         """Find out whether the template requires alternating turns; a refusal counts only if one message is accepted."""
-        if accepted(await self._questions.ask_one_token([USER, USER])) is not False:
+        if accepted(await self._questions.ask_whole([USER, USER])) is not False:
             return
-        if accepted(await self._questions.ask_one_token([USER])) is True:
+        if accepted(await self._questions.ask_whole([USER])) is True:
             self._profile.tolerates["two_user"] = False
 
     async def _reasoning_history(self) -> None:
         if self._profile.reasoning_field is not None:
             thought = {**ASSISTANT, self._profile.reasoning_field: "They greet me."}
-            self._profile.reasoning_history = accepted(await self._questions.ask_one_token([USER, thought, USER]))
+            self._profile.reasoning_history = accepted(await self._questions.ask_whole([USER, thought, USER]))
         if self._profile.reasoning_history and SERVER_TYPES[self._profile.server].reasoning_field is None:
             await self._find_history_field()
 
@@ -333,7 +334,7 @@ class _Prober:
         it in one field and pass on only another one to the server behind."""
         sizes: dict[str, int] = {}
         for name in _HISTORY_FIELDS:
-            answer = await self._questions.ask_one_token([USER, {**CALLING, name: _LONG_THOUGHT}, RESULT])
+            answer = await self._questions.ask_whole([USER, {**CALLING, name: _LONG_THOUGHT}, RESULT])
             size = (answer.usage or {}).get("prompt_tokens")
             sizes[name] = size if isinstance(size, int) else 0
         longest = max(_HISTORY_FIELDS, key=sizes.__getitem__)
@@ -343,23 +344,22 @@ class _Prober:
     async def _tokenize(self) -> None:
         self._profile.tokenize = "none"
         for name, question in (("messages", [USER]), ("prompt", "Say hello.")):
-            data = json.dumps({"model": self._profile.model, name: question}).encode()
-            status, value = await self._questions.get("tokenize", below=self._questions.backend.root, data=data)
+            status, value = await self._questions.post("tokenize", model=self._profile.model, **{name: question})
             if status == 200 and isinstance(value, dict) and ("count" in value or (name == "prompt" and "tokens" in value)):
                 self._profile.tokenize = "messages" if name == "messages" else "prompt"
                 return
 
     async def _errors(self) -> None:
         profile = self._profile
-        wrong = await self._questions.ask_one_token([USER], model="no-such-model-9f2c")
+        wrong = await self._questions.ask_whole([USER], model="no-such-model-9f2c")
         profile.unknown_model = {True: "served", False: "refused", None: None}[accepted(wrong)]
         if wrong.error_shape is None:
-            wrong = await self._questions.ask_one_token([USER], temperature=-1)
+            wrong = await self._questions.ask_whole([USER], temperature=-1)
         profile.error_shape = wrong.error_shape
         length = profile.max_length
         if length is None or length > _LONGEST_OVERFLOW:
             return
-        long = await self._questions.ask_one_token([{"role": "user", "content": "x " * (length + 16)}])
+        long = await self._questions.ask_whole([{"role": "user", "content": "x " * (length + 16)}])
         if long.status == 200:
             profile.overflow = "accepted"
         elif long.error is not None:
@@ -387,7 +387,7 @@ class _Prober:
         self._profile.stops = True if running is not None else None
 
     async def _running_requests(self) -> float | None:
-        status, text = await self._questions.get("metrics", below=self._questions.backend.root)
+        status, text = await self._questions.get("metrics")
         if status != 200 or not isinstance(text, str):
             return None
         values = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(_RUNNING_GAUGES)]

@@ -37,6 +37,7 @@ PATTERNED_WEATHER = {
     "function": {"name": "get_weather", "description": "The weather in a city.", "parameters": _PATTERNED_CITY, "strict": True},
 }
 WEATHER_QUESTION = "What is the weather in Paris? Use the tool."
+ASKS_FOR_WEATHER = {"role": "user", "content": WEATHER_QUESTION}
 USER = {"role": "user", "content": "Say hello."}
 ASSISTANT = {"role": "assistant", "content": "Hello."}
 # A turn with a call: chat templates leave out the reasoning of turns that are over.
@@ -65,7 +66,7 @@ class Questions:
     async def list_models(self, wanted: str | None = None, context: int | None = None) -> None:
         """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere. Raises
         `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed."""
-        status, value = await self.get("models")
+        status, value = await self.get("models", self.backend.url)
         if status in (401, 403):
             raise read_error(status, json.dumps(value).encode())
         entries = value.get("data") if status == 200 and isinstance(value, dict) else None
@@ -88,10 +89,16 @@ class Questions:
         if profile.max_length is None and context is not None:
             profile.models.append(Model(profile.model, context))
 
-    async def get(self, path: str, *, below: URL | None = None, data: bytes | None = None) -> tuple[int, Any]:
-        """Return status and body (parsed JSON, else text) of an endpoint; with `data` it is a POST. Raises `ApiError` if the
-        server cannot be reached."""
-        method = "GET" if data is None else "POST"
+    async def get(self, path: str, below: URL | None = None) -> tuple[int, Any]:
+        """Return status and body (parsed JSON, else text) of an endpoint, below the root if nothing else is said. Raises
+        `ApiError` if the server cannot be reached."""
+        return await self._request("GET", path, below or self.backend.root, None)
+
+    async def post(self, path: str, **body: Any) -> tuple[int, Any]:
+        """Do the same with a body for one below the root."""
+        return await self._request("POST", path, self.backend.root, json.dumps(body).encode())
+
+    async def _request(self, method: str, path: str, below: URL, data: bytes | None) -> tuple[int, Any]:
         headers = () if data is None else (("Content-Type", "application/json"),)
         try:
             async with asyncio.timeout(self._answer_timeout):
@@ -156,14 +163,9 @@ class Questions:
         profile.reports_reasoning_tokens |= details.get("reasoning_tokens") is not None
         profile.reports_cached_tokens |= (usage.get("prompt_tokens_details") or {}).get("cached_tokens") is not None
 
-    async def ask_one_token(self, messages: list[dict[str, Any]], **extras: Any) -> Answer:
-        """Ask for one token, not streamed, to see whether these messages are accepted."""
-        body = {"model": self.profile.model, "messages": messages, self.limit_field: 1, **extras}
-        return await ask(self.backend, body, answer_timeout=self._answer_timeout)
-
-    async def ask_whole(self, question: str, *, limit: int, **extras: Any) -> Answer:
-        """Ask for an answer that is not streamed; nothing of it is noted."""
-        messages = [{"role": "user", "content": question}]
+    async def ask_whole(self, messages: list[dict[str, Any]], *, limit: int = 1, **extras: Any) -> Answer:
+        """Ask for an answer that is not streamed; nothing of it is noted. One token is enough to see whether these messages are
+        accepted."""
         body = {"model": self.profile.model, "messages": messages, self.limit_field: limit, **extras}
         return await ask(self.backend, body, answer_timeout=self._answer_timeout)
 
@@ -182,8 +184,7 @@ class Questions:
         """Return the text of token ids, as the server's `/detokenize` tells it; empty if it has no such endpoint."""
         if not token_ids:
             return ""
-        data = json.dumps({"model": self.profile.model, "tokens": token_ids}).encode()
-        status, value = await self.get("detokenize", below=self.backend.root, data=data)
+        status, value = await self.post("detokenize", model=self.profile.model, tokens=token_ids)
         text = value.get("prompt") if status == 200 and isinstance(value, dict) else None
         return text if isinstance(text, str) else ""
 
@@ -231,8 +232,7 @@ async def ask_chat_template(questions: Questions) -> KnownModel:
 
 async def _tokens(questions: Questions, **what: Any) -> list[tuple[int, str]]:
     """Return the ids and texts of the tokens of a prompt, or of messages in their template; none where the server refuses."""
-    body = {"model": questions.profile.model, "return_token_strs": True, **what}
-    status, answer = await questions.get("tokenize", below=questions.backend.root, data=json.dumps(body).encode())
+    status, answer = await questions.post("tokenize", model=questions.profile.model, return_token_strs=True, **what)
     ids, texts = (answer.get("tokens"), answer.get("token_strs")) if isinstance(answer, dict) else (None, None)
     if status != 200 or not isinstance(ids, list) or not isinstance(texts, list):
         return []

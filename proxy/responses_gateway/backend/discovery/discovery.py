@@ -90,6 +90,10 @@ class Discovery:
         if targets is not None and len(targets) > MOST_TARGETS:
             problem = f"the source names {len(targets)} backends, more than {MOST_TARGETS}"
             targets = None
+        if targets is None:
+            targets = found.targets
+        if found.answered.is_set() and (targets, problem) == (found.targets, found.problem):
+            return
         if problem != found.problem:
             self._on_problem(name, found.source.kind, problem)
             found.problem = problem
@@ -97,8 +101,7 @@ class Discovery:
             found.since = None
         elif found.since is None:
             found.since = self._loop.time()
-        if targets is not None:
-            found.targets = targets
+        found.targets = targets
         found.answered.set()
         if self._telling is None:
             due = max(self._loop.time(), self._reported_at + _INTERVAL)

@@ -25,19 +25,13 @@ class DnsSource:
     interval: float
 
     async def watch(self, report: Report) -> None:
-        said: tuple[list[Target] | None, str] | None = None
         while True:
-            targets: list[Target] | None = None
-            problem = ""
             try:
-                targets = await self._look_up()
+                report(await self._look_up())
             except OSError as error:
-                problem = f"{self.host} cannot be looked up: {error.strerror or error}"
+                report(None, f"{self.host} cannot be looked up: {error.strerror or error}")
             except UnicodeError:
-                problem = f"{self.host} is no name that can be looked up"
-            if (targets, problem) != said:
-                report(targets, problem)
-                said = (targets, problem)
+                report(None, f"{self.host} is no name that can be looked up")
             await asyncio.sleep(self.interval)
 
     async def _look_up(self) -> list[Target]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -40,62 +40,46 @@ class FileSource:
     interval: float
 
     async def watch(self, report: Report) -> None:
-        files = _Files(self.patterns)
-        said: tuple[list[Target], str] | None = None
+        files: dict[str, _File] = {}
         while True:
-            await asyncio.to_thread(files.read)  # a network file system may hang
-            found = files.targets(), files.problem()
-            if found != said:
-                report(*found)
-                said = found
+            files = await asyncio.to_thread(self._read, files)  # a network file system may hang
+            # Of several targets with the same address the first counts.
+            targets = {target.address: target for file in reversed(files.values()) for target in reversed(file.targets)}
+            problems = [f"{path}: {file.problem}" for path, file in files.items() if file.problem]
+            problem = "; ".join(problems) if files else f"there is no file {' or '.join(self.patterns)}"
+            report(sorted(targets.values(), key=lambda target: target.address), problem)
             await asyncio.sleep(self.interval)
 
+    def _read(self, known: dict[str, _File]) -> dict[str, _File]:
+        """Return the files that there are now; those that have not changed are not read again."""
+        paths = sorted({path for pattern in self.patterns for path in glob(pattern, recursive=True)})
+        return {path: _read_again(Path(path), known.get(path, _File())) for path in paths}
 
-class _Files:
-    """The files of one source, as they were when each of them could be read."""
 
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self._patterns = patterns
-        self._signatures: dict[str, _Signature] = {}
-        self._targets: dict[str, list[Target]] = {}
-        self._problems: dict[str, str] = {}
+class _File(NamedTuple):
+    """What a file said when it could be read and understood last, and what is wrong with it now; `signature`: as it was looked
+    at."""
 
-    def read(self) -> None:
-        """Read what is new or has changed."""
-        paths = sorted({path for pattern in self._patterns for path in glob(pattern, recursive=True)})
-        self._problems = {path: problem for path, problem in self._problems.items() if path in paths}
-        self._targets = {path: targets for path, targets in self._targets.items() if path in paths}
-        self._signatures = {path: signature for path, signature in self._signatures.items() if path in paths}
-        for path in paths:
-            try:
-                self._read_one(path)
-            except OSError as error:
-                self._problems[path] = f"{path}: {error.strerror}"
-            except _Broken as error:
-                self._problems[path] = f"{path}: {error}"
+    signature: _Signature | None = None
+    targets: Sequence[Target] = ()
+    problem: str = ""
 
-    def targets(self) -> list[Target]:
-        """Return the targets of all files; of several with the same address the first counts."""
-        found = {target.address: target for targets in reversed(self._targets.values()) for target in reversed(targets)}
-        return sorted(found.values(), key=lambda target: target.address)
 
-    def problem(self) -> str:
-        """Return what is wrong with the files."""
-        if not self._signatures and not self._problems:
-            return f"there is no file {' or '.join(self._patterns)}"
-        return "; ".join(self._problems.values())
-
-    def _read_one(self, path: str) -> None:
-        state = Path(path).stat()
+def _read_again(path: Path, known: _File) -> _File:
+    try:
+        state = path.stat()
         signature = (state.st_ino, state.st_size, state.st_mtime_ns)
-        if self._signatures.get(path) == signature:
-            return
+        if known.signature == signature:
+            return known
         if state.st_size > _LARGEST_FILE:
-            raise _Broken(f"it has more than {_LARGEST_FILE} bytes")
-        text = Path(path).read_bytes()
-        self._signatures[path] = signature
-        self._targets[path] = targets_of(text)
-        self._problems.pop(path, None)
+            return known._replace(signature=signature, problem=f"it has more than {_LARGEST_FILE} bytes")
+        text = path.read_bytes()
+    except OSError as error:
+        return known._replace(signature=None, problem=str(error.strerror))
+    try:
+        return _File(signature, targets_of(text))
+    except _Broken as error:
+        return known._replace(signature=signature, problem=str(error))
 
 
 def targets_of(text: bytes) -> list[Target]:

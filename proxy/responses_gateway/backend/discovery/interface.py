@@ -47,7 +47,7 @@ class Source(Protocol):
         """Which kind of source it is."""
 
     async def watch(self, report: Report) -> None:
-        """Report the targets at first and whenever they change, and each change of the problem, until cancelled."""
+        """Report the targets at first and again and again, until cancelled: who listens looks for what has changed."""
 
 
 def is_address(text: str) -> bool:

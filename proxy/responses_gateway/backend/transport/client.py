@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Literal
@@ -172,13 +172,8 @@ class Backend:
         return chat
 
     async def _send_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
-        if self.closed:
-            raise _removed()
-        sent = {**headers, _REQUEST_ID: backend_request_id(headers.get(_REQUEST_ID))}
-        if self._api_key is not None:
-            sent["Authorization"] = f"Bearer {self._api_key}"
-        elif not self._forward_authorization:
-            sent.pop("Authorization", None)
+        sent = dict(headers)
+        self._add_own(sent)
         large = len(body) > _LARGE
         try:
             answer = await self.chats.post(body, sent)
@@ -200,31 +195,32 @@ class Backend:
     ) -> aiohttp.ClientResponse:
         """Send any other request and return the answer, its body unread and not decompressed. `path` and `query` are
         percent-encoded already; `path` is relative to `url`, or to `below`. Raises `Unreachable` (502, 504)."""
-        if self.closed:
-            raise _removed()
         base = str(self.url if below is None else below).rstrip("/")
         url = URL(f"{base}/{path}?{query}" if query else f"{base}/{path}", encoded=True)
         sent = CIMultiDict(headers)
         sent.setdefault("Accept-Encoding", "identity")
-        sent[_REQUEST_ID] = backend_request_id(sent.get(_REQUEST_ID))
-        if self._api_key is not None:
-            sent["Authorization"] = f"Bearer {self._api_key}"
-        elif not self._forward_authorization:
-            sent.popall("Authorization", None)
+        self._add_own(sent)
         large = isinstance(body, aiohttp.StreamReader) or (isinstance(body, bytes) and len(body) > _LARGE)
         try:
             return await self._session.request(method, url, data=body, headers=sent, allow_redirects=False)
         except _UNANSWERED as error:
             raise _unreachable(error, large=large) from None
 
+    def _add_own(self, headers: MutableMapping[str, str]) -> None:
+        """Put the id of a request and the backend's own key in the place of the client's. Raise `Unreachable` once closed."""
+        if self.closed:
+            raise Unreachable("connect", "The backend was removed from the gateway.")
+        request_id = headers.get(_REQUEST_ID)
+        headers[_REQUEST_ID] = str(uuid4()) if request_id is None else backend_request_id(request_id)
+        if self._api_key is not None:
+            headers["Authorization"] = f"Bearer {self._api_key}"
+        elif not self._forward_authorization and "Authorization" in headers:
+            del headers["Authorization"]  # all of them
+
     def _silent(self, *, large: bool) -> Unreachable:
         """Return the error for an answer whose head did not come in time; `large` tells about the request's body."""
         message = f"The backend sent nothing for {self._answer_timeout:g} seconds."
         return Unreachable("silent", message, 504, body_may_be_why=large)
-
-
-def _removed() -> Unreachable:
-    return Unreachable("connect", "The backend was removed from the gateway.")
 
 
 def _unreachable(error: Exception, *, large: bool) -> Unreachable:
@@ -432,14 +428,10 @@ def _no_sink(data: bytes) -> None:
     raise RuntimeError("finish before attach")
 
 
-def backend_request_id(request_id: str | None) -> str:
-    """Return the UUID for the id of a request: the id itself if it is one, otherwise one that is always the same for the same
-    id. Without an id it is a new one."""
-    return str(uuid4()) if request_id is None else _derived(request_id)
-
-
 @lru_cache(maxsize=1024)  # the backend gets it, and later the log
-def _derived(request_id: str) -> str:
+def backend_request_id(request_id: str) -> str:
+    """Return the UUID for the id of a request: the id itself if it is one, otherwise one that is always the same for the same
+    id."""
     if _OWN.fullmatch(request_id):
         digits = request_id.removeprefix("req_")
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

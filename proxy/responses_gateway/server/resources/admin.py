@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import ValidationError
 
-from responses_gateway.backend.member import Member
+from responses_gateway.backend.member import Member, described
 from responses_gateway.backend.pool import Pool
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
 from responses_gateway.server.http.bodies import read_json_body
@@ -106,29 +106,9 @@ class Admin:
         require_admin_key(self._settings, request.headers)
 
     def _shown(self, member: Member) -> dict[str, Any]:
-        """Return how a backend is, without its key."""
-        spec = member.spec
-        catalogue = member.catalogue
-        return {
-            "object": "backend",
-            "name": member.name,
-            "url": spec.url,
-            "source": spec.source,
-            "pool": spec.pool or None,
-            "pod": spec.pod or None,
-            "router": member.router,
-            "state": member.state(asyncio.get_running_loop().time()),
-            "healthy": member.healthy,
-            "problem": member.problem or None,
-            "breaker": member.breaker.state(asyncio.get_running_loop().time()),
-            "draining": member.drains,
-            "leaving": member in self._pool.members.leaving,
-            "in_flight": member.in_flight,
-            "max_concurrency": spec.max_concurrency,
-            "weight": spec.weight,
-            "models": None if catalogue.listed is None else catalogue.names(),
-            "aliases": catalogue.aliases,
-        }
+        now = self._pool.members.clock()
+        leaving = member in self._pool.members.leaving
+        return {"object": "backend", **described(member, now), "router": member.router, "leaving": leaving}
 
 
 def _invalid_field(error: ValidationError) -> ApiError:

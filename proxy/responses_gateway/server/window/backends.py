@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from responses_gateway.backend.member import Member
+from responses_gateway.backend.member import Member, described
 from responses_gateway.backend.pool import Pool
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.probing.diagnosis import findings, rows, server_name
@@ -56,26 +56,10 @@ async def examine(member: Member) -> dict[str, Any]:
 
 
 def _backend(member: Member, now: float, found: Autoconfiguration, *, leaving: bool) -> dict[str, Any]:
-    spec = member.spec
-    catalogue = member.catalogue
     profile = found.profiles.get(str(member.backend.url))
     return {
-        "name": member.name,
-        "url": spec.url,
-        "source": spec.source,
-        "pool": spec.pool or None,
-        "pod": spec.pod or None,
-        "state": member.state(now),
-        "healthy": member.healthy,
-        "problem": member.problem or None,
-        "breaker": member.breaker.state(now),
-        "draining": member.drains,
+        **described(member, now),
         "leaving": leaving,
-        "in_flight": member.in_flight,
-        "max_concurrency": spec.max_concurrency,
-        "weight": spec.weight,
-        "models": None if catalogue.listed is None else catalogue.names(),
-        "aliases": catalogue.aliases,
         "probed": None if profile is None else _probed(profile),
         "adapted": found.taken,
     }
