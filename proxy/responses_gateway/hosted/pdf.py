@@ -53,8 +53,8 @@ def is_pdf(data: str) -> bool:
 @cache
 def packages() -> str | None:
     """Return the folder of the package that reads PDFs; None if the extra `pdf` is not installed."""
-    found = importlib.util.find_spec("pypdf")
-    return None if found is None or found.origin is None else str(Path(found.origin).parents[1])
+    package = importlib.util.find_spec("pypdf")
+    return None if package is None or package.origin is None else str(Path(package.origin).parents[1])
 
 
 async def read_pdf(content: bytes) -> PdfText:
@@ -83,18 +83,18 @@ class PdfReader:
     async def read(self, documents: Sequence[str], tenant: str) -> list[PdfText]:
         """Return the texts of documents (base64, or data URLs), in order."""
         keys = await asyncio.to_thread(lambda: [(tenant, _digest(data)) for data in documents])
-        found = {key: self._kept[key] for key in keys if key in self._kept}
+        texts = {key: self._kept[key] for key in keys if key in self._kept}
         try:
             async with asyncio.timeout(self._timeout):
                 for key, data in zip(keys, documents, strict=True):
-                    if key not in found and len(found) < MOST_DOCUMENTS:
-                        found[key] = await self._read(data, tenant)
+                    if key not in texts and len(texts) < MOST_DOCUMENTS:
+                        texts[key] = await self._read(data, tenant)
         except TimeoutError:
             pass
-        for key, text in found.items():
+        for key, text in texts.items():
             if text is not _LATE:
                 self._keep(key, text)
-        return [found.get(key, _LATE) for key in keys]
+        return [texts.get(key, _LATE) for key in keys]
 
     async def _read(self, data: str, tenant: str) -> PdfText:
         try:

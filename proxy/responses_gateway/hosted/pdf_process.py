@@ -31,7 +31,7 @@ def read(data: bytes, packages: str, longest: int, pages: int) -> dict[str, obje
         count = len(reader.pages)
     except (Exception, OutOfTime):
         return _nothing("unreadable")
-    found: list[str] = []
+    pages_read: list[str] = []
     size = 0
     number = 0
     try:
@@ -40,11 +40,11 @@ def read(data: bytes, packages: str, longest: int, pages: int) -> dict[str, obje
             number += 1
             size += len(text)
             if text:
-                found.append(f"[page {number}]\n{text}")
+                pages_read.append(f"[page {number}]\n{text}")
     except (MemoryError, OutOfTime):
         pass
-    if found:
-        return {"text": "\n\n".join(found), "pages": count, "read": number, "reason": ""}
+    if pages_read:
+        return {"text": "\n\n".join(pages_read), "pages": count, "read": number, "reason": ""}
     return _nothing("no_text" if number == count else "unreadable")
 
 

@@ -29,10 +29,10 @@ class PublicResolver(AbstractResolver):
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[ResolveResult]:
         """Return the addresses that may be used. Raise `PrivateAddressError` if there are only others."""
-        found = await self._resolver.resolve(host, port, family)
+        addresses = await self._resolver.resolve(host, port, family)
         if may_be_private(host, port, self._private_hosts):
-            return found
-        public = [address for address in found if is_public(address["host"])]
+            return addresses
+        public = [address for address in addresses if is_public(address["host"])]
         if not public:
             raise PrivateAddressError("the name resolves to a private address")
         return public

@@ -152,10 +152,10 @@ def read_arguments(target: ToolTarget, arguments: str) -> dict[str, Any]:
     """Return the arguments as an object. Raise `ToolFailure`."""
     if member := HOSTED[target.kind].item.text_argument:
         return _read_text(member, arguments)
-    found = {} if arguments.strip() in ("", "null") else read_object(arguments)
-    if found is None:
+    members = {} if arguments.strip() in ("", "null") else read_object(arguments)
+    if members is None:
         raise ToolFailure(_NO_OBJECT)
-    return found
+    return members
 
 
 def _read_text(member: str, arguments: str) -> dict[str, Any]:
@@ -165,9 +165,9 @@ def _read_text(member: str, arguments: str) -> dict[str, Any]:
     text = reader.feed(arguments) + reader.finish(arguments)
     if reader.expected and not reader.closed:
         raise ToolFailure(_NO_OBJECT)
-    found = None if reader.expected else read_object(arguments)
-    if found is not None and text in ("", arguments):  # an object without it: the tool reports that
-        return found
+    members = None if reader.expected else read_object(arguments)
+    if members is not None and text in ("", arguments):  # an object without it: the tool reports that
+        return members
     return {member: text}
 
 

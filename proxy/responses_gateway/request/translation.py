@@ -231,21 +231,21 @@ def check_kept_items(items: object, path: str, policy: Policy) -> None:
     """Check items that are to be added to a conversation, given at `path` of a body, as a later request will read them.
     Otherwise every later request would be refused. Calls and their outputs may be added at different times. Raises `ApiError`
     400."""
-    found = entries_at(object_list(items, path), path)
+    kept = entries_at(object_list(items, path), path)
     report = LossReport()
-    for entry in found:
+    for entry in kept:
         if entry.kind in _NOT_KEPT:
             message = f"Invalid value: {quote(entry.kind)} is part of a request and cannot be added to a conversation."
             raise invalid_request(message, f"{entry.path}.type", "invalid_value")
-    refuse_urls(found, policy.url_inputs)
-    calls = CallItemReader(Catalog(read_tools([], found, policy, report)), report)
-    for entry in found:
+    refuse_urls(kept, policy.url_inputs)
+    calls = CallItemReader(Catalog(read_tools([], kept, policy, report)), report)
+    for entry in kept:
         if entry.kind in CALL_TYPES:
             calls.call(entry)
         elif entry.kind in OUTPUT_TYPES and not is_foreign_search(entry):
             output_call_id(entry)
             calls.output(entry)
-    ItemReader(policy, NO_CALLS, report).read(found)
+    ItemReader(policy, NO_CALLS, report).read(kept)
 
 
 def _read_choice(choice: str | Object, catalog: Catalog, policy: Policy, report: LossReport) -> ToolChoice:

@@ -15,7 +15,7 @@ from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import NO_TOOLS
 from responses_gateway.wire.tools import ToolTable, ToolTarget, chat_name
 
-# The items of calls that the client runs, and behind which the model may go on.
+# The items of calls that the client runs, and after which the model may go on.
 _KIND_OF_CALL: dict[str, str] = {"function_call": "function", "custom_tool_call": "custom"}
 
 
@@ -44,15 +44,15 @@ def with_chat_name(item: Object, tools: ToolTable) -> Object:
 
 
 def with_turn(
-    body: Mapping[str, Any], said: Sequence[Object | RunCall], policy: Policy, *, may_call: bool = True
+    body: Mapping[str, Any], parts: Sequence[Object | RunCall], policy: Policy, *, may_call: bool = True
 ) -> dict[str, Any]:
     """Return the chat request that asks for the next turn: `body`, and messages for what the model said in the last one, in
     order: items (reasoning, messages, calls whose results come later) and the calls that were run. All of them are one message
     of the model, which the results follow. A tool that was forced in the last turn is not forced again; without `may_call` the
     model has to answer now."""
     report = LossReport()
-    items = [part.items[0] if isinstance(part, RunCall) else part for part in said]
-    items += [part.items[1] for part in said if isinstance(part, RunCall)]
+    items = [part.items[0] if isinstance(part, RunCall) else part for part in parts]
+    items += [part.items[1] for part in parts if isinstance(part, RunCall)]
     entries = entries_at(items, "output")
     calls = match_calls(entries, CallItemReader(NO_TOOLS, report), report)
     before = sum(len(message.get("tool_calls") or ()) for message in body["messages"])
@@ -70,7 +70,7 @@ def with_turn(
 def with_approved(
     body: Mapping[str, Any], approved: Sequence[RunCall], policy: Policy, *, may_call: bool = True
 ) -> dict[str, Any]:
-    """Return the chat request with the results of calls that the client has approved: where the calls stand, or behind all
+    """Return the chat request with the results of calls that the client has approved: where the calls stand, or after all
     other messages if they were summarised meanwhile. Without `may_call` the model has to answer now."""
     results = {call.call_id: call.result for call in approved}
     messages: list[Object] = []
@@ -78,7 +78,7 @@ def with_approved(
         result = results.pop(message.get("tool_call_id", ""), None) if message["role"] == "tool" else None
         messages.append(message if result is None else {**message, "content": result})
     rest = [call for call in approved if call.call_id in results]
-    found = {**body, "messages": messages}
+    answered = {**body, "messages": messages}
     if "tools" in body and not may_call:
-        found["tool_choice"] = "none"
-    return with_turn(found, rest, policy) if rest else found
+        answered["tool_choice"] = "none"
+    return with_turn(answered, rest, policy) if rest else answered

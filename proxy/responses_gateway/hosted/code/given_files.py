@@ -52,12 +52,12 @@ class GivenFiles:
 
     def _unused(self, name: str) -> str:
         stem, dot, suffix = name.rpartition(".")
-        found = name
+        unused = name
         number = 1
-        while found in self.contents:
+        while unused in self.contents:
             number += 1
-            found = f"{stem}-{number}{dot}{suffix}" if dot else f"{name}-{number}"
-        return found
+            unused = f"{stem}-{number}{dot}{suffix}" if dot else f"{name}-{number}"
+        return unused
 
     def _lose(self, reason: str) -> None:
         if reason not in self.losses:
@@ -71,17 +71,17 @@ def sent_files(items: Iterable[Mapping[str, Any]]) -> Iterator[SentFile]:
         if item.get("role") != "user" or not isinstance(content, list):
             continue
         for part in content:
-            found = sent_file(part)
-            if found is not None:
-                yield found
+            sent = sent_file(part)
+            if sent is not None:
+                yield sent
 
 
 def read_files(sent: Iterable[SentFile]) -> GivenFiles:
     """Return what is given to the code. Decoding megabytes takes a while: call it in a thread."""
-    given = GivenFiles()
+    files = GivenFiles()
     for each in sent:
-        given.add(each)
-    return given
+        files.add(each)
+    return files
 
 
 def safe_name(filename: str, media_type: str = "") -> str:

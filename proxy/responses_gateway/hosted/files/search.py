@@ -68,12 +68,12 @@ def read_passages(text: str, structured: Any, source: str) -> list[FilePassage]:
 
 def searchable(stores: Iterable[str], tools: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the stores that can be searched, by the tool that does so (`label/tool`). `tools` are those of the settings."""
-    found: dict[str, list[str]] = {}
+    by_tool: dict[str, list[str]] = {}
     for store in stores:
         tool = tools.get(store) or tools.get(ALL_STORES)
         if tool is not None:
-            found.setdefault(tool, []).append(store)
-    return found
+            by_tool.setdefault(tool, []).append(store)
+    return by_tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class FileSearch:
         queries = _queries(arguments)
         searches = [self._search(tool, stores, queries) for tool, stores in searchable(self.request.stores, self.tools).items()]
         answers = await asyncio.gather(*searches, return_exceptions=True)
-        found: list[FilePassage] = []
+        passages: list[FilePassage] = []
         losses: list[str] = []
         failure: ToolFailure | None = None
         for answer in answers:
@@ -103,11 +103,11 @@ class FileSearch:
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                found += answer[0]
+                passages += answer[0]
                 losses += answer[1]
-        if failure is not None and not found:
+        if failure is not None and not passages:
             raise ToolFailure(str(failure), {"queries": list(queries)})
-        return self._result(queries, _best(found, self.request), list(dict.fromkeys(losses)))
+        return self._result(queries, _best(passages, self.request), list(dict.fromkeys(losses)))
 
     async def _search(self, name: str, stores: Sequence[str], queries: Sequence[str]) -> tuple[list[FilePassage], list[str]]:
         """Return what one tool found, and what of the request it does not support."""
@@ -118,26 +118,26 @@ class FileSearch:
             raise ToolFailure("The tool that searches these files is not there at the moment.")
         calls = tool_arguments(tool.input_schema, queries, stores, self.request)
         call = self.servers.caller(self.tenant, name)
-        found: list[FilePassage] = []
+        passages: list[FilePassage] = []
         for answer in await asyncio.gather(*(call(arguments) for arguments in calls.arguments), return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
-            found += read_passages(*answer, tool_name)
+            passages += read_passages(*answer, tool_name)
         losses = list(calls.losses)
         filters = self.request.filters
         if filters is not None and not calls.filtered:
-            kept = [result for result in found if matches(result.attributes, filters)]
-            if any(not result.attributes for result in found):
+            kept = [result for result in passages if matches(result.attributes, filters)]
+            if any(not result.attributes for result in passages):
                 losses.append("file_search: results without attributes do not pass the filters")
-            found = kept
-        return found, losses
+            passages = kept
+        return passages, losses
 
-    def _result(self, queries: Sequence[str], found: Sequence[FilePassage], losses: list[str]) -> HostedResult:
+    def _result(self, queries: Sequence[str], passages: Sequence[FilePassage], losses: list[str]) -> HostedResult:
         sources: list[Source] = []
         blocks: list[str] = []
         room = self.result_bytes
         was_cut = False
-        for result in found:
+        for result in passages:
             text = f"{result.filename}\n{result.text}"
             if blocks and len(text.encode("utf-8", "replace")) > room:
                 break  # a passage is shown whole, unless it is the first one
@@ -146,31 +146,31 @@ class FileSearch:
             sources.append(source)
             blocks.append(f"【{self.number(source)}】 {text}")
             room -= len(text.encode("utf-8", "replace"))
-        shown = found[: len(blocks)]
-        if was_cut or len(shown) < len(found):
+        listed = passages[: len(blocks)]
+        if was_cut or len(listed) < len(passages):
             losses.append(f"file_search: the results were cut to {self.result_bytes} bytes")
         text = "\n\n".join(blocks) or "Nothing was found."
         if blocks:
             mark = blocks[0].partition(" ")[0]
             text += f"\n\nCite what you use from these files: write the mark of the source, such as {mark}, right after it."
-        item = {"queries": list(queries), "results": [result.as_item(rank) for rank, result in enumerate(shown, 1)]}
+        item = {"queries": list(queries), "results": [result.as_item(rank) for rank, result in enumerate(listed, 1)]}
         return HostedResult(text, item, tuple(sources), losses=losses)
 
 
 def _queries(arguments: Mapping[str, Any]) -> list[str]:
-    given = arguments.get("queries", arguments.get("query"))
-    queries = [given] if isinstance(given, str) else given
+    argument = arguments.get("queries", arguments.get("query"))
+    queries = [argument] if isinstance(argument, str) else argument
     if not isinstance(queries, list) or not queries or not all(isinstance(query, str) for query in queries):
         raise ToolFailure("`queries` has to be a list of texts.", {"queries": []})
-    found = [query for query in dict.fromkeys(query.strip()[:_LONGEST_QUERY] for query in queries) if query]
-    if not found:
+    distinct = [query for query in dict.fromkeys(query.strip()[:_LONGEST_QUERY] for query in queries) if query]
+    if not distinct:
         raise ToolFailure("`queries` is empty: say what to search for.", {"queries": []})
-    return found[:_MOST_QUERIES]
+    return distinct[:_MOST_QUERIES]
 
 
-def _best(found: Sequence[FilePassage], request: FileSearchRequest) -> list[FilePassage]:
+def _best(passages: Sequence[FilePassage], request: FileSearchRequest) -> list[FilePassage]:
     """Return the results to show: each passage once, good enough, the best first where scores tell."""
-    once = {(result.file_id, result.text): result for result in found}
+    once = {(result.file_id, result.text): result for result in passages}
     least = request.score_threshold or 0.0
     kept = [result for result in once.values() if result.score is None or result.score >= least]
     if all(result.score is not None for result in kept):

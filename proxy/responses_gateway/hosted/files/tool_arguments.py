@@ -29,8 +29,8 @@ def tool_arguments(
 ) -> SearchCalls:
     """Return the calls of a tool with this input schema: one for all queries if it has an argument `queries`, otherwise one for
     each. Raises `ToolFailure` if it has no argument for a query, or needs others that are not known here."""
-    found = schema.get("properties")
-    properties: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    members = schema.get("properties")
+    properties: Mapping[str, Any] = members if isinstance(members, dict) else {}
     common: dict[str, Any] = {}
     _put(common, properties, _COUNT, request.max_num_results, "integer", "number")
     _put(common, properties, _THRESHOLD, request.score_threshold, "number")
@@ -81,8 +81,8 @@ def _accepts(property_: Any, *types: str) -> bool:
     """Tell whether an argument may have a type, by its own or by an alternative."""
     if not isinstance(property_, dict):
         return False
-    given = property_.get("type")
+    own = property_.get("type")
     alternatives = property_.get("anyOf")
-    if isinstance(alternatives, list) and any(_accepts(found, *types) for found in alternatives):
+    if isinstance(alternatives, list) and any(_accepts(alternative, *types) for alternative in alternatives):
         return True
-    return any(name in types for name in (given if isinstance(given, list) else [given]))
+    return any(name in types for name in (own if isinstance(own, list) else [own]))

@@ -57,8 +57,14 @@ class ImageGeneration:
         prompt = arguments.get("prompt")
         if not isinstance(prompt, str) or not prompt.strip():
             raise ToolFailure('The argument "prompt" is missing: say what the image shows.')
-        asked = {"model": self.model, "prompt": prompt[:_LONGEST_PROMPT], "n": 1, "response_format": "b64_json", **self.options}
-        body = await self.generate(msgspec.json.encode(asked))
+        question = {
+            "model": self.model,
+            "prompt": prompt[:_LONGEST_PROMPT],
+            "n": 1,
+            "response_format": "b64_json",
+            **self.options,
+        }
+        body = await self.generate(msgspec.json.encode(question))
         item = await asyncio.to_thread(read_image, body, self.options)
         return HostedResult(_DONE, {"revised_prompt": prompt, **item})
 
@@ -78,10 +84,10 @@ def read_image(body: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
         data = base64.b64decode(image.b64_json, validate=True)
     except (binascii.Error, ValueError):
         data = b""
-    found = next((name for start, name in _FORMATS.items() if data.startswith(start)), None)
-    if found is None:
+    layout = next((name for start, name in _FORMATS.items() if data.startswith(start)), None)
+    if layout is None:
         raise ToolFailure("The server of images sent something that is not an image.")
-    item: dict[str, Any] = {"result": image.b64_json, "output_format": found}
+    item: dict[str, Any] = {"result": image.b64_json, "output_format": layout}
     if image.revised_prompt:
         item["revised_prompt"] = image.revised_prompt
     for name, known in _SHOWN.items():

@@ -188,7 +188,9 @@ class McpConnections:
         self._entries.move_to_end(key)
         if len(self._entries) > _MOST_ENTRIES:
             unused = (
-                found for found, other in self._entries.items() if other.connection is None or not other.connection.usable
+                other_key
+                for other_key, other in self._entries.items()
+                if other.connection is None or not other.connection.usable
             )
             self._entries.pop(next(unused, key), None)
         return entry
@@ -229,8 +231,10 @@ class McpConnections:
 
     def _make_room(self, key: _Key) -> None:
         """Close the connection that was not used for the longest time, if there are as many as there may be."""
-        open_ones = [(found, entry) for found, entry in self._entries.items() if entry.connection and entry.connection.usable]
-        own = [entry for found, entry in open_ones if found.tenant == key.tenant]
+        open_ones = [
+            (other_key, entry) for other_key, entry in self._entries.items() if entry.connection and entry.connection.usable
+        ]
+        own = [entry for other_key, entry in open_ones if other_key.tenant == key.tenant]
         if len(own) >= self._limits.tenant_connections:
             candidates = own
         elif len(self.open) >= self._limits.connections:
@@ -256,31 +260,31 @@ class Listing(NamedTuple):
 
 async def read_listing(session: ClientSession, limits: McpLimits) -> Listing:
     """Ask a server for its tools. Pages beyond the limit are not read."""
-    found: list[Tool] = []
+    tools: list[Tool] = []
     cursor: str | None = None
     for _ in range(limits.pages):
         page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
-        found.extend(page.tools)
+        tools.extend(page.tools)
         cursor = page.next_cursor
-        if cursor is None or len(found) > limits.tools:
+        if cursor is None or len(tools) > limits.tools:
             break
-    return bounded(found, limits)
+    return bounded(tools, limits)
 
 
 def bounded(tools: Iterable[Tool], limits: McpLimits) -> Listing:
     """Leave out tools whose name occurred before, and what exceeds the limits of a list."""
-    found: dict[str, ListedTool] = {}
+    listed: dict[str, ListedTool] = {}
     left_out = 0
     room = limits.list_bytes
     for tool in tools:
         size = len(tool.description or "") + len(msgspec.json.encode(tool.input_schema))
-        if tool.name in found or len(found) == limits.tools or size > room:
+        if tool.name in listed or len(listed) == limits.tools or size > room:
             left_out += 1
             continue
         room -= size
         annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations is not None else None
-        found[tool.name] = ListedTool(tool.name, tool.description, tool.input_schema, annotations or None)
-    return Listing(tuple(found.values()), left_out)
+        listed[tool.name] = ListedTool(tool.name, tool.description, tool.input_schema, annotations or None)
+    return Listing(tuple(listed.values()), left_out)
 
 
 def read_result(result: CallToolResult) -> ToolResult:

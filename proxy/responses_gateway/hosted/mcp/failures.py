@@ -73,27 +73,27 @@ def server_failure(label: str, error: MCPError) -> ToolFailure:
     answer = answer_of(error)
     if answer is not None and answer.http is not None and not answer.http.explained:
         return http_failure(label, answer.http.status)
-    said = untrusted_text(error.message[:_LONGEST_MESSAGE]) or "no message"
+    text = untrusted_text(error.message[:_LONGEST_MESSAGE]) or "no message"
     code = error.code if abs(error.code) < _ENDLESS_CODE else INTERNAL_ERROR
-    details: dict[str, Any] = {"type": "mcp_protocol_error", "code": code, "message": said}
-    return ToolFailure(f"The MCP server '{label}' answered with an error: {said}", {"error": details})
+    details: dict[str, Any] = {"type": "mcp_protocol_error", "code": code, "message": text}
+    return ToolFailure(f"The MCP server '{label}' answered with an error: {text}", {"error": details})
 
 
 def connect_failure(label: str, error: BaseException, status: int | None, problem: str | None) -> ToolFailure:
     """Return the failure of connecting."""
-    found = list(_causes(error))
+    causes = list(_causes(error))
     if problem is not None:
         return refused_answer(label, problem)
     if status is not None:
         return http_failure(label, status)
-    if any(isinstance(cause, PrivateAddress) for cause in found):
+    if any(isinstance(cause, PrivateAddress) for cause in causes):
         return protocol_failure(f"The MCP server '{label}' is not connected to: its host has no public address.")
-    if any(isinstance(cause, FileNotFoundError | PermissionError) for cause in found):
+    if any(isinstance(cause, FileNotFoundError | PermissionError) for cause in causes):
         return protocol_failure(f"The MCP server '{label}' cannot be started.")
-    for cause in found:
+    for cause in causes:
         if isinstance(cause, MCPError) and cause.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
             return server_failure(label, cause)
-    if any(isinstance(cause, ValidationError) for cause in found):
+    if any(isinstance(cause, ValidationError) for cause in causes):
         return protocol_failure(f"The MCP server '{label}' does not keep to the protocol.", INTERNAL_ERROR)
     return protocol_failure(f"The MCP server '{label}' cannot be reached.")
 

@@ -55,8 +55,8 @@ class HttpErrorAnswer(NamedTuple):
 
 async def resolve(host: str, port: int) -> list[str]:
     """Return the addresses of a host. Raises `OSError`."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in answers))
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
@@ -217,12 +217,12 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         port = request.url.port or (443 if request.url.scheme == "https" else 80)
         if (host, port) not in self._addresses:
             try:
-                found = await self._find(host, port)
+                addresses = await self._find(host, port)
             except (OSError, UnicodeError):
                 raise httpx2.ConnectError("the host is not known", request=request) from None
-            if not all(map(is_public, found)):
+            if not all(map(is_public, addresses)):
                 raise PrivateAddress("the host has a private or special address", request=request)
-            self._addresses[host, port] = found
+            self._addresses[host, port] = addresses
         return self._addresses[host, port]
 
 

@@ -184,7 +184,7 @@ class MessageReader:
 
     async def _tools(self, listed: Raw) -> Raw:
         """Return the tools that can be offered, as many as there may be."""
-        found: list[bytes] = []
+        tools: list[bytes] = []
         bytes_left = 2 * self.limits.list_bytes  # with the names; the list itself is bounded later
         values_left = MOST_BUILT
         pieces = _PIECES.decode(listed)
@@ -194,12 +194,12 @@ class MessageReader:
             count = values(piece)
             tool = _tool(piece) if count <= values_left else None
             if tool is not None and len(tool) <= bytes_left:
-                found.append(tool)
+                tools.append(tool)
                 bytes_left -= len(tool)
                 values_left -= count
-        if len(found) < len(pieces):
-            self._log(f"tools of its list that cannot be offered, or too many: {len(pieces) - len(found)}")
-        return Raw(b"[" + b",".join(found) + b"]")
+        if len(tools) < len(pieces):
+            self._log(f"tools of its list that cannot be offered, or too many: {len(pieces) - len(tools)}")
+        return Raw(b"[" + b",".join(tools) + b"]")
 
     async def _result(self, result: _Result) -> dict[str, Any]:
         """Return the result of a call with its contents as one text. Structured content takes their place if there are none,
@@ -278,10 +278,10 @@ def _tool(piece: Raw) -> bytes | None:
     empty object as an empty list. Output schemas are not needed."""
     try:
         tool = _TOOL.decode(piece)
-        given = tool.inputSchema or {}
-        if not isinstance(given, dict) or not tool.name or len(tool.name) > _LONGEST_NAME or not tool.name.isprintable():
+        declared = tool.inputSchema or {}
+        if not isinstance(declared, dict) or not tool.name or len(tool.name) > _LONGEST_NAME or not tool.name.isprintable():
             return None
-        schema = {"type": "object", **given}
+        schema = {"type": "object", **declared}
         if schema.get("properties") == []:
             schema["properties"] = {}
         msgspec.convert(schema, _Schema)

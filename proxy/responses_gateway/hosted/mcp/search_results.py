@@ -119,12 +119,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _attributes(value: Mapping[str, Any]) -> dict[str, str | float | bool]:
-    found: dict[str, str | float | bool] = {}
+    attributes: dict[str, str | float | bool] = {}
     for name, content in value.items():
-        if len(found) == _MOST_ATTRIBUTES or len(name) > _LONGEST_KEY:
+        if len(attributes) == _MOST_ATTRIBUTES or len(name) > _LONGEST_KEY:
             continue
         if isinstance(content, str):
-            found[name] = content[:_LONGEST_FIELD]
+            attributes[name] = content[:_LONGEST_FIELD]
         elif isinstance(content, bool) or _is_number(content):
-            found[name] = content
-    return found
+            attributes[name] = content
+    return attributes

@@ -113,6 +113,6 @@ class McpTool:
         losses = [f"mcp: the result of a tool was cut to {self.result_bytes} bytes"] if was_cut else []
         if not result.failed:
             return HostedResult(text, {"output": text}, losses=losses, session=result.session)
-        said = text or "The tool failed."
-        error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": said}]}
-        return HostedResult(_ERROR + said, {"error": error}, failed=True, losses=losses, session=result.session)
+        reason = text or "The tool failed."
+        error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": reason}]}
+        return HostedResult(_ERROR + reason, {"error": error}, failed=True, losses=losses, session=result.session)

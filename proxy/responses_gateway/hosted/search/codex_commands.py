@@ -110,7 +110,7 @@ class CodexCommands:
         longest = AMOUNTS[self._options.context_size].result
         parts = [f"Results for: {clean_line(query.q)[:_LONGEST_TITLE]}"]
         parts += [shorten(clean_line(results.text), room)] if results.text else []
-        parts += [_result(found, longest) for found in results.found]
+        parts += [_result(result, longest) for result in results.found]
         if len(parts) == 1:
             parts.append("Nothing was found. Try other words.")
         return "\n\n".join(parts)
@@ -166,9 +166,9 @@ def _url(reference: str) -> str:
     return reference.strip()
 
 
-def _result(found: WebResult, longest: int) -> str:
-    title = shorten(clean_line(found.title), _LONGEST_TITLE)
-    lines = [title, f"ref_id: {found.url}", clean_line(found.published), shorten(clean_line(found.text), longest)]
+def _result(result: WebResult, longest: int) -> str:
+    title = shorten(clean_line(result.title), _LONGEST_TITLE)
+    lines = [title, f"ref_id: {result.url}", clean_line(result.published), shorten(clean_line(result.text), longest)]
     return "\n".join(filter(None, lines))
 
 

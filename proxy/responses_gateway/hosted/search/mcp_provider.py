@@ -38,9 +38,9 @@ class McpProvider:
         losses = [_LOSSES["recency"]] if query.recency is not None else []
         losses += [_LOSSES["location"]] if any(query.location) else []
         for results in read_results(text, structured):
-            found = [_found(result) for result in results if is_web_url(result.url)]
-            if found:
-                return Results(found, losses=losses)
+            pages = [_found(result) for result in results if is_web_url(result.url)]
+            if pages:
+                return Results(pages, losses=losses)
         urls = dict.fromkeys(url.rstrip(".,;:") for url in _URL_IN_TEXT.findall(text[:_LONGEST_TEXT]))
         mentioned = [WebResult(url, url, "") for url in list(urls)[:_MOST_URLS]]
         return Results(mentioned, text[:_LONGEST_TEXT], losses)

@@ -50,37 +50,37 @@ def excerpt(page: WebPage, start: int, longest: int, argument: str) -> str:
     if not page.lines:
         return "The page has no text."
     start = min(max(start, 0), len(page.lines) - 1)
-    shown: list[str] = []
+    lines: list[str] = []
     size = 0
     for number, line in enumerate(page.lines[start:], start):
         size += len(line) + 8
-        if size > longest and shown:
+        if size > longest and lines:
             break
-        shown.append(f"L{number}: {line}")
-    end = start + len(shown)
+        lines.append(f"L{number}: {line}")
+    end = start + len(lines)
     more = f"; for more, open it with {argument} {end}" if end < len(page.lines) else ""
     cut = " The page is longer: its end was not read." if page.cut and end == len(page.lines) else ""
-    return "\n".join([f"Lines {start} to {end - 1} of {len(page.lines)}{more}.{cut}", *shown])
+    return "\n".join([f"Lines {start} to {end - 1} of {len(page.lines)}{more}.{cut}", *lines])
 
 
 def hits(page: WebPage, pattern: str, longest: int, argument: str) -> str:
     """Return the places where a text stands, without regard to case, each with its neighbouring lines."""
     wanted = pattern.casefold()
-    found = [number for number, line in enumerate(page.lines) if wanted in line.casefold()]
-    if not found:
+    places = [number for number, line in enumerate(page.lines) if wanted in line.casefold()]
+    if not places:
         return f"The text was not found in the {len(page.lines)} lines of the page. Try a shorter one, or open the page."
-    shown: list[str] = []
+    passages: list[str] = []
     size = 0
-    for place in found[:_MOST_HITS]:
+    for place in places[:_MOST_HITS]:
         around = range(max(place - _AROUND, 0), min(place + _AROUND + 1, len(page.lines)))
         lines = "\n".join(f"L{number}: {page.lines[number]}" for number in around)
         size += len(lines)
-        if size > longest and shown:
+        if size > longest and passages:
             break
-        shown.append(lines)
-    count = f"{len(found)} lines contain it" if len(found) > 1 else "One line contains it"
-    first = f", the first {len(shown)} are shown" if len(shown) < len(found) else ""
-    return "\n…\n".join([f"{count}{first}. To read on, open the page with {argument} N.", *shown])
+        passages.append(lines)
+    count = f"{len(places)} lines contain it" if len(places) > 1 else "One line contains it"
+    first = f", the first {len(passages)} are shown" if len(passages) < len(places) else ""
+    return "\n…\n".join([f"{count}{first}. To read on, open the page with {argument} N.", *passages])
 
 
 def link_list(page: WebPage, most: int, longest: int) -> str:

@@ -45,19 +45,19 @@ _INLINE = frozenset({
 def read(data: bytes, url: str, charset: str | None, packages: str | None, longest: int, links: int) -> dict[str, object]:
     """Return `title`, `text`, `links` (text and URL of each), and whether the text was `cut`."""
     title = ""
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     if packages is not None:
         sys.path.append(packages)
         tree = _tree(_decoded(data, charset, _META_CHARSET.search(data[:_META_WITHIN])))
         title = _words(tree.findtext(".//title") or "")
-        found = _links(tree, url, links)
+        targets = _links(tree, url, links)
         text = _html_text(tree, url)
     else:
         text = _decoded(data, charset)
     return {
         "title": title[:_LONGEST_TITLE],
         "text": text[:longest],
-        "links": [[label[:_LONGEST_TITLE], link] for link, label in found.items()],
+        "links": [[label[:_LONGEST_TITLE], link] for link, label in targets.items()],
         "cut": len(text) > longest,
     }
 
@@ -99,12 +99,12 @@ def _tree(page: str) -> Any:
 def _links(tree: Any, url: str, most: int) -> dict[str, str]:
     """Return the links to web pages, with the first text of each."""
     base = next((_joined(url, element.get("href")) for element in tree.iter("base") if element.get("href")), None) or url
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for element in tree.iter("a"):
         link = _joined(base, element.get("href") or "")
-        if link and not found.get(link) and (link in found or len(found) < most):
-            found[link] = _words(element.text_content())
-    return found
+        if link and not targets.get(link) and (link in targets or len(targets) < most):
+            targets[link] = _words(element.text_content())
+    return targets
 
 
 def _joined(base: str, href: str) -> str | None:

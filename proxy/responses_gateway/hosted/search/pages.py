@@ -94,14 +94,14 @@ class WebPages:
         async with self._html_processes.take(tenant):
             try:
                 async with asyncio.timeout(self._timeout):
-                    found = await read_pdf(fetched.body)
+                    document = await read_pdf(fetched.body)
             except (TimeoutError, OSError):
                 raise ToolFailure(_UNREADABLE) from None
-        if not found.text:
+        if not document.text:
             raise ToolFailure(
                 "This page is a PDF document without text that can be read here. Look for the same as a web page."
             )
-        return WebPage(fetched.url, "", lines_of(found.text), cut=found.read < found.pages)
+        return WebPage(fetched.url, "", lines_of(document.text), cut=document.read < document.pages)
 
     async def _read_in_process(self, fetched: Fetched, *, html: bool) -> WebPage:
         try:
@@ -135,10 +135,10 @@ class WebPages:
 def html_packages() -> str:
     """Return the folder of the packages that read HTML, for a process without this one's environment. Raise `ValueError` if
     they are not installed."""
-    found = importlib.util.find_spec("trafilatura")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("trafilatura")
+    if package is None or package.origin is None:
         raise ValueError(f"web search needs an extra, to read pages: {how_to_install('web')}")
-    return str(Path(found.origin).parents[1])
+    return str(Path(package.origin).parents[1])
 
 
 async def _run_page_process(fetched: Fetched, html: bool) -> Any:

@@ -84,9 +84,9 @@ class Web:
         query = Query(text.strip()[:_LONGEST_QUERY], most, chosen, recency, options.location, tenant)
         results = await self._provider.search(query)
         allowed: dict[str, WebResult] = {}
-        for found in results.found:
-            if chosen.allow(found.url) and options.domains.allow(found.url):
-                allowed.setdefault(found.url, found)
+        for result in results.found:
+            if chosen.allow(result.url) and options.domains.allow(result.url):
+                allowed.setdefault(result.url, result)
         words = results.text
         losses = list(results.losses)
         if words and (any(chosen) or any(options.domains)):  # nobody can tell from which domains they are

@@ -96,9 +96,9 @@ class WebSearch:
                 parts.append(self._results_text(answer, sources))
                 losses += answer.losses
         sources = list({source.url: source for source in reversed(sources)}.values())[::-1]
-        shown = {**action, "sources": [{"type": "url", "url": source.url} for source in sources]}
+        members = {**action, "sources": [{"type": "url", "url": source.url} for source in sources]}
         text = "\n\n".join([f"{_UNTRUSTED_NOTICE} {_CITE}" if sources else _UNTRUSTED_NOTICE, *parts])
-        return HostedResult(text, {"action": shown}, sources, losses=list(dict.fromkeys(losses)))
+        return HostedResult(text, {"action": members}, sources, losses=list(dict.fromkeys(losses)))
 
     async def _search_once(self, query: str) -> Results | ToolFailure:
         try:
@@ -110,11 +110,13 @@ class WebSearch:
         """Return the results with their numbers, and add them to the sources."""
         longest = AMOUNTS[self._options.context_size]
         parts = [shorten(clean_line(results.text), longest.page)] if results.text else []
-        for found in results.found:
-            about = shorten(clean_line(found.text), longest.result)
-            source = Source(shorten(clean_line(found.title), _LONGEST_TITLE), found.url, excerpt=shorten(about, LONGEST_CITED))
+        for result in results.found:
+            about = shorten(clean_line(result.text), longest.result)
+            source = Source(
+                shorten(clean_line(result.title), _LONGEST_TITLE), result.url, excerpt=shorten(about, LONGEST_CITED)
+            )
             sources.append(source)
-            lines = [f"{self._mark(source)} {source.title}", found.url, clean_line(found.published), about]
+            lines = [f"{self._mark(source)} {source.title}", result.url, clean_line(result.published), about]
             parts.append("\n".join(filter(None, lines)))
         return "\n\n".join(parts) or _NOTHING
 
@@ -176,6 +178,6 @@ def _id(arguments: Mapping[str, Any]) -> str:
 
 
 def _queries(arguments: Mapping[str, Any]) -> list[str]:
-    given = arguments.get("queries")
-    several = [query.strip() for query in (given if isinstance(given, list) else [given]) if isinstance(query, str)]
+    queries = arguments.get("queries")
+    several = [query.strip() for query in (queries if isinstance(queries, list) else [queries]) if isinstance(query, str)]
     return list(dict.fromkeys(filter(None, [_text(arguments, "query"), *several])))[:_MOST_QUERIES]

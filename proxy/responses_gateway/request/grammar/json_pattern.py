@@ -76,19 +76,19 @@ def pattern_of(regex: str, reading: Reading) -> str | None:
 
 def _tokens(regex: str) -> list[_Token]:
     at = 0
-    found = [_Token("GROUP", "")]
+    tokens = [_Token("GROUP", "")]
     while at < len(regex):
         match = _PIECE.match(regex, at)
         if match is None:
             raise _Unfit
         at = match.end()
         token = _Token(str(match.lastgroup), match[0])
-        if token.kind == "TIMES" and found[-1].kind in ("TIMES", "GROUP") and found[-1].text != ")":
-            if token.text == "?" and found[-1].kind == "TIMES":
+        if token.kind == "TIMES" and tokens[-1].kind in ("TIMES", "GROUP") and tokens[-1].text != ")":
+            if token.text == "?" and tokens[-1].kind == "TIMES":
                 continue  # lazy or greedy: the language is the same
             raise _Unfit
-        found.append(token)
-    return found
+        tokens.append(token)
+    return tokens
 
 
 def _anchored(tokens: list[_Token], reading: Reading) -> str:
@@ -138,8 +138,8 @@ def _set_of(text: str) -> Ranges:
 
 def _escaped(letter: str) -> Ranges:
     if letter.lower() in _SHORTHANDS:
-        found = _SHORTHANDS[letter.lower()]
-        return found if letter.islower() else _without(_ALL, found)
+        members = _SHORTHANDS[letter.lower()]
+        return members if letter.islower() else _without(_ALL, members)
     character = _CONTROL.get(letter, letter)
     if character.isalnum():
         raise _Unfit  # a boundary, a character code, a property
@@ -150,7 +150,7 @@ def _class(inside: str) -> Ranges:
     if "[:" in inside:
         raise _Unfit
     members = list(_MEMBER.finditer(inside))
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     at = 0
     while at < len(members):
         first = _member(members[at])
@@ -158,12 +158,12 @@ def _class(inside: str) -> Ranges:
             last = _member(members[at + 2])
             if len(first) != 1 or len(last) != 1 or first[0][0] != first[0][1] or last[0][0] < first[0][0]:
                 raise _Unfit
-            found.append((first[0][0], last[0][1]))
+            ranges.append((first[0][0], last[0][1]))
             at += 3
         else:
-            found += first
+            ranges += first
             at += 1
-    return _joined(found)
+    return _joined(ranges)
 
 
 def _member(match: re.Match[str]) -> Ranges:

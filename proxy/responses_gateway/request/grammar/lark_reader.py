@@ -108,7 +108,7 @@ def read_lark(definition: str) -> LarkGrammar:
 
 
 def _tokens(definition: str) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     at = 0
     while at < len(definition):
         match = _TOKEN.match(definition, at)
@@ -118,8 +118,8 @@ def _tokens(definition: str) -> list[_Token]:
         at = match.end()
         kind = str(match.lastgroup)
         if kind != "SPACE":
-            found.append(_Token(kind, match[0]))
-    return found
+            tokens.append(_Token(kind, match[0]))
+    return tokens
 
 
 @dataclass
@@ -217,9 +217,9 @@ class _Parser:
 
     def _take(self, sign: str) -> bool:
         token = self._peek()
-        found = token is not None and token.kind == "SIGN" and token.text == sign
-        self._at += found
-        return found
+        matches = token is not None and token.kind == "SIGN" and token.text == sign
+        self._at += matches
+        return matches
 
 
 def _imported(line: str) -> dict[str, str]:
@@ -236,8 +236,8 @@ def _string(text: str) -> String:
     return String(_ESCAPE.sub(_character, body), flag == "i")
 
 
-def _character(found: re.Match[str]) -> str:
-    escape = found[1]
+def _character(match: re.Match[str]) -> str:
+    escape = match[1]
     if len(escape) > 1:
         return chr(int(escape[1:], 16))
     return _LETTERS.get(escape, escape)

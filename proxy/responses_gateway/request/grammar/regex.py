@@ -97,9 +97,9 @@ class _Conversion:
         return self._bounded(self._between + self._rule("start"))
 
     def _rule(self, name: str) -> str:
-        found = self._done.get(name)
-        if found is not None:
-            return found
+        done = self._done.get(name)
+        if done is not None:
+            return done
         if name in self._open:
             raise UnknownGrammar(f"{name} contains itself: the grammar is recursive")
         if len(self._open) >= _DEEPEST:

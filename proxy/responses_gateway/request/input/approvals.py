@@ -107,8 +107,8 @@ class _ApprovalReader:
 
 
 def _is_of_model(entry: Entry) -> bool:
-    said = entry.kind == "message" and entry.item.get("role") == "assistant"
-    return said or entry.kind == "reasoning" or entry.kind.endswith("_call")
+    is_message = entry.kind == "message" and entry.item.get("role") == "assistant"
+    return is_message or entry.kind == "reasoning" or entry.kind.endswith("_call")
 
 
 def _approval(decided_at: str, request: Entry, request_id: str) -> Approval:

@@ -81,7 +81,7 @@ def match_calls(entries: Iterable[Entry], reader: CallItemReader, report: LossRe
 @dataclass(slots=True)
 class _Matcher:
     """Collects the calls of one input and assigns each output to the first unanswered call with its id. `pending` are the
-    asynchronous calls of the model's present turn, as long as nothing else was said behind them."""
+    asynchronous calls of the model's present turn, as long as nothing else was said after them."""
 
     _reader: CallItemReader
     _report: LossReport
@@ -110,7 +110,7 @@ class _Matcher:
             self._asynchronous[call.call_id] = call
 
     def go_on(self, entry: Entry) -> None:
-        """Leave the pending calls if the model, or the user, goes on behind them with this item."""
+        """Leave the pending calls if the model, or the user, goes on after them with this item."""
         if is_other_turn(self._turn, turn_of(entry.item.get("id")), is_call=entry.kind in CALL_TYPES):
             self._leave()
 
@@ -168,12 +168,12 @@ class _Matcher:
         return chat_id
 
 
-def is_other_turn(call: TurnKey | None, said: TurnKey | None, *, is_call: bool) -> bool:
-    """Tell whether what the model `said` after a call belongs to another turn. Where the ids of the items do not tell, further
-    calls were made together with it, and anything else was said later."""
-    if call is None or said is None:
+def is_other_turn(call: TurnKey | None, following: TurnKey | None, *, is_call: bool) -> bool:
+    """Tell whether what is `following` a call belongs to another turn. Where the ids of the items do not tell, further calls
+    were made together with it, and anything else was said later."""
+    if call is None or following is None:
         return not is_call
-    return call != said
+    return call != following
 
 
 def open_calls(items: Sequence[Any]) -> set[int]:

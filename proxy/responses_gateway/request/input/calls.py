@@ -107,8 +107,8 @@ class CallItemReader:
         return InputCall(_call_id(item, path), "computer", _json(_chosen(item, "action", "actions")))
 
     def _mcp_call(self, item: Object, path: str) -> InputCall | None:
-        shown = self._approvals.made.get(str(item.get("approval_request_id")))
-        if shown is not None and shown.item is item:
+        made = self._approvals.made.get(str(item.get("approval_request_id")))
+        if made is not None and made.item is item:
             return None  # where the model made it: there is the request
         return self._mcp_call_as(filled_text(item, "id", path), item, path)
 
@@ -178,13 +178,13 @@ class CallItemReader:
             raise wrong_type(f"{path}.arguments", "a string")
         if not arguments:
             return "{}"
-        found = json_object(arguments)
-        if found is None:
+        written = json_object(arguments)
+        if written is None:
             self._report.adapted("content", "arguments", "arguments that are not a JSON object were replaced by {}")
             return "{}"
-        if found != arguments:
+        if written != arguments:
             self._report.adapted("content", "arguments", "control characters in the strings of arguments were escaped")
-        return found
+        return written
 
     def _plain_output(self, item: Object, path: str) -> Output:
         return tool_output(item.get("output"), f"{path}.output", self._report)

@@ -94,8 +94,8 @@ def tool_output(content: object, path: str, report: LossReport) -> Output:
 def reasoning_text(item: Object, path: str) -> str:
     """Return the text of a reasoning item: its content, or its summary if the content is empty or null."""
     for key in ("content", "summary"):
-        found = item.get(key)
-        texts = [text(part, "text", param) for part, param in _parts(found, f"{path}.{key}")] if found else []
+        parts = item.get(key)
+        texts = [text(part, "text", param) for part, param in _parts(parts, f"{path}.{key}")] if parts else []
         if any(texts):
             return "\n".join(texts)
     return ""
@@ -143,20 +143,20 @@ def _image(part: Object, param: str, report: LossReport) -> Object:
 
 
 def _file(part: Object, param: str, report: LossReport) -> Object:
-    found: Object = {}
+    file: Object = {}
     for key in ("filename", "file_data", "file_url"):
         value = optional_text(part, key, param)
         if value:
-            found[key] = value
-    if "file_data" not in found and "file_url" not in found:
+            file[key] = value
+    if "file_data" not in file and "file_url" not in file:
         raise _without_source(part, param, "file_data")
     if optional_text(part, "detail", param) not in (None, "auto"):
         report.ignored("content", "file_detail", "chat servers know it of images only", f"{param}.detail", matters=False)
-    if "file_url" in found:
+    if "file_url" in file:
         report.adapted("content", "input_file", "sent as a file part with file_url, which few chat servers fetch")
     else:
         report.preserved("content", "input_file")
-    return {"type": "file", "file": found}
+    return {"type": "file", "file": file}
 
 
 def _audio(part: Object, param: str, report: LossReport) -> Object:
@@ -195,15 +195,15 @@ _MEDIA: dict[str, Callable[[Object, str, LossReport], Object]] = {
 def with_paths(items: Sequence[Entry], files: SandboxFiles, report: LossReport) -> list[Entry]:
     """Return the items with the paths at which the code of `code_interpreter` finds files, in place of the files, which few
     chat servers accept. A PDF stays, too: some servers show it to the model, and the code has no library that reads it."""
-    found = []
+    described = []
     for entry in items:
         content = entry.item.get("content")
         if entry.item.get("role") == "user" and isinstance(content, list):
-            parts = [described for part in content for described in _described(part, files, report)]
-            found.append(msgspec.structs.replace(entry, item={**entry.item, "content": parts}))
+            parts = [shown_part for part in content for shown_part in _described(part, files, report)]
+            described.append(msgspec.structs.replace(entry, item={**entry.item, "content": parts}))
         else:
-            found.append(entry)
-    return found
+            described.append(entry)
+    return described
 
 
 def file_for_code(path: str) -> Object:

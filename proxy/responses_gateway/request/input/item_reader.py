@@ -95,7 +95,7 @@ class ItemReader:
         return messages
 
     def later_messages(self, entries: Iterable[Entry]) -> list[Object]:
-        """Return the messages for items behind those of a request. Raises `ApiError` 400."""
+        """Return the messages for items after those of a request. Raises `ApiError` 400."""
         self.read(entries)
         return self._builder.finish()
 

@@ -46,9 +46,9 @@ def entries_at(items: Sequence[Object], path: str) -> list[Entry]:
     return [_entry(item, f"{path}[{index}]") for index, item in enumerate(items)]
 
 
-def too_long(param: str, found: int, limit: int, what: str) -> ApiError:
+def too_long(param: str, length: int, limit: int, what: str) -> ApiError:
     """Return the error for a list with more elements than a request may have."""
-    message = f"Invalid '{param}': array too long. Expected at most {limit} {what}, but got {found} instead."
+    message = f"Invalid '{param}': array too long. Expected at most {limit} {what}, but got {length} instead."
     return invalid_request(message, param, "array_above_max_length")
 
 
@@ -59,13 +59,13 @@ def _entry(item: Object, path: str) -> Entry:
 
 def _from_list(source: list[Any], resolve_item: ResolveItem | None, replaced: Container[int]) -> list[Entry]:
     items = entries_at(object_list(source, "input"), "input")
-    found = [entry for index, entry in enumerate(items) if index not in replaced]
-    if not any(entry.kind == "item_reference" for entry in found):
-        return found
-    present = {str(entry.item.get("id")) for entry in found if entry.kind != "item_reference"}
+    kept = [entry for index, entry in enumerate(items) if index not in replaced]
+    if not any(entry.kind == "item_reference" for entry in kept):
+        return kept
+    present = {str(entry.item.get("id")) for entry in kept if entry.kind != "item_reference"}
     return [
         _resolved(entry, resolve_item) if entry.kind == "item_reference" else entry
-        for entry in found
+        for entry in kept
         if entry.kind != "item_reference" or text(entry.item, "id", entry.path) not in present
     ]
 

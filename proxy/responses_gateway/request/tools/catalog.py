@@ -72,8 +72,8 @@ class Catalog:
         exact = self._names.get(ToolTarget(kind, name, namespace))
         if exact is not None or namespace is not None:
             return exact
-        found = [chat for target, chat in self._names.items() if target.kind == kind and target.name == name]
-        return found[0] if len(found) == 1 else None
+        names = [chat for target, chat in self._names.items() if target.kind == kind and target.name == name]
+        return names[0] if len(names) == 1 else None
 
     def names_in(self, namespace: str) -> frozenset[str]:
         """Return the chat names of the tools in a namespace."""
@@ -92,10 +92,10 @@ class Catalog:
 
     def _declared(self, name: str, namespace: str | None) -> str | None:
         """Find a tool by name, of any kind; the namespace "functions" is the same as none."""
-        found = self._by_name.get((name, namespace))
-        if found is None and namespace in (None, BARE_NAMESPACE):
-            found = self._by_name.get((name, BARE_NAMESPACE if namespace is None else None))
-        return found
+        chat_name = self._by_name.get((name, namespace))
+        if chat_name is None and namespace in (None, BARE_NAMESPACE):
+            chat_name = self._by_name.get((name, BARE_NAMESPACE if namespace is None else None))
+        return chat_name
 
 
 def _function(name: str, declaration: Declaration) -> Object:

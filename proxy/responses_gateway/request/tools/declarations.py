@@ -90,8 +90,8 @@ def _count(tools: Any) -> int:
     """Count the tools of a list and of its namespaces, which are not nested; malformed lists are refused later."""
     if not isinstance(tools, list):
         return 0
-    members = (tool.get("tools") for tool in tools if isinstance(tool, Mapping) and tool.get("type") == "namespace")
-    return len(tools) + sum(len(found) for found in members if isinstance(found, list))
+    namespaces = (tool.get("tools") for tool in tools if isinstance(tool, Mapping) and tool.get("type") == "namespace")
+    return len(tools) + sum(len(members) for members in namespaces if isinstance(members, list))
 
 
 class DeclaredTools(NamedTuple):
@@ -129,22 +129,22 @@ class _ToolReader:
     declared: DeclaredTools = field(default_factory=lambda: DeclaredTools({}, {}, set(), set()))
 
     def read(self, tools: object, param: str) -> None:
-        found = self.declared.by_list.setdefault(param, [])
+        targets = self.declared.by_list.setdefault(param, [])
         for index, tool in enumerate(object_list(tools, param)):
             path = f"{param}[{index}]"
             kind = text(tool, "type", path)
             if kind == "namespace":
-                self._namespace(tool, path, found)
+                self._namespace(tool, path, targets)
             elif self._policy.separate_web_tools and kind in WEB_TOOLS and WEB_SEARCH.name in self._hosted.kinds:
                 if kind == WEB_SEARCH.name:
                     self._report.preserved("tool", kind)
-                self._offer(WEB_SEARCH, WEB_TOOLS[kind], found)
+                self._offer(WEB_SEARCH, WEB_TOOLS[kind], targets)
             elif (known := hosted_name(kind)) is not None and (known in self._hosted.kinds or path in self._hosted.mcp):
-                self._run_here(known, tool, path, found)
+                self._run_here(known, tool, path, targets)
             else:
-                self._tool(kind, tool, path, None, "", found)
+                self._tool(kind, tool, path, None, "", targets)
 
-    def _run_here(self, kind: str, tool: Object, path: str, found: list[ToolTarget]) -> None:
+    def _run_here(self, kind: str, tool: Object, path: str, targets: list[ToolTarget]) -> None:
         """Declare a hosted tool that the gateway can run."""
         self._report.preserved("tool", kind)
         if kind == MCP.name:
@@ -153,32 +153,32 @@ class _ToolReader:
             for listed in self._hosted.mcp[path]:
                 target = ToolTarget(kind, listed.name, label)
                 declaration = Declaration(target, listed.description, listed.parameters, needs_approval=listed.needs_approval)
-                self._declare(declaration, found)
+                self._declare(declaration, targets)
             return
         hosted = HOSTED[kind]
-        self._offer(hosted, [ToolTarget(kind, function.name) for function in hosted.functions], found)
+        self._offer(hosted, [ToolTarget(kind, function.name) for function in hosted.functions], targets)
 
-    def _offer(self, kind: HostedKind, targets: Iterable[ToolTarget], found: list[ToolTarget]) -> None:
+    def _offer(self, kind: HostedKind, targets: Iterable[ToolTarget], listed: list[ToolTarget]) -> None:
         """Declare functions of a kind of hosted tools."""
         functions = {function.name: function for function in kind.functions}
         for target in targets:
             function = functions[target.name]
-            self._declare(Declaration(target, function.description, function.parameters), found)
+            self._declare(Declaration(target, function.description, function.parameters), listed)
 
-    def _declare(self, declaration: Declaration, found: list[ToolTarget]) -> None:
+    def _declare(self, declaration: Declaration, listed: list[ToolTarget]) -> None:
         self.declared.first.setdefault(declaration.target, declaration)
-        found.append(declaration.target)
+        listed.append(declaration.target)
 
-    def _namespace(self, tool: Object, path: str, found: list[ToolTarget]) -> None:
+    def _namespace(self, tool: Object, path: str, targets: list[ToolTarget]) -> None:
         namespace = filled_text(tool, "name", path)
         about = optional_text(tool, "description", path) or ""
         _refuse_async(tool, path)
         self._report.adapted("tool", "namespace", "offered as functions named namespace__name")
         for index, member in enumerate(object_list(tool.get("tools"), f"{path}.tools")):
             member_path = f"{path}.tools[{index}]"
-            self._tool(text(member, "type", member_path), member, member_path, namespace, about, found)
+            self._tool(text(member, "type", member_path), member, member_path, namespace, about, targets)
 
-    def _tool(self, kind: str, tool: Object, path: str, namespace: str | None, about: str, found: list[ToolTarget]) -> None:
+    def _tool(self, kind: str, tool: Object, path: str, namespace: str | None, about: str, targets: list[ToolTarget]) -> None:
         if kind == "function":
             declaration = self._function(tool, path, namespace, about)
         elif kind == "custom":
@@ -200,7 +200,7 @@ class _ToolReader:
         first = self.declared.first.setdefault(declaration.target, declaration)
         if first is not declaration and first != declaration:
             self._report.ignored("tool", "declared_again", "a tool of this name was declared in another way before", path)
-        found.append(declaration.target)
+        targets.append(declaration.target)
 
     def _asynchronous(self, declaration: Declaration) -> Declaration:
         self._report.adapted("tool", "async", "the model is told that results come later, and asked to go on")

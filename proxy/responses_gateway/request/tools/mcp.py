@@ -61,15 +61,15 @@ class McpAccess:
 def read_mcp_tools(tools: Iterable[tuple[str, Object]], access: McpAccess) -> list[McpToolset]:
     """Read the `mcp` tools of a request, each with its path. Raises `ApiError` 400 for one that is malformed or not allowed,
     and for two of the same label."""
-    found: dict[str, McpToolset] = {}
+    toolsets: dict[str, McpToolset] = {}
     for path, tool in tools:
         toolset = read_mcp_tool(tool, path, access)
         label = toolset.server.label
-        if label in found:
+        if label in toolsets:
             message = f"Duplicate server_label: {quote(label)}. Each MCP server of a request needs a label of its own."
             raise invalid_request(message, f"{path}.server_label", "invalid_value")
-        found[label] = toolset
-    return list(found.values())
+        toolsets[label] = toolset
+    return list(toolsets.values())
 
 
 def read_mcp_tool(tool: Object, path: str, access: McpAccess) -> McpToolset:
@@ -93,7 +93,7 @@ def read_mcp_tool(tool: Object, path: str, access: McpAccess) -> McpToolset:
     return McpToolset(
         server=server,
         description=optional_text(tool, "server_description", path) or configured.description,
-        allowed=tuple(found for found in (configured.allowed, requested) if found is not None),
+        allowed=tuple(allowed for allowed in (configured.allowed, requested) if allowed is not None),
         approval=_approval(tool, path),
         configured_approval=configured.approval,
     )
@@ -125,22 +125,22 @@ def _configured(label: str, path: str, access: McpAccess) -> ConfiguredServer:
 
 def _headers(tool: Object, path: str) -> tuple[tuple[str, str], ...]:
     """Return the headers for a server that the request names, in lower case, the authorization among them."""
-    given = optional_object(tool, "headers", path) or {}
+    members = optional_object(tool, "headers", path) or {}
     param = f"{path}.headers"
-    if len(given) > _MOST_HEADERS:
+    if len(members) > _MOST_HEADERS:
         raise invalid_request(f"'{param}' has more than {_MOST_HEADERS} headers.", param, "invalid_value")
-    found: dict[str, str] = {}
-    for name, value in given.items():
-        found[_header_name(name, param)] = _header_value(value, f"{param}.{name[:64]}")
-    if sum(len(name) + len(value) for name, value in found.items()) > _LONGEST_HEADERS:
+    headers: dict[str, str] = {}
+    for name, value in members.items():
+        headers[_header_name(name, param)] = _header_value(value, f"{param}.{name[:64]}")
+    if sum(len(name) + len(value) for name, value in headers.items()) > _LONGEST_HEADERS:
         raise invalid_request(f"'{param}' is too long.", param, "invalid_value")
     authorization = _authorization(tool, path)
     if authorization is not None:
-        if "authorization" in found:
+        if "authorization" in headers:
             message = "Give either 'authorization' or a header 'Authorization', not both."
             raise invalid_request(message, f"{path}.authorization", "invalid_value")
-        found["authorization"] = authorization
-    return tuple(sorted(found.items()))
+        headers["authorization"] = authorization
+    return tuple(sorted(headers.items()))
 
 
 def _forwarded(tool: Object, path: str, configured: ConfiguredServer) -> tuple[tuple[str, str], ...]:

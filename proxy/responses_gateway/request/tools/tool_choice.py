@@ -75,8 +75,8 @@ class ToolChoiceReader:
         if len(references) > MAX_ALLOWED_TOOLS:
             message = f"At most {MAX_ALLOWED_TOOLS} allowed tools can be named."
             raise invalid_request(message, "tool_choice.tools", "invalid_value")
-        found = (self._tools(reference, f"tool_choice.tools[{index}]") for index, reference in enumerate(references))
-        offered = frozenset[str]().union(*found)
+        names = (self._tools(reference, f"tool_choice.tools[{index}]") for index, reference in enumerate(references))
+        offered = frozenset[str]().union(*names)
         mode = optional_text(choice, "mode", "tool_choice") or "auto"
         return self._mode(mode, "tool_choice.mode", offered)
 
@@ -113,12 +113,12 @@ class ToolChoiceReader:
         kind = text(reference, "type", param)
         if kind in _BY_NAME:
             name = text(reference, "name", param)
-            found = self._catalog.find(_BY_NAME[kind], name, optional_text(reference, "namespace", param))
-            if found is None:
+            chat_name = self._catalog.find(_BY_NAME[kind], name, optional_text(reference, "namespace", param))
+            if chat_name is None:
                 raise _undeclared(name, f"{param}.name")
-            return found
-        if kind in _BY_TYPE and (found := self._catalog.find(_BY_TYPE[kind], kind, None)) is not None:
-            return found
+            return chat_name
+        if kind in _BY_TYPE and (chat_name := self._catalog.find(_BY_TYPE[kind], kind, None)) is not None:
+            return chat_name
         hosted = hosted_name(kind) or kind
         if hosted in self._hosted:
             self._report.ignored("parameter", "tool_choice", "hosted tools are not run here", param)

@@ -203,21 +203,21 @@ def write_approved_call(writer: EventWriter, item_id: str, call: ApprovedCall, o
 
 def asked_action(operation: str, arguments: str) -> dict[str, Any]:
     """Return the `action` that the arguments of a call of `operation` ask for, as far as they can be read."""
-    asked = read_object(arguments) or {}
+    members = read_object(arguments) or {}
     if operation == "open_page":
-        return {"type": "open_page", "url": _text(asked.get("url"))}
+        return {"type": "open_page", "url": _text(members.get("url"))}
     if operation == "find_in_page":
-        return {"type": "find_in_page", "url": _text(asked.get("url")), "pattern": _text(asked.get("pattern"))}
+        return {"type": "find_in_page", "url": _text(members.get("url")), "pattern": _text(members.get("pattern"))}
     queries = asked_queries(arguments)
     return {"type": "search", "query": queries[0] if queries else "", "queries": queries}
 
 
 def asked_queries(arguments: str) -> list[str]:
     """Return the queries in the arguments of a search."""
-    asked = read_object(arguments) or {}
-    queries = asked.get("queries")
-    found = queries if isinstance(queries, list) else [queries, asked.get("query")]
-    return [query for query in found if isinstance(query, str)]
+    members = read_object(arguments) or {}
+    queries = members.get("queries")
+    candidates = queries if isinstance(queries, list) else [queries, members.get("query")]
+    return [query for query in candidates if isinstance(query, str)]
 
 
 def _text(value: object) -> str:

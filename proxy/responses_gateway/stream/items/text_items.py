@@ -37,13 +37,13 @@ class TextItem:
 
     def end(self, longest: int) -> tuple[str, int]:
         """Return the last characters of what was written so far, and its length. Does not take longer for a long text."""
-        found: list[str] = []
+        pieces: list[str] = []
         for piece in reversed(self.pieces):
-            found.append(piece[-longest:])
-            longest -= len(found[-1])
+            pieces.append(piece[-longest:])
+            longest -= len(pieces[-1])
             if not longest:
                 break
-        return "".join(reversed(found)), sum(map(len, self.pieces))
+        return "".join(reversed(pieces)), sum(map(len, self.pieces))
 
     def append(self, text: str, logprobs: list[TokenLogprob] | None) -> None:
         """Write a piece of the text; only a message has log probabilities."""

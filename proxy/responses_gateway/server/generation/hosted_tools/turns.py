@@ -1,5 +1,5 @@
-"""The turns of one response behind the first one: those in which the gateway runs tools (run what the model called, and tell it
-the results), and those behind calls of asynchronous tools, whose results may come in any later request."""
+"""The turns of one response after the first one: those in which the gateway runs tools (run what the model called, and tell it
+the results), and those after calls of asynchronous tools, whose results may come in any later request."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class OpenedTools:
         """Return those that the items of the conversation do not show yet."""
         if not self.listings:
             return []
-        shown = [item.get("server_label") for item in items if item.get("type") == "mcp_list_tools"]
-        return [listing for listing in self.listings if listing.label not in shown]
+        labels = [item.get("server_label") for item in items if item.get("type") == "mcp_list_tools"]
+        return [listing for listing in self.listings if listing.label not in labels]
 
 
 class HostedTurns:
@@ -127,14 +127,14 @@ class HostedTurns:
             if not run.cancelled() and (made := run.result().call) is not None:
                 made.id = call.request_id
         names = {target._replace(needs_approval=False): name for name, target in tools.items()}
-        said = [
+        results = [
             RunCall(
                 call.request_id, names.get(_target(call), call.name), call.arguments or "{}", _approved_text(begun.get(call))
             )
             for call in self.approved
         ]
         self.approved = ()
-        return with_approved(body, said, self._policy, may_call=not self.out_of_calls)
+        return with_approved(body, results, self._policy, may_call=not self.out_of_calls)
 
     async def _take(self, approved: Sequence[Approval]) -> Sequence[Approval]:
         """Use up approvals; return those that were not used before. Raise `ApiError` if the request itself has another one."""
@@ -178,10 +178,10 @@ class HostedTurns:
             hosted = translator.options.hosted
             if hosted is not None and hosted.shows_results:
                 sources = zip(outcome.sources, result.sources, strict=True)
-                shown = tuple(msgspec.structs.replace(cited, excerpt=source.excerpt) for cited, source in sources)
-                outcome = msgspec.structs.replace(outcome, text=result.text, sources=shown)
+                excerpts = tuple(msgspec.structs.replace(cited, excerpt=source.excerpt) for cited, source in sources)
+                outcome = msgspec.structs.replace(outcome, text=result.text, sources=excerpts)
             events = translator.finish_call(outcome)
-            if len(done) > began:  # the item of this call; others may have been closed behind it
+            if len(done) > began:  # the item of this call; others may have been closed after it
                 self._keep(msgspec.json.decode(done[began]), calls[0], result)
             emit(events)
 
@@ -195,17 +195,17 @@ class HostedTurns:
 
     def with_results(self, items: Sequence[Item], translator: Translator) -> list[Item | RunCall]:
         """Return what the model said in its turn, with the results of the calls that were run."""
-        said: list[Item | RunCall] = []
+        parts: list[Item | RunCall] = []
         for item in items:
             if item["type"] in HOSTED_CALLS:
                 call, result = self._made[item["id"]]
                 name = chat_name(translator.options.tools, call.target, call.name)
-                said.append(RunCall(item["id"], name, _arguments(call), result.text))
+                parts.append(RunCall(item["id"], name, _arguments(call), result.text))
             else:
-                said.append(item)
+                parts.append(item)
         self._made = {}
-        _tell_dropped(said, translator.lifecycle.turn)
-        return said
+        _tell_dropped(parts, translator.lifecycle.turn)
+        return parts
 
     def _start(self, target: ToolTarget, arguments: str) -> asyncio.Task[HostedResult]:
         self.ran = True
@@ -236,12 +236,12 @@ def _target(call: Approval) -> ToolTarget:
     return ToolTarget("mcp", call.name, call.server_label)
 
 
-def _tell_dropped(said: list[Item | RunCall], turn: Turn) -> None:
+def _tell_dropped(parts: list[Item | RunCall], turn: Turn) -> None:
     """Add to the result of the last call of a turn that further ones were dropped, if so."""
-    calls = [(place, part) for place, part in enumerate(said) if isinstance(part, RunCall)]
+    calls = [(place, part) for place, part in enumerate(parts) if isinstance(part, RunCall)]
     if turn.dropped_calls and calls:
         place, last = calls[-1]
-        said[place] = last._replace(result=last.result + _DROPPED.format(len(turn.hosted_numbers), turn.dropped_calls))
+        parts[place] = last._replace(result=last.result + _DROPPED.format(len(turn.hosted_numbers), turn.dropped_calls))
 
 
 def _finished(result: HostedResult) -> asyncio.Future[HostedResult]:
@@ -256,7 +256,7 @@ def _approved_text(run: asyncio.Future[HostedResult] | None) -> str:
 
 
 class FurtherTurns:
-    """The turns behind the first one of a response that may have several. `hosted` runs the tools of the gateway; None where
+    """The turns after the first one of a response that may have several. `hosted` runs the tools of the gateway; None where
     the request declares none."""
 
     __slots__ = ("_most", "_parsers", "_policy", "hosted")
@@ -273,12 +273,12 @@ class FurtherTurns:
         lifecycle = translator.lifecycle
         items = [msgspec.json.decode(text) for text in translator.writer.done[lifecycle.turn.first_item :]]
         items = [with_chat_name(item, translator.options.tools) for item in items]
-        said: list[dict[str, Any] | RunCall] = items
+        parts: list[dict[str, Any] | RunCall] = items
         may_call = len(lifecycle.turns) + 1 < self._most and not lifecycle.out_of_calls
         if self.hosted is not None:
-            said = self.hosted.with_results(items, translator)
+            parts = self.hosted.with_results(items, translator)
             may_call = may_call and not self.hosted.out_of_calls
-        following = with_turn(body, said, self._policy, may_call=may_call)
+        following = with_turn(body, parts, self._policy, may_call=may_call)
         start = await self._parsers.start(following)
         markup = self._parsers.markup(following, start)
         translator.next_turn(markup, may_call=may_call, start=start)
