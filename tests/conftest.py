@@ -17,7 +17,6 @@ from coverage import Coverage
 from hypothesis import HealthCheck, settings
 from pytest_rerunfailures import StatusDB
 
-from responses_gateway.server.http import aiohttp_internals as server_internals
 from tests.stages import STAGES, TESTS, stage_of
 
 TRACED = pytest.StashKey[bool]()
@@ -150,11 +149,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"skipped: {len(skipped)}")
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count:5d}  {reason}")
-
-
-@pytest.fixture(params=["private", "public"])
-def aiohttp_api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run a test with the private parts of aiohttp's server, and with its public API alone."""
-    if request.param == "public":
-        monkeypatch.setattr(server_internals, "is_supported", lambda: False)
-    return str(request.param)

@@ -12,7 +12,6 @@ LEFT: dict[str, set[str]] = {
     # of aiohttp
     "probing/simulated_backend.py": {"_read_bytes"},
     "server/fleet_of_simulators.py": {"_read_bytes"},
-    "server/http/test_aiohttp_versions.py": {"_send_headers_immediately"},
     # of the OpenAI SDK, which documents it
     "clients/test_openai_python.py": {"_request_id"},
 }

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from responses_gateway.hosted.mcp import connection, watched_stream
+from responses_gateway.hosted.mcp import connection
 from responses_gateway.hosted.mcp.http import GuardedTransport
 from responses_gateway.hosted.mcp.messages import MessageReader
 from responses_gateway.hosted.mcp.servers import HttpEndpoint, StdioEndpoint
@@ -509,26 +509,6 @@ def test_an_error_without_a_message_is_its_status(body: bytes) -> None:
             assert opened.pending == 0
 
     run(test())
-
-
-def test_another_version_of_the_library_is_a_warning_and_the_codes_of_errors_decide(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def test() -> None:
-        async with peer() as served:
-            limits = replace(LIMITS, call_timeout=0.3)
-            async with connections({"peer": served.endpoint}, limits=limits) as servers:
-                served.answers["tools/call"] = never
-                assert "did not answer within" in str(await failure_of(servers.call_tool("alice", PEER, "echo", {})))
-            async with connections() as servers:
-                assert "There is no MCP server" in str(await failure_of(servers.list_tools("alice", PEER)))
-
-    monkeypatch.setattr(watched_stream, "version", lambda _name: "2.4.0")
-    monkeypatch.setattr(connection, "mark_answered", lambda *_: None)
-    watched_stream.warn_if_untested.cache_clear()
-    run(test())
-    (warning,) = [record.getMessage() for record in caplog.records if "tested with" in record.getMessage()]
-    assert warning.startswith("mcp 2.4.0 differs from 2.3, ")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

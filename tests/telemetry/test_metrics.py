@@ -1,29 +1,21 @@
-"""The metrics of a process: batches, whole histograms at once, and the public API where private parts are missing."""
+"""The metrics of a process: batches, and whole histograms at once."""
 
 from __future__ import annotations
 
-import prometheus_client
 import pytest
 
-from responses_gateway.telemetry import metrics
 from responses_gateway.telemetry.instruments import Counter, Histogram
 from responses_gateway.telemetry.metrics import Metrics
 
 BOUNDS = (0.1, 0.5, 1.0)
 
 
-@pytest.mark.parametrize("api", ["private", "public"])
 @pytest.mark.parametrize(
     ("counts", "total"), [((2, 1, 0, 3), 9.25), ((1, 0, 0, 0), 0.0), ((0, 0, 0, 1), 1.5), ((0, 2, 2, 0), 2.0)]
 )
-def test_many_observations_at_once(
-    api: str, counts: tuple[int, ...], total: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_many_observations_at_once(counts: tuple[int, ...], total: float) -> None:
     made = Metrics()
     histogram = Histogram("gaps", "Gaps.", BOUNDS, ("model",))
-    if api == "public":
-        metrics.warn_once.cache_clear()
-        monkeypatch.setattr(made, "child", _without_buckets(made.child(histogram, "m")))
     made.observe_many(histogram, counts, total, "m")
     made.flush()
 
@@ -35,16 +27,6 @@ def test_many_observations_at_once(
         seen += count
         assert sample("bucket", le=bound) == seen
     assert sample("sum") == pytest.approx(total)
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * (api == "public")
-
-
-def _without_buckets(child: prometheus_client.Histogram) -> object:
-    class Public:
-        """A histogram without private parts."""
-
-        observe = child.observe
-
-    return lambda _metric, *_labels: Public()
 
 
 def test_a_task_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:

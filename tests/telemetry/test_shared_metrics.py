@@ -66,7 +66,7 @@ def test_each_process_shows_the_sum_of_all(folder: Path, api: str) -> None:
 
 def test_a_successor_goes_on_counting_and_what_was_under_way_is_forgotten(folder: Path) -> None:
     count(folder, "0")
-    forget(folder, "0", 0)
+    forget(folder, "0")
     left = values(text_of_all(folder))
     assert left["requests_total"] == 3
     assert "requests_in_flight" not in left

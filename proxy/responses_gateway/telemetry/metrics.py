@@ -8,14 +8,11 @@ slower."""
 
 from __future__ import annotations
 
-import functools
-import logging
 import os
 import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -32,7 +29,6 @@ CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 # The library would add a series `_created` to each counter and histogram, which nothing here reads.
 prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 
-_TESTED = "0.22 to 0.26"
 _PREFIX = "responses_gateway_"
 # The library reads this variable when it is imported, and whenever a metric is made.
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
@@ -167,12 +163,7 @@ class Metrics:
 
     def _add_observed(self, metric: Histogram, counts: Sequence[int], total: float, *labels: str) -> None:
         child = self.child(metric, *labels)
-        buckets = getattr(child, "_buckets", ())
-        if not hasattr(child, "_sum") or len(buckets) != len(counts):
-            warn_once()
-            _observe_each(child, metric.buckets, counts, total)
-            return
-        for bucket, count in zip(buckets, counts, strict=True):
+        for bucket, count in zip(child._buckets, counts, strict=True):
             if count:
                 bucket.inc(count)
         if total:
@@ -274,35 +265,7 @@ def text_of_all(folder: Path) -> bytes:
     return b"".join(line for line in text.splitlines(keepends=True) if not line.endswith(b" NaN\n"))
 
 
-def names_own_files() -> bool:
-    """Tell whether `name_files` has an effect in this version of the library."""
-    names = ("ValueClass", "MultiProcessValue", "MutexValue")
-    return all(hasattr(values, name) for name in names)
-
-
 def name_files(name: str) -> None:
     """Write the metrics that are made from now on to files named `name`. Otherwise the library names them after the process id,
     and only if the variable was set before it was imported."""
-    if names_own_files():
-        values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
-    else:
-        warn_once()
-
-
-def _observe_each(child: Any, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
-    """Observe each value by itself: as many per bucket as `counts` says, in such places that their sum is `total`."""
-    lower = [0.0, *bounds]
-    upper = [*bounds, max(total, *bounds)]
-    least = sum(count * bound for count, bound in zip(counts, lower, strict=True))
-    most = sum(count * bound for count, bound in zip(counts, upper, strict=True))
-    part = (total - least) / (most - least) if most > least else 1.0
-    for count, low, high in zip(counts, lower, upper, strict=True):
-        for _ in range(count):
-            child.observe(low + part * (high - low))
-
-
-@functools.cache
-def warn_once() -> None:
-    found = version("prometheus_client")
-    message = "prometheus_client %s differs from %s, which the gateway was tested with: metrics use its slower public API"
-    logging.getLogger("responses_gateway").warning(message, found, _TESTED)
+    values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]

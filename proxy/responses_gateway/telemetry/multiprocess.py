@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.multiprocess import mark_process_dead
 
 from responses_gateway import folder_lock
-from responses_gateway.telemetry.metrics import FOLDER_VARIABLE, name_files, names_own_files
+from responses_gateway.telemetry.metrics import FOLDER_VARIABLE, name_files
 
 # In memory if possible: the files are mapped, and each request writes to them.
 PLACES = ("/dev/shm", None)
@@ -73,9 +73,9 @@ def environment(folder: Path) -> dict[str, str]:
     return {FOLDER_VARIABLE: str(folder)}
 
 
-def forget(folder: Path, place: str, pid: int) -> None:
+def forget(folder: Path, place: str) -> None:
     """Remove the gauges of a process that has ended; its counters stay."""
-    mark_process_dead(place if names_own_files() else pid, str(folder))  # type: ignore[no-untyped-call]
+    mark_process_dead(place, str(folder))  # type: ignore[no-untyped-call]
 
 
 def count_deaths() -> Counter:

@@ -1,17 +1,20 @@
-"""The private parts of aiohttp that the gateway uses: this version has them, and without those of its server it works, too."""
+"""The private parts of aiohttp that the gateway uses: this version has them."""
 
 from __future__ import annotations
 
 import inspect
 
 import aiohttp
-import pytest
 from aiohttp import web
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.web_protocol import RequestHandler
 from yarl import URL
 
-from responses_gateway.server.http import aiohttp_internals as server_internals
-from tests.server.running_gateway import RawClient, post, run, simulated
+SERVER_PARTS = (
+    (web.AppRunner, ("_make_server",)),
+    (web.StreamResponse, ("_send_headers_immediately",)),
+    (RequestHandler, ("_current_request", "_manager", "_drain_helper", "connection_lost", "handle_error")),
+)
 
 
 def test_this_version_has_all_of_them() -> None:
@@ -23,33 +26,9 @@ def test_this_version_has_all_of_them() -> None:
     inspect.signature(ResponseHandler).bind(None)
     for name in ("set_response_params", "data_received", "connection_lost", "should_close", "force_close", "_drain_helper"):
         assert hasattr(ResponseHandler, name)
-    assert server_internals.is_supported()
-
-
-def test_another_version_is_used_through_its_public_api(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    server_internals.is_supported.cache_clear()
-    monkeypatch.delattr(web.StreamResponse, "_send_headers_immediately")
-    try:
-        assert not server_internals.is_supported()
-    finally:
-        monkeypatch.undo()
-        server_internals.is_supported.cache_clear()
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-
-
-@pytest.mark.usefixtures("aiohttp_api")
-def test_responses_and_malformed_requests() -> None:
-    async def test() -> None:
-        async with simulated() as served:
-            for stream in (True, False):
-                for _ in range(2):
-                    answer = await post(served, input="tokens: 20", stream=stream)
-                    assert (answer.final if stream else answer.json)["status"] == "completed"
-            client = await RawClient.connect(served)
-            await client.send(b"no HTTP\r\n\r\n")
-            assert (await client.read_all()).startswith((b"HTTP/1.1 400 ", b"HTTP/1.0 400 "))
-            client.close()
-
-    run(test())
+    for owner, names in SERVER_PARTS:
+        for name in names:
+            assert hasattr(owner, name)
+    inspect.signature(web.Server).bind(None, request_factory=None, handler_cancellation=True, loop=None)
+    inspect.signature(RequestHandler).bind(None, loop=None)
+    inspect.signature(RequestHandler.handle_error).bind(None, None, 400, None, "")

@@ -76,7 +76,6 @@ def test_the_backend_waits_for_the_client(loop: str, head: bytes) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.usefixtures("aiohttp_api")
 def test_a_slow_reader_gets_every_byte(loop: str) -> None:
     async def test() -> None:
         async with simulated(send_buffer=SMALL) as served:
@@ -93,7 +92,6 @@ def test_a_slow_reader_gets_every_byte(loop: str) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.usefixtures("aiohttp_api")
 def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
@@ -117,7 +115,6 @@ def test_a_client_that_never_reads_is_dropped(loop: str) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("buffer", [SMALL, None], ids=["here", "in the kernel"])
-@pytest.mark.usefixtures("aiohttp_api")
 def test_a_client_that_reads_one_large_event_slowly_gets_all_of_it(loop: str, buffer: int | None) -> None:
     """Progress is bytes that left, not an empty buffer: reading takes several times `idle_timeout`."""
     text = "x" * 1_000_000
@@ -188,7 +185,6 @@ def whole(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.usefixtures("aiohttp_api")
 def test_a_client_that_never_reads_the_end_is_dropped(loop: str) -> None:
     async def play(connection: Connection) -> None:
         whole(connection)
@@ -205,7 +201,6 @@ def test_a_client_that_never_reads_the_end_is_dropped(loop: str) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.usefixtures("aiohttp_api")
 def test_a_client_that_never_reads_the_beginning_is_dropped(loop: str) -> None:
     """Send long instructions, which `response.created` repeats: the first events alone may be more than the buffers hold."""
 
@@ -225,7 +220,6 @@ def test_a_client_that_never_reads_the_beginning_is_dropped(loop: str) -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.usefixtures("aiohttp_api")
 def test_a_shutdown_reaches_a_client_that_is_still_reading_the_beginning(loop: str) -> None:
     async def play(connection: Connection) -> None:
         connection.write(HEAD)
@@ -248,7 +242,6 @@ def test_a_shutdown_reaches_a_client_that_is_still_reading_the_beginning(loop: s
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.usefixtures("aiohttp_api")
 def test_a_stalled_client_does_not_stall_the_connection_it_used(loop: str) -> None:
     """See that a connection goes back to the pool when the answer is complete, though its client has not read it yet."""
 
@@ -271,7 +264,6 @@ def test_a_stalled_client_does_not_stall_the_connection_it_used(loop: str) -> No
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.usefixtures("aiohttp_api")
 def test_keep_alives_to_a_client_that_does_not_read_do_not_pile_up(loop: str) -> None:
     async def play(connection: Connection) -> None:
         await connection.lost
@@ -295,7 +287,6 @@ def idle(behind: Backend) -> bool:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.usefixtures("aiohttp_api")
 def test_slow_before_the_backend_has_answered(loop: str) -> None:
     """Back-pressure that begins while the status is still awaited holds once the answer comes."""
     pieces = text_stream(*("x" * 10_000 for _ in range(3000)))

@@ -274,7 +274,6 @@ async def trickle(served: Served, path: bytes) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("path", [b"responses", b"responses/compact", b"responses/input_tokens", b"conversations"])
-@pytest.mark.usefixtures("aiohttp_api")
 def test_a_body_that_trickles_is_given_up(loop: str, path: bytes) -> None:
     async def test() -> None:
         async with simulated(body_timeout=0.3, store="memory") as served:
@@ -284,7 +283,6 @@ def test_a_body_that_trickles_is_given_up(loop: str, path: bytes) -> None:
     run(test(), loop)
 
 
-@pytest.mark.usefixtures("aiohttp_api")
 def test_so_is_one_that_is_on_its_way_to_the_backend() -> None:
     async def test() -> None:
         async with backend(answering(b"")) as behind, gateway(behind.url, body_timeout=0.3) as served:
@@ -293,7 +291,6 @@ def test_so_is_one_that_is_on_its_way_to_the_backend() -> None:
     run(test())
 
 
-@pytest.mark.usefixtures("aiohttp_api")
 def test_whoever_has_sent_the_body_may_wait_for_the_answer() -> None:
     async def test() -> None:
         async with simulated(body_timeout=0.2) as served:

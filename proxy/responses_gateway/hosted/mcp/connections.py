@@ -21,7 +21,6 @@ from responses_gateway.hosted.mcp.connection import Log, ServerConnection
 from responses_gateway.hosted.mcp.failures import ConnectionLost, lost, protocol_failure, timed_out
 from responses_gateway.hosted.mcp.http import Resolve, resolve
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, StdioEndpoint, ToolCaller, ToolResult
-from responses_gateway.hosted.mcp.watched_stream import warn_if_untested
 from responses_gateway.hosted.result_text import untrusted_text
 from responses_gateway.wire.hosted import McpSession
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
@@ -72,7 +71,6 @@ class McpConnections:
         find: Resolve = resolve,
     ) -> None:
         """`servers` are those of the operator, by label; `hosts` those to which requests may connect."""
-        warn_if_untested()
         self._servers = servers
         self._hosts = hosts
         self._limits = limits

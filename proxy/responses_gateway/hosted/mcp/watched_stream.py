@@ -1,14 +1,12 @@
 """The messages of an MCP server on their way to the library's session.
 
 The library has one exception for three kinds of errors: those that a server sent, those that stand for an HTTP answer without a
-message of the protocol, and those that stand for no answer at all. So those of the first two kinds are marked on their way."""
+message of the protocol, and those that stand for no answer at all. So those of the first two kinds are marked on their way. The
+minor version of the library is pinned, because nothing promises that it keeps the marks."""
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any, NamedTuple, cast
 
 import anyio
@@ -17,9 +15,6 @@ from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError
 
 from responses_gateway.hosted.mcp.http import HttpErrorAnswer
-
-# The minor version of the library that the gateway was tested with, see pyproject.toml.
-_TESTED = "2.3"
 
 
 class WatchedStream:
@@ -82,15 +77,3 @@ def mark_answered(message: JSONRPCError, http: HttpErrorAnswer | None = None, re
 def answer_of(error: MCPError) -> Answered | None:
     """Return the mark of an error; None if the library made it because no answer came."""
     return error.data if isinstance(error.data, Answered) else None
-
-
-@functools.cache
-def warn_if_untested() -> None:
-    """Log a warning if this version of the library is not the tested one, or does not keep marks. Then the codes of errors
-    decide alone."""
-    installed = version("mcp")
-    message = JSONRPCError(jsonrpc="2.0", id=1, error=ErrorData(code=1, message=""))
-    mark_answered(message)
-    if answer_of(MCPError.from_jsonrpc_error(message)) is None or not f"{installed}.".startswith(f"{_TESTED}."):
-        warning = "mcp %s differs from %s, which the gateway was tested with: errors of MCP servers may be named wrongly"
-        logging.getLogger("responses_gateway").warning(warning, installed, _TESTED)

@@ -1,18 +1,10 @@
-"""The private parts of aiohttp's server that the gateway uses, in one file.
-
-`is_supported` checks at the start that they are what they are expected to be. Otherwise the gateway works without them: events
-are written with `StreamResponse.write`, which is slower, a middleware tracks the running requests, and malformed requests
-get aiohttp's own error page."""
+"""The private parts of aiohttp's server that the gateway uses, in one file: its minor version is pinned for that."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-import logging
 from collections.abc import Callable
 from typing import Any, cast
 
-import aiohttp
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
@@ -21,28 +13,6 @@ ErrorHandler = Callable[[web.BaseRequest, int, BaseException | None, str], web.S
 
 # When the connection of a request that is being handled ended, in the event loop's time.
 LEFT_AT: web.RequestKey[float] = web.RequestKey("left_at", float)
-_TESTED = "3.14"
-_PRIVATE_NAMES = (
-    (web.AppRunner, ("_make_server",)),
-    (web.StreamResponse, ("_send_headers_immediately",)),
-    (RequestHandler, ("_current_request", "_manager", "_drain_helper", "connection_lost", "handle_error")),
-)
-
-
-@functools.cache
-def is_supported() -> bool:
-    """Tell whether this version of aiohttp has the private parts; log a warning if it has not."""
-    found = all(hasattr(owner, name) for owner, names in _PRIVATE_NAMES for name in names)
-    try:
-        inspect.signature(web.Server).bind(None, request_factory=None, handler_cancellation=True, loop=None)
-        inspect.signature(RequestHandler).bind(None, loop=None)
-        inspect.signature(RequestHandler.handle_error).bind(None, None, 400, None, "")
-    except TypeError:
-        found = False
-    if not found:
-        message = "aiohttp %s differs from %s, which the gateway was tested with: answers use its slower public API"
-        logging.getLogger("responses_gateway").warning(message, aiohttp.__version__, _TESTED)
-    return found
 
 
 class ErrorHandlingRunner(web.AppRunner):
@@ -53,8 +23,7 @@ class ErrorHandlingRunner(web.AppRunner):
         self._on_malformed = on_malformed
 
     async def _make_server(self) -> web.Server:
-        made = await super()._make_server()
-        return _Server(made, self._on_malformed) if is_supported() else made
+        return _Server(await super()._make_server(), self._on_malformed)
 
 
 class _Server(web.Server):

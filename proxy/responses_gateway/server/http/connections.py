@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from aiohttp import StreamReader, http_exceptions, web
 
 from responses_gateway.server.http import aiohttp_internals
-from responses_gateway.server.http.errors import REQUEST_ID, Handler, error_response, name_answer, new_request_id
+from responses_gateway.server.http.errors import REQUEST_ID, error_response, name_answer, new_request_id
 from responses_gateway.wire.errors import ApiError, server_error
 
 # Longest first line, and longest header, in bytes: Codex describes its turn in one header, which grows with the workspace.
@@ -24,9 +24,6 @@ class Runner(aiohttp_internals.ErrorHandlingRunner):
 
     def __init__(self, app: web.Application, *, keepalive_timeout: float = 75, shutdown_timeout: float = 1) -> None:
         """Times are in seconds. Idle connections are kept longer than reverse proxies keep them: the proxy is to close them."""
-        self._requests: dict[int, web.BaseRequest] = {}  # by identity: requests have no hash
-        if not aiohttp_internals.is_supported():
-            app.middlewares.insert(0, self._remember)
         super().__init__(
             app,
             _refuse_malformed,
@@ -42,17 +39,7 @@ class Runner(aiohttp_internals.ErrorHandlingRunner):
     @property
     def requests(self) -> list[web.BaseRequest]:
         """The requests that are being handled now."""
-        if self.server is None or not aiohttp_internals.is_supported():
-            return list(self._requests.values())
-        return aiohttp_internals.requests_under_way(self.server)
-
-    @web.middleware
-    async def _remember(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._requests[id(request)] = request
-        try:
-            return await handler(request)
-        finally:
-            del self._requests[id(request)]
+        return [] if self.server is None else aiohttp_internals.requests_under_way(self.server)
 
 
 def _refuse_malformed(request: web.BaseRequest, status: int, error: BaseException | None, message: str) -> web.StreamResponse:

@@ -25,12 +25,6 @@ _HEADERS = {
 }
 
 
-def event_stream(request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> EventStream:
-    """Open an event stream in the fastest way that this version of aiohttp allows."""
-    kind = EventStream if aiohttp_internals.is_supported() else BufferedEventStream
-    return kind(request, on_slow, on_ready)
-
-
 class EventStream:
     """An open event stream: `prepare`, `write`, `flush` the first events, `write` more, `finish`.
 
@@ -113,62 +107,6 @@ class EventStream:
             return  # the handler is being cancelled
         self._waiter = None
         self._on_ready()
-
-
-class BufferedEventStream(EventStream):
-    """An event stream that uses nothing but aiohttp's public API: a task writes what `write` has collected."""
-
-    __slots__ = ("_paused", "_pending", "_size")
-
-    def __init__(self, request: web.Request, on_slow: Callable[[], None], on_ready: Callable[[], None]) -> None:
-        super().__init__(request, on_slow, on_ready)
-        self._pending: list[bytes] = []
-        self._size = 0  # of what is not written yet
-        self._paused = False
-
-    @property
-    def slow(self) -> bool:
-        """Whether so many bytes are unsent that no more should be written."""
-        return self._paused or self._is_full()
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that are not sent yet; those that are being written count twice."""
-        return self._size + super().unsent
-
-    def write(self, data: bytes) -> None:
-        """Send events with the next turn of the task."""
-        self._sent += len(data)
-        if self._held is not None:
-            self._held.append(data)
-            return
-        self._pending.append(data)
-        self._size += len(data)
-        if self._waiter is None:
-            self._waiter = asyncio.create_task(self._send())
-        if not self._paused and (self._size > _HIGH_WATER or self._is_full()):
-            self._paused = True
-            self._on_slow()
-
-    async def finish(self, last: bytes) -> None:
-        """Send all that is left, and the end of the body."""
-        if self._waiter is not None:
-            await self._waiter
-        await super().finish(last)
-
-    async def _send(self) -> None:
-        try:
-            while self._pending:
-                data = b"".join(self._pending)
-                self._pending.clear()
-                await self.response.write(data)
-                self._size -= len(data)
-        except ConnectionError:
-            return  # the handler is being cancelled
-        self._waiter = None
-        if self._paused:
-            self._paused = False
-            self._on_ready()
 
 
 class WebSocketSender:

@@ -191,7 +191,7 @@ class Parent:
         code = await worker.watch(self._shared.receive)
         self._all.discard(worker)
         self._shared.lost(worker)
-        multiprocess.forget(self._folder, worker.place, worker.process.pid)
+        multiprocess.forget(self._folder, worker.place)
         self._table.clear(int(worker.place))
         self._places.discard(worker.place)
         if worker.leaving_since is not None or self._stopping:

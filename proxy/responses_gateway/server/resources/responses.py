@@ -22,7 +22,7 @@ from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
 from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID
-from responses_gateway.server.http.event_stream import EventStream, event_stream
+from responses_gateway.server.http.event_stream import EventStream
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.stream.options import recognise
@@ -151,7 +151,7 @@ class ResponsesResource:
 
 async def stream_answer(request: web.Request, creation: Creation, headers: dict[str, str]) -> web.StreamResponse:
     """Answer with events. An error of the backend within the grace time is an HTTP error."""
-    stream = event_stream(request, creation.pause, creation.resume)
+    stream = EventStream(request, creation.pause, creation.resume)
     stream.response.headers.update(headers)
     generation = creation.start(stream)
     beginning: asyncio.Task[None] | None = None

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from responses_gateway.server.generation.background.response import BackgroundResponse
 from responses_gateway.server.generation.preparation.answer_options import reasoning_event
-from responses_gateway.server.http.event_stream import event_stream
+from responses_gateway.server.http.event_stream import EventStream
 from responses_gateway.settings import Settings
 from responses_gateway.state import EventRow, Store, StoreUnavailable
 from responses_gateway.stream.stored.replay import replay
@@ -62,7 +62,7 @@ class Follower:
         self._clock = asyncio.get_running_loop().time
         self._sent_at = self._clock()
         self._awake = asyncio.Event()
-        self._stream = event_stream(request, _on_slow, self._awake.set)  # not `wake`: the stream would refer to this
+        self._stream = EventStream(request, _on_slow, self._awake.set)  # not `wake`: the stream would refer to this
         self._stream.response.headers.update(headers or {})
 
     def stored(self, row: EventRow) -> None:
