@@ -23,8 +23,7 @@ async def add(table: WaitingTable, clock: Clock, name: str, tenant: str = "a", *
 
 
 async def begin(store: Store, clock: Clock, name: str, worker: str = "w") -> bool:
-    begun = record(name, status="queued", background=True, detached=True, input=[USER], worker=worker)
-    return await store.running.begin_waited(begun, Running(worker, clock.now + 15, b"journal"), FIRST._replace(journal=b"j"))
+    return await store.running.begin_waited(name, Running(worker, clock.now + 15, b"journal"), FIRST._replace(journal=b"j"))
 
 
 def test_one_of_several_begins_what_waits(opening: Opening) -> None:

@@ -9,92 +9,87 @@ from typing import Any
 import msgspec
 
 from responses_gateway.state import histories
-from responses_gateway.state.interfaces import Database, Sql, add_row
+from responses_gateway.state.interfaces import Database, Sql, add_row, transaction
 from responses_gateway.state.records import Conversation, NewItem, Place, new_id
 
 
 @dataclass(eq=False)
 class ConversationTable:
-    """The table in a database. Every method is one transaction, and raises `StoreUnavailable`. A conversation is kept for
+    """The table in a database. Every method raises `StoreUnavailable`. A conversation is kept for
     `retention` seconds after its last change."""
 
     database: Database
     clock: Callable[[], float]
     retention: float
 
-    async def create(self, tenant: str, metadata: dict[str, Any], items: Sequence[NewItem]) -> Conversation:
+    @transaction
+    def create(self, sql: Sql, tenant: str, metadata: dict[str, Any], items: Sequence[NewItem]) -> Conversation:
         """Create a conversation."""
-        now = self.clock()
-        conversation = Conversation(new_id("conv"), now, metadata, 0)
-
-        def work(sql: Sql) -> None:
-            row = {"id": conversation.id, "tenant": tenant, "created_at": now, "expires_at": now + self.retention}
-            end = histories.append(sql, tenant, 0, items)
-            add_row(sql, "conversations", {**row, "metadata": _json(metadata), "output_end": end})
-
-        await self.database.run(work)
+        conversation = Conversation(new_id("conv"), self.clock(), metadata, histories.append(sql, tenant, 0, items))
+        row = {
+            "id": conversation.id,
+            "tenant": tenant,
+            "created_at": conversation.created_at,
+            "expires_at": self._expires_at(),
+            "metadata": _json(metadata),
+            "output_end": conversation.end,
+        }
+        add_row(sql, "conversations", row)
         return conversation
 
-    async def get(self, tenant: str, conversation_id: str) -> Conversation | None:
+    @transaction
+    def get(self, sql: Sql, tenant: str, conversation_id: str) -> Conversation | None:
         """Return a conversation; None if there is none with this id."""
-        return await self.database.run(lambda sql: get(sql, tenant, conversation_id))
+        return get(sql, tenant, conversation_id)
 
-    async def update(self, tenant: str, conversation_id: str, metadata: dict[str, Any]) -> Conversation | None:
+    @transaction
+    def update(self, sql: Sql, tenant: str, conversation_id: str, metadata: dict[str, Any]) -> Conversation | None:
         """Replace the metadata of a conversation. Return None if there is none with this id."""
-        expires_at = self._expires_at()
+        statement = "UPDATE conversations SET metadata = ?, expires_at = ? WHERE tenant = ? AND id = ?"
+        sql.execute(statement, (_json(metadata), self._expires_at(), tenant, conversation_id))
+        return get(sql, tenant, conversation_id)
 
-        def work(sql: Sql) -> Conversation | None:
-            statement = "UPDATE conversations SET metadata = ?, expires_at = ? WHERE tenant = ? AND id = ?"
-            sql.execute(statement, (_json(metadata), expires_at, tenant, conversation_id))
-            return get(sql, tenant, conversation_id)
-
-        return await self.database.run(work)
-
-    async def delete(self, tenant: str, conversation_id: str) -> bool:
+    @transaction
+    def delete(self, sql: Sql, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation, but not its responses. Return False if there is none with this id."""
-        return await self.database.run(lambda sql: _delete(sql, tenant, conversation_id))
+        return _delete(sql, tenant, conversation_id)
 
-    async def add_items(self, tenant: str, conversation_id: str, items: Sequence[NewItem]) -> Place | None:
+    @transaction
+    def add_items(self, sql: Sql, tenant: str, conversation_id: str, items: Sequence[NewItem]) -> Place | None:
         """Add items at the end. Return the place of the last one; None if there is no such conversation."""
-        expires_at = self._expires_at()
+        conversation = get(sql, tenant, conversation_id)
+        if conversation is None:
+            return None
+        end = histories.append(sql, tenant, conversation.end, items)
+        move(sql, conversation_id, end, self._expires_at())
+        return end
 
-        def work(sql: Sql) -> Place | None:
-            conversation = get(sql, tenant, conversation_id)
-            if conversation is None:
-                return None
-            end = histories.append(sql, tenant, conversation.end, items)
-            move(sql, conversation_id, end, expires_at)
-            return end
-
-        return await self.database.run(work)
-
-    async def remove_item(self, tenant: str, conversation_id: str, item_id: str) -> Conversation | None:
+    @transaction
+    def remove_item(self, sql: Sql, tenant: str, conversation_id: str, item_id: str) -> Conversation | None:
         """Remove an item. Return None if there is no such conversation, or no such item in it."""
-        expires_at = self._expires_at()
-
-        def work(sql: Sql) -> Conversation | None:
-            conversation = get(sql, tenant, conversation_id)
-            end = histories.without(sql, tenant, conversation.end, item_id) if conversation is not None else None
-            if conversation is None or end is None:
-                return None
-            move(sql, conversation_id, end, expires_at)
-            histories.prune(sql, conversation.end)
-            return conversation
-
-        return await self.database.run(work)
+        conversation = get(sql, tenant, conversation_id)
+        end = histories.without(sql, tenant, conversation.end, item_id) if conversation is not None else None
+        if conversation is None or end is None:
+            return None
+        move(sql, conversation_id, end, self._expires_at())
+        histories.prune(sql, conversation.end)
+        return conversation
 
     def _expires_at(self) -> float:
         return self.clock() + self.retention
 
 
+# ---- inside an open transaction ----------------------------------------------------------------------------------------
+
+
 def move(sql: Sql, conversation_id: str, end: Place, expires_at: float) -> None:
-    """Have a conversation end at another place, in an open transaction."""
+    """Have a conversation end at another place."""
     statement = "UPDATE conversations SET output_end = ?, expires_at = ? WHERE id = ?"
     sql.execute(statement, (end, expires_at, conversation_id))
 
 
 def delete_expired(sql: Sql, now: float, limit: int) -> int:
-    """Delete at most `limit` conversations that have expired, in that order and in an open transaction. Return how many."""
+    """Delete at most `limit` conversations that have expired, in that order. Return how many."""
     statement = "SELECT tenant, id FROM conversations WHERE expires_at < ? ORDER BY expires_at LIMIT ?"
     rows = sql.execute(statement, (now, limit)).fetchall()
     for tenant, conversation_id in rows:
@@ -103,7 +98,7 @@ def delete_expired(sql: Sql, now: float, limit: int) -> int:
 
 
 def get(sql: Sql, tenant: str, conversation_id: str) -> Conversation | None:
-    """Return a conversation of this tenant, in an open transaction."""
+    """Return a conversation of this tenant."""
     statement = "SELECT id, created_at, metadata, output_end FROM conversations WHERE tenant = ? AND id = ?"
     row = sql.execute(statement, (tenant, conversation_id)).fetchone()
     return None if row is None else Conversation(row[0], row[1], msgspec.json.decode(row[2]), row[3])

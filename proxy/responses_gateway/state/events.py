@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from responses_gateway.state import histories, repeated_texts, responses
-from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable
-from responses_gateway.state.records import ACTIVE, EventRow, NewEvents, ResponseRecord
+from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable, transaction
+from responses_gateway.state.records import ACTIVE, EventRow, NewEvents
 
 # The place of the row of a journal with the start of the response.
 _BEGINNING = -1
@@ -37,10 +36,9 @@ class EventTable:
         What is missing in the result failed: it may be written again, and be longer. Raises `StoreUnavailable` if all did."""
         live = self.live
         if live is None:
-            return await self.database.run(lambda sql: {piece.record.id: _append(sql, piece) for piece in pieces})
-        started = [(piece.record, piece.head) for piece in pieces if piece.head is not None]
-        if started:
-            await self.database.run(partial(_leave_queue, started=started))
+            return await self._append(pieces)
+        if any(piece.head is not None for piece in pieces):
+            await self.database.run(lambda sql: _leave_queue(sql, pieces))
         appending = (live.append(piece.record.id, piece.row) for piece in pieces)
         results = await asyncio.gather(*appending, return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
@@ -57,20 +55,18 @@ class EventTable:
             if not rows and within > 0:
                 await asyncio.sleep(within)
             return rows
-        failure: EventsUnavailable | None = None
         try:
             if rows := await self.live.read(response_id, after, within):
                 return rows
-        except EventsUnavailable as error:
-            failure = error
+        except EventsUnavailable:
+            if await self.database.run(lambda sql: responses.is_active(sql, response_id)):
+                raise
+        return await self.database.run(lambda sql: read(sql, response_id, after))
 
-        def work(sql: Sql) -> tuple[list[EventRow], bool]:
-            return read(sql, response_id, after), responses.is_active(sql, response_id)
-
-        rows, active = await self.database.run(work)
-        if active and failure is not None:
-            raise failure
-        return rows
+    @transaction
+    def _append(self, sql: Sql, pieces: Sequence[NewEvents]) -> dict[str, bool]:
+        _leave_queue(sql, pieces)
+        return {record.id: append(sql, record.id, row, record.repeated, record.worker) for record, row, _ in pieces}
 
 
 # ---- inside an open transaction ----------------------------------------------------------------------------------------
@@ -124,13 +120,12 @@ def _append_to_journal(sql: Sql, response_id: str, first: int, data: bytes) -> N
     )
 
 
-def _append(sql: Sql, piece: NewEvents) -> bool:
-    record, row, head = piece
-    if head is not None:
-        responses.leave_queue(sql, record, head)
-    return append(sql, record.id, row, record.repeated, record.worker)
-
-
-def _leave_queue(sql: Sql, started: Sequence[tuple[ResponseRecord, str]]) -> None:
-    for record, head in started:
-        responses.leave_queue(sql, record, head)
+def _leave_queue(sql: Sql, pieces: Sequence[NewEvents]) -> None:
+    """Have those responses be in progress that have left the queue, with their JSON before the output from now on."""
+    statement = (
+        "UPDATE responses SET status = 'in_progress', head = ? "
+        "WHERE id = ? AND status = 'queued' AND worker = coalesce(?, worker)"
+    )
+    for record, _, head in pieces:
+        if head is not None:
+            sql.execute(statement, (head, record.id, record.worker))

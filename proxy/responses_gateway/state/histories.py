@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
 
-from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.interfaces import Database, Sql, transaction
 from responses_gateway.state.records import Cursor, HistorySpan, ItemPage, NewItem, PageOrder, Place, new_id
 
 _decode = msgspec.json.decode
@@ -40,38 +41,51 @@ _CHAIN = (
 )
 
 
+@dataclass(eq=False)
 class HistoryTable:
-    """Reads the histories in a database. Every method is one transaction, and raises `StoreUnavailable`."""
+    """Reads the histories in a database. Every method raises `StoreUnavailable`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
-    async def items(self, end: Place) -> list[dict[str, Any]]:
+    @transaction
+    def items(self, sql: Sql, end: Place) -> list[dict[str, Any]]:
         """Return the items up to a place, in order, without ids that the store made up."""
-        return await self._database.run(lambda sql: [_decode(text) for text in texts(sql, end)])
+        return [_decode(text) for text in texts(sql, end)]
 
-    async def page(self, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:
+    @transaction
+    def page(self, sql: Sql, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:
         """Return a page of a part of a history, each item with its id; None if the cursor names none of its items."""
-        return await self._database.run(lambda sql: _page(sql, span, order, limit, cursor))
+        statement = _CHAIN + "SELECT item_id, item FROM chain ORDER BY depth" + (" DESC" if order == "asc" else "")
+        rows = sql.execute(statement, (span.end, span.begin)).fetchall() if span.end != span.begin else []
+        first = 0
+        last = len(rows)
+        ids = [row[0] for row in rows]
+        for named in (cursor.after, cursor.before):
+            if named is not None and named not in ids:
+                return None
+        if cursor.after is not None:  # if two have this id, after both: paging must reach the end
+            first = last - ids[::-1].index(cursor.after)
+        if cursor.before is not None:
+            last = ids.index(cursor.before)
+        if cursor.before is not None and cursor.after is None:
+            more = last > limit
+            first = max(0, last - limit)  # the nearest ones
+        else:
+            more = last > first + limit
+        return ItemPage([_shown(sql, item_id, key) for item_id, key in rows[first:last][:limit]], more)
 
-    async def item(self, end: Place, item_id: str) -> dict[str, Any] | None:
+    @transaction
+    def item(self, sql: Sql, end: Place, item_id: str) -> dict[str, Any] | None:
         """Return one of the items up to a place, by its id."""
+        row = sql.execute(_CHAIN + "SELECT item FROM chain WHERE item_id = ?", (end, 0, item_id)).fetchone()
+        return None if row is None else _shown(sql, item_id, row[0])
 
-        def work(sql: Sql) -> dict[str, Any] | None:
-            row = sql.execute(_CHAIN + "SELECT item FROM chain WHERE item_id = ?", (end, 0, item_id)).fetchone()
-            return None if row is None else _shown(sql, item_id, row[0])
-
-        return await self._database.run(work)
-
-    async def find(self, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    @transaction
+    def find(self, sql: Sql, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Find items by id in any history, the last one if several have it; unknown ids are left out."""
-
-        def work(sql: Sql) -> dict[str, dict[str, Any]]:
-            statement = "SELECT item FROM nodes WHERE tenant = ? AND item_id = ? ORDER BY key DESC LIMIT 1"
-            rows = {item_id: sql.execute(statement, (tenant, item_id)).fetchone() for item_id in filter(None, ids)}
-            return {item_id: _shown(sql, item_id, row[0]) for item_id, row in rows.items() if row is not None}
-
-        return await self._database.run(work)
+        statement = "SELECT item FROM nodes WHERE tenant = ? AND item_id = ? ORDER BY key DESC LIMIT 1"
+        rows = {item_id: sql.execute(statement, (tenant, item_id)).fetchone() for item_id in filter(None, ids)}
+        return {item_id: _shown(sql, item_id, row[0]) for item_id, row in rows.items() if row is not None}
 
 
 # ---- inside an open transaction ----------------------------------------------------------------------------------------
@@ -136,27 +150,6 @@ def prune(sql: Sql, place: Place) -> None:
         sql.execute("DELETE FROM nodes WHERE key = ?", (place,))
         sql.execute("DELETE FROM items WHERE key = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE item = ?)", (row[1], row[1]))
         place = row[0]
-
-
-def _page(sql: Sql, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:
-    statement = _CHAIN + "SELECT item_id, item FROM chain ORDER BY depth" + (" DESC" if order == "asc" else "")
-    rows = sql.execute(statement, (span.end, span.begin)).fetchall() if span.end != span.begin else []
-    first = 0
-    last = len(rows)
-    ids = [row[0] for row in rows]
-    for named in (cursor.after, cursor.before):
-        if named is not None and named not in ids:
-            return None
-    if cursor.after is not None:  # if two have this id, after both: paging must reach the end
-        first = last - ids[::-1].index(cursor.after)
-    if cursor.before is not None:
-        last = ids.index(cursor.before)
-    if cursor.before is not None and cursor.after is None:
-        more = last > limit
-        first = max(0, last - limit)  # the nearest ones
-    else:
-        more = last > first + limit
-    return ItemPage([_shown(sql, item_id, key) for item_id, key in rows[first:last][:limit]], more)
 
 
 _USERS = (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.interfaces import Database, Sql, transaction
 
 # Ids in one statement.
 _AT_ONCE = 400
@@ -18,23 +18,46 @@ _AT_ONCE = 400
 
 @dataclass(eq=False)
 class HostedCallTable:
-    """Both in a database. Every method is one transaction, and raises `StoreUnavailable`. An approval is known to be used for
+    """Both in a database. Every method raises `StoreUnavailable`. An approval is known to be used for
     `retention` seconds."""
 
     database: Database
     clock: Callable[[], float]
     retention: float
 
-    async def results(self, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
+    @transaction
+    def results(self, sql: Sql, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
         """Find the results of hosted calls by the ids of their items, which are in the order of the history. Of more than
         `most_bytes` together only those are returned that `recent` keeps."""
-        return await self.database.run(lambda sql: _find_results(sql, tenant, ids, most_bytes))
+        keys: dict[str, int] = {}
+        sizes: dict[str, int] = {}
+        for begin in range(0, len(ids), _AT_ONCE):
+            some = ids[begin : begin + _AT_ONCE]
+            statement = (
+                "SELECT n.item_id, i.key, length(i.result) FROM nodes n JOIN items i ON i.key = n.item "
+                f"WHERE n.tenant = ? AND n.item_id IN ({', '.join('?' * len(some))}) AND i.result IS NOT NULL"
+            )
+            for item_id, key, size in sql.execute(statement, (tenant, *some)).fetchall():
+                keys[item_id] = key
+                sizes[item_id] = size
+        kept = recent({item_id: sizes[item_id] for item_id in ids if item_id in sizes}, most_bytes)
+        statement = "SELECT result FROM items WHERE key = ?"
+        return {item_id: bytes(sql.execute(statement, (keys[item_id],)).fetchone()[0]) for item_id in kept}
 
-    async def use_approvals(self, digests: Sequence[bytes], response_id: str) -> dict[bytes, str]:
+    @transaction
+    def use_approvals(self, sql: Sql, digests: Sequence[bytes], response_id: str) -> dict[bytes, str]:
         """Use up approvals for a response: all of them, or none if some were used by others. Return those, with the ids of the
         responses that used them."""
-        expires_at = self.clock() + self.retention
-        return await self.database.run(lambda sql: _use_approvals(sql, digests, response_id, expires_at))
+        used: dict[bytes, str] = {}
+        for known_by in digests:
+            row = sql.execute("SELECT response FROM approvals WHERE digest = ?", (known_by,)).fetchone()
+            if row is not None and row[0] != response_id:  # its own where a transaction is repeated
+                used[known_by] = row[0]
+        if not used:
+            statement = "INSERT INTO approvals (digest, response, expires_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+            for known_by in digests:
+                sql.execute(statement, (known_by, response_id, self.clock() + self.retention))
+        return used
 
 
 def recent(sizes: Mapping[str, int], most_bytes: int) -> list[str]:
@@ -68,33 +91,3 @@ def delete_expired_approvals(sql: Sql, now: float, limit: int) -> int:
     for row in rows:
         sql.execute("DELETE FROM approvals WHERE digest = ?", row)
     return len(rows)
-
-
-def _find_results(sql: Sql, tenant: str, ids: Sequence[str], most_bytes: int) -> dict[str, bytes]:
-    keys: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    for begin in range(0, len(ids), _AT_ONCE):
-        some = ids[begin : begin + _AT_ONCE]
-        statement = (
-            "SELECT n.item_id, i.key, length(i.result) FROM nodes n JOIN items i ON i.key = n.item "
-            f"WHERE n.tenant = ? AND n.item_id IN ({', '.join('?' * len(some))}) AND i.result IS NOT NULL"
-        )
-        for item_id, key, size in sql.execute(statement, (tenant, *some)).fetchall():
-            keys[item_id] = key
-            sizes[item_id] = size
-    kept = recent({item_id: sizes[item_id] for item_id in ids if item_id in sizes}, most_bytes)
-    statement = "SELECT result FROM items WHERE key = ?"
-    return {item_id: bytes(sql.execute(statement, (keys[item_id],)).fetchone()[0]) for item_id in kept}
-
-
-def _use_approvals(sql: Sql, digests: Sequence[bytes], response_id: str, expires_at: float) -> dict[bytes, str]:
-    used: dict[bytes, str] = {}
-    for known_by in digests:
-        row = sql.execute("SELECT response FROM approvals WHERE digest = ?", (known_by,)).fetchone()
-        if row is not None and row[0] != response_id:  # its own where a transaction is repeated
-            used[known_by] = row[0]
-    if not used:
-        statement = "INSERT INTO approvals (digest, response, expires_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-        for known_by in digests:
-            sql.execute(statement, (known_by, response_id, expires_at))
-    return used

@@ -5,12 +5,14 @@ cancelled never leaves a transaction half done: the function runs to its end eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from responses_gateway.state.records import EventRow
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class StoreUnavailable(Exception):
@@ -101,6 +103,33 @@ class LiveLog(Protocol):
 
     async def watch(self, cancelled: Callable[[str], None]) -> None:
         """Call `cancelled` with the id of each response that should end, until the task is cancelled."""
+
+
+class Transactions(Protocol):
+    """What runs transactions: a database, or something before one."""
+
+    async def run(self, work: Callable[[Sql], T]) -> T:
+        """Run `work` as one transaction. See `Database.run`."""
+
+
+class DatabaseTable(Protocol):
+    """What has methods that are transactions."""
+
+    @property
+    def database(self) -> Transactions: ...
+
+
+TableT = TypeVar("TableT", bound=DatabaseTable)
+
+
+def transaction(work: Callable[Concatenate[TableT, Sql, P], T]) -> Callable[Concatenate[TableT, P], Coroutine[Any, Any, T]]:
+    """Make a method that gets an open transaction one that is to be awaited: each call is one transaction."""
+
+    @wraps(work)
+    def run(table: TableT, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return table.database.run(lambda sql: work(table, sql, *args, **kwargs))
+
+    return run
 
 
 def add_row(sql: Sql, table: str, row: Mapping[str, Any]) -> None:

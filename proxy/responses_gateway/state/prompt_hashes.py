@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.interfaces import Database, Sql, transaction
 
 # For how long a prompt can be compared with, in seconds: no backend keeps it longer in its cache.
 LIFETIME = 3600.0
@@ -28,27 +29,23 @@ class PromptHashes(Protocol):
         Raise `StoreUnavailable`."""
 
 
+@dataclass(eq=False)
 class PromptHashTable:
     """The table in a database, which all gateways share."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        """`clock` returns the Unix time in seconds."""
-        self._database = database
-        self._clock = clock
+    database: Database
+    clock: Callable[[], float] = time.time
 
-    async def exchange(self, tenant: str, response_id: str, data: bytes, other_id: str | None) -> bytes | None:
-        """See `PromptHashes`. One transaction, which also deletes what has expired."""
-        now = self._clock()
-
-        def work(sql: Sql) -> bytes | None:
-            sql.execute(_DELETE.format(most=_BATCH), (now,))
-            sql.execute(_INSERT, (response_id, tenant, data, now + LIFETIME))
-            found = sql.execute(
-                "SELECT data FROM prompt_hashes WHERE response = ? AND tenant = ? AND expires_at >= ?", (other_id, tenant, now)
-            ).fetchone()
-            return None if found is None else bytes(found[0])
-
-        return await self._database.run(work)
+    @transaction
+    def exchange(self, sql: Sql, tenant: str, response_id: str, data: bytes, other_id: str | None) -> bytes | None:
+        """See `PromptHashes`. Deletes what has expired, too."""
+        now = self.clock()
+        sql.execute(_DELETE.format(most=_BATCH), (now,))
+        sql.execute(_INSERT, (response_id, tenant, data, now + LIFETIME))
+        row = sql.execute(
+            "SELECT data FROM prompt_hashes WHERE response = ? AND tenant = ? AND expires_at >= ?", (other_id, tenant, now)
+        ).fetchone()
+        return None if row is None else bytes(row[0])
 
 
 class PromptHashMemory:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 
-from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.interfaces import Database, Sql, transaction
 
 Period = Literal["day", "month"]
 
@@ -72,36 +72,33 @@ _NOTE = (
 )
 
 
+@dataclass(eq=False)
 class QuotaTable:
-    """The counters in the tables of a database. Every method is one transaction, and raises `StoreUnavailable`."""
+    """The counters in the tables of a database. Every method raises `StoreUnavailable`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
-    async def read(self, counters: Sequence[Counter], known: Mapping[str, int]) -> dict[str, int]:
+    @transaction
+    def read(self, sql: Sql, counters: Sequence[Counter], known: Mapping[str, int]) -> dict[str, int]:
         """Return the tokens of counters; `known` is not needed, since a database forgets nothing."""
-        names = [counter.name for counter in counters]
-        return await self._database.run(lambda sql: _tokens(sql, names))
+        return _tokens(sql, [counter.name for counter in counters])
 
-    async def charge(self, charges: Sequence[Charge], known: Mapping[str, int], now: float) -> dict[str, int]:
+    @transaction
+    def charge(self, sql: Sql, charges: Sequence[Charge], known: Mapping[str, int], now: float) -> dict[str, int]:
         """Charge all, and delete what is no longer needed; return the counters."""
-
-        def work(sql: Sql) -> dict[str, int]:
-            more: dict[Counter, int] = {}
-            for charge in sorted(charges, key=lambda charge: charge.id):
-                row = sql.execute("SELECT tokens FROM quota_charges WHERE id = ?", (charge.id,)).fetchone()
-                missing = charge.tokens - (row[0] if row is not None else 0)
-                if missing > 0:
-                    sql.execute(_NOTE, (charge.id, charge.tokens, now + KEPT))
-                for counter in charge.counters:
-                    more[counter] = more.get(counter, 0) + max(0, missing)
-            for counter in sorted(more, key=lambda counter: counter.name):  # in one order, so that no two wait for each other
-                sql.execute(_ADD, (counter.name, more[counter], counter.ends + KEPT))
-            for table in ("quota_charges", "quota_counters"):
-                sql.execute(f"DELETE FROM {table} WHERE expires_at < ?", (now,))
-            return _tokens(sql, [counter.name for counter in more])
-
-        return await self._database.run(work)
+        more: dict[Counter, int] = {}
+        for charge in sorted(charges, key=lambda charge: charge.id):
+            row = sql.execute("SELECT tokens FROM quota_charges WHERE id = ?", (charge.id,)).fetchone()
+            missing = charge.tokens - (row[0] if row is not None else 0)
+            if missing > 0:
+                sql.execute(_NOTE, (charge.id, charge.tokens, now + KEPT))
+            for counter in charge.counters:
+                more[counter] = more.get(counter, 0) + max(0, missing)
+        for counter in sorted(more, key=lambda counter: counter.name):  # in one order, so that no two wait for each other
+            sql.execute(_ADD, (counter.name, more[counter], counter.ends + KEPT))
+        for table in ("quota_charges", "quota_counters"):
+            sql.execute(f"DELETE FROM {table} WHERE expires_at < ?", (now,))
+        return _tokens(sql, [counter.name for counter in more])
 
     async def close(self) -> None:
         """Leave the database to the store, whose it is."""

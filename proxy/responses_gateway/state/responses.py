@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from responses_gateway.state import conversations, histories, repeated_texts
-from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, add_row
+from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, add_row, transaction
 from responses_gateway.state.records import ACTIVE, Ages, Place, ResponseRecord, Running, Stored
 
 # How long the log of a stream that was not requested in the background is kept, in seconds.
@@ -30,30 +30,46 @@ class ResponseTable:
     retention: float
     live: LiveLog | None
 
-    async def save(self, record: ResponseRecord) -> bool:
+    @transaction
+    def save(self, sql: Sql, record: ResponseRecord) -> bool:
         """Write a response that has ended, in the place of what was written when it began. Return False if it had ended
         otherwise or was deleted: then nothing was written."""
-        expires_at = record.created_at + self.retention
-        return await self.database.run(lambda sql: save(sql, record, expires_at))
+        return save(sql, record, self.retention)
 
-    async def get(self, tenant: str, response_id: str) -> Stored | None:
+    @transaction
+    def get(self, sql: Sql, tenant: str, response_id: str) -> Stored | None:
         """Return a response; None if there is none with this id."""
-        return await self.database.run(lambda sql: _get(sql, tenant, response_id))
+        row = sql.execute(f"SELECT {_COLUMNS} FROM responses WHERE tenant = ? AND id = ?", (tenant, response_id)).fetchone()
+        if row is None:
+            return None
+        key, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end = row
+        has_events = sql.execute("SELECT 1 FROM events WHERE response = ? LIMIT 1", (key,)).fetchone() is not None
+        tail = repeated_texts.restored(tail, histories.texts(sql, repeated_end))
+        text = head + ",".join(histories.texts(sql, output_end, input_end)) + tail
+        return Stored(key, status, text, bool(background), conversation, output_end, input_begin, input_end, has_events)
 
-    async def is_active(self, tenant: str, response_id: str) -> bool | None:
+    @transaction
+    def is_active(self, sql: Sql, tenant: str, response_id: str) -> bool | None:
         """Tell whether a response still runs, or waits; None if there is none with this id."""
-        statement = "SELECT status FROM responses WHERE tenant = ? AND id = ?"
-        row = await self.database.run(lambda sql: sql.execute(statement, (tenant, response_id)).fetchone())
+        row = sql.execute("SELECT status FROM responses WHERE tenant = ? AND id = ?", (tenant, response_id)).fetchone()
         return None if row is None else row[0] in ACTIVE
 
     async def delete(self, tenant: str, response_id: str) -> bool:
         """Delete a response, and the items that only it has. Return False if there is none with this id."""
-        deleted = await self.database.run(lambda sql: _delete(sql, tenant, response_id))
+        deleted = await self._delete(tenant, response_id)
         if deleted and self.live is not None:
             with suppress(EventsUnavailable):  # the process that runs it, if there is one, will notice
                 await self.live.cancel(response_id)
                 await self.live.delete(response_id)
         return deleted
+
+    @transaction
+    def _delete(self, sql: Sql, tenant: str, response_id: str) -> bool:
+        statement = "DELETE FROM responses WHERE tenant = ? AND id = ? RETURNING input_end, output_end, repeated_end"
+        row = sql.execute(statement, (tenant, response_id)).fetchone()
+        if row is not None:
+            _forget(sql, response_id, row)
+        return row is not None
 
 
 # ---- inside an open transaction ----------------------------------------------------------------------------------------
@@ -84,8 +100,9 @@ def insert(sql: Sql, record: ResponseRecord, expires_at: float, running: Running
     return output_end
 
 
-def save(sql: Sql, record: ResponseRecord, expires_at: float) -> bool:
+def save(sql: Sql, record: ResponseRecord, retention: float) -> bool:
     """Write the end of a response. Return False if it had already ended, was deleted, or is run by another process by now."""
+    expires_at = record.created_at + retention
     # What is detached was written when it began.
     end = _update(sql, record) if record.detached else insert(sql, record, expires_at, None)
     if end is None:
@@ -117,15 +134,6 @@ def is_active(sql: Sql, response_id: str) -> bool:
     """Tell whether a response still runs, or waits."""
     row = sql.execute("SELECT 1 FROM responses WHERE id = ? AND status IN (?, ?)", (response_id, *ACTIVE)).fetchone()
     return row is not None
-
-
-def leave_queue(sql: Sql, record: ResponseRecord, head: str) -> None:
-    """Have a queued response be in progress; `head` is its JSON before the output from now on."""
-    sql.execute(
-        "UPDATE responses SET status = 'in_progress', head = ? "
-        "WHERE id = ? AND status = 'queued' AND worker = coalesce(?, worker)",
-        (head, record.id, record.worker),
-    )
 
 
 def wait_no_longer(sql: Sql, response_id: str) -> bool:
@@ -161,27 +169,6 @@ def ages(sql: Sql, now: float) -> Ages:
     statement = f"SELECT created_at, expires_at FROM responses WHERE {_HAS_ENDED} ORDER BY expires_at LIMIT 1"
     row = sql.execute(statement).fetchone()
     return Ages(max(0.0, now - row[0]), max(0.0, now - row[1])) if row is not None else Ages(0.0, 0.0)
-
-
-def _get(sql: Sql, tenant: str, response_id: str) -> Stored | None:
-    statement = f"SELECT {_COLUMNS} FROM responses WHERE tenant = ? AND id = ?"
-    row = sql.execute(statement, (tenant, response_id)).fetchone()
-    if row is None:
-        return None
-    key, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end = row
-    has_events = sql.execute("SELECT 1 FROM events WHERE response = ? LIMIT 1", (key,)).fetchone() is not None
-    tail = repeated_texts.restored(tail, histories.texts(sql, repeated_end))
-    text = head + ",".join(histories.texts(sql, output_end, input_end)) + tail
-    return Stored(key, status, text, bool(background), conversation, output_end, input_begin, input_end, has_events)
-
-
-def _delete(sql: Sql, tenant: str, response_id: str) -> bool:
-    row = sql.execute(
-        "DELETE FROM responses WHERE tenant = ? AND id = ? RETURNING input_end, output_end, repeated_end", (tenant, response_id)
-    ).fetchone()
-    if row is not None:
-        _forget(sql, response_id, row)
-    return row is not None
 
 
 def _forget(sql: Sql, response_id: str, ends: Sequence[Place]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from responses_gateway.state import conversations, hosted_calls, responses
-from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.interfaces import Database, Sql, transaction
 from responses_gateway.state.records import Ages
 
 # Rows per transaction of the clean-up, and how long it rests after each, in multiples of the time that it took: so that others
@@ -16,24 +17,24 @@ _BATCH = 50
 _REST = 4.0
 
 
+@dataclass(eq=False)
 class Upkeep:
-    """Deletes and measures. Every method raises `StoreUnavailable`."""
+    """Deletes and measures. Every method raises `StoreUnavailable`. `max_bytes`: how large the stored data may get; 0 means any
+    size."""
 
-    def __init__(self, database: Database, clock: Callable[[], float], max_bytes: int) -> None:
-        """`clock` returns the Unix time in seconds. `max_bytes`: how large the stored data may get; 0 means any size."""
-        self._database = database
-        self._clock = clock
-        self._max_bytes = max_bytes
+    database: Database
+    clock: Callable[[], float]
+    max_bytes: int
 
-    async def lease(self, name: str, seconds: float) -> bool:
+    @transaction
+    def lease(self, sql: Sql, name: str, seconds: float) -> bool:
         """Take on some work for all processes. Return False if another did so less than `seconds` ago."""
-        now = self._clock()
+        now = self.clock()
         statement = (
             "INSERT INTO leases (name, until) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET until = excluded.until "
             "WHERE leases.until < ? RETURNING name"
         )
-        values = (name, now + seconds, now)
-        return await self._database.run(lambda sql: sql.execute(statement, values).fetchone() is not None)
+        return sql.execute(statement, (name, now + seconds, now)).fetchone() is not None
 
     async def clean_up(self) -> int:
         """Delete what has expired, and the logs of streams that can no longer be resumed. Return how many responses and
@@ -44,29 +45,29 @@ class Upkeep:
 
     async def make_room(self) -> int:
         """Delete the oldest responses and conversations until the rest may stay. Return how many were deleted."""
-        return await self._in_steps(self._make_some_room) if self._max_bytes else 0
+        return await self._in_steps(self._make_some_room) if self.max_bytes else 0
 
     async def give_space_back(self) -> None:
         """Give space that is no longer needed back to the file system."""
-        await self._in_steps(self._database.shrink)
+        await self._in_steps(self.database.shrink)
 
     async def size(self) -> int:
         """Return about how many bytes the stored data take."""
-        return await self._database.size()
+        return await self.database.size()
 
-    async def ages(self) -> Ages:
+    @transaction
+    def ages(self, sql: Sql) -> Ages:
         """Return how old the oldest response is."""
-        now = self._clock()
-        return await self._database.run(lambda sql: responses.ages(sql, now))
+        return responses.ages(sql, self.clock())
 
     async def _make_some_room(self) -> int:
-        if await self.size() <= self._max_bytes:
+        if await self.size() <= self.max_bytes:
             return 0
-        return await self._database.run(_delete_oldest)
+        return await self.database.run(_delete_oldest)
 
     def _in_batches(self, delete: Callable[[Sql, float, int], int]) -> Callable[[], Awaitable[int]]:
-        now = self._clock()
-        return lambda: self._database.run(lambda sql: delete(sql, now, _BATCH))
+        now = self.clock()
+        return lambda: self.database.run(lambda sql: delete(sql, now, _BATCH))
 
     async def _in_steps(self, step: Callable[[], Awaitable[int]]) -> int:
         """Repeat a step until it has nothing left to do; rest after each. Return the sum of the results."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
-from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.interfaces import Database, Sql, transaction
 
 L = TypeVar("L")
 # Seconds of a day.
@@ -22,23 +23,21 @@ _ADD = (
 )
 
 
+@dataclass(eq=False)
 class UsageTable:
-    """The table in a database. Every method is one transaction, and raises `StoreUnavailable`."""
+    """The table in a database. Every method raises `StoreUnavailable`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
-    async def add(self, sums: Mapping[tuple[int, str, str, str], Sequence[int]], oldest: int) -> None:
+    @transaction
+    def add(self, sql: Sql, sums: Mapping[tuple[int, str, str, str], Sequence[int]], oldest: int) -> None:
         """Add amounts to those that are there, and delete what is older than the day `oldest`."""
+        for labels, amounts in sorted(sums.items()):  # in one order, so that no two processes wait for each other
+            sql.execute(_ADD, (*labels, *amounts))
+        sql.execute("DELETE FROM token_usage WHERE day < ?", (oldest,))
 
-        def work(sql: Sql) -> None:
-            for labels, amounts in sorted(sums.items()):  # in one order, so that no two processes wait for each other
-                sql.execute(_ADD, (*labels, *amounts))
-            sql.execute("DELETE FROM token_usage WHERE day < ?", (oldest,))
-
-        await self._database.run(work)
-
-    async def sums(self, first: int, last: int, by: Sequence[str]) -> dict[tuple[int | str, ...], list[int]]:
+    @transaction
+    def sums(self, sql: Sql, first: int, last: int, by: Sequence[str]) -> dict[tuple[int | str, ...], list[int]]:
         """Return the sums from day `first` to day `last`, both included, for each combination of these `LABELS`."""
         assert set(by) <= set(LABELS)
         labels = ", ".join(by)
@@ -46,7 +45,7 @@ class UsageTable:
             f"SELECT {labels}, {', '.join(f'SUM({name})' for name in AMOUNTS)} FROM token_usage "
             f"WHERE day BETWEEN ? AND ? GROUP BY {labels}"
         )
-        rows = await self._database.run(lambda sql: sql.execute(statement, (first, last)).fetchall())
+        rows = sql.execute(statement, (first, last)).fetchall()
         return {tuple(row[: len(by)]): [int(amount) for amount in row[len(by) :]] for row in rows}
 
 

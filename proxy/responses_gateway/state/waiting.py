@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from responses_gateway.state import events, responses, running
-from responses_gateway.state.interfaces import Database, Sql, add_row
+from responses_gateway.state import events, responses
+from responses_gateway.state.interfaces import Database, Sql, add_row, transaction
 from responses_gateway.state.records import EventRow, ResponseRecord, Running
+from responses_gateway.state.running import EndAbandoned, cancel, end_abandoned
 
 # For how long the chain of a continuation id is known, in seconds.
 CHAIN_KEPT = 86_400.0
@@ -78,72 +79,78 @@ class Held(NamedTuple):
 
 @dataclass(eq=False)
 class WaitingTable:
-    """The table in a database. Every method is one transaction, and raises `StoreUnavailable`. A response is kept for
+    """The table in a database. Every method raises `StoreUnavailable`. A response is kept for
     `retention` seconds after its deadline. `RunningTable` begins what waits."""
 
     database: Database
     clock: Callable[[], float]
     retention: float
 
-    async def held(self, tenant: str) -> Held:
+    @transaction
+    def held(self, sql: Sql, tenant: str) -> Held:
         """Return what a tenant has waiting."""
-        return await self.database.run(lambda sql: _held(sql, tenant))
+        return _held(sql, tenant)
 
-    async def add(self, record: ResponseRecord, row: EventRow, new: NewWaiting, most: Held) -> Held | None:
+    @transaction
+    def add(self, sql: Sql, record: ResponseRecord, first: EventRow, new: NewWaiting, most: Held) -> Held | None:
         """Write a response that waits, with its first events. Return what its tenant has waiting if that is `most` already, or
         would be more bytes: then nothing was written."""
-        expires_at = new.deadline + self.retention
+        held = _held(sql, new.tenant)
+        if held.number >= most.number or held.size + len(new.request) > most.size:
+            return held
+        responses.insert(sql, record, new.deadline + self.retention, _NOBODY)
+        events.append(sql, record.id, first, record.repeated, _NOBODY.worker)
+        row = {
+            "response": record.id,
+            "tenant": new.tenant,
+            "model": new.model,
+            "completion_window": new.window,
+            "follow_up": int(new.continuation is not None and _continues(sql, new, new.continuation)),
+            "accepted_at": new.accepted_at,
+            "deadline": new.deadline,
+            "minute": int(new.deadline // _SECONDS),
+            "size": len(new.request),
+            "request": new.request,
+        }
+        add_row(sql, "waiting", row)
+        return None
 
-        def work(sql: Sql) -> Held | None:
-            held = _held(sql, new.tenant)
-            if held.number >= most.number or held.size + len(new.request) > most.size:
-                return held
-            responses.insert(sql, record, expires_at, _NOBODY)
-            events.append(sql, record.id, row, record.repeated, _NOBODY.worker)
-            add_row(sql, "waiting", _row(sql, record.id, new))
-            return None
-
-        return await self.database.run(work)
-
-    async def due(self) -> list[Due]:
+    @transaction
+    def due(self, sql: Sql) -> list[Due]:
         """Return all that waits, counted, the first deadlines first."""
-        rows = await self.database.run(lambda sql: sql.execute(_DUE).fetchall())
+        rows = sql.execute(_DUE).fetchall()
         return [Due(row[0], row[1], (row[2] + 1) * float(_SECONDS), int(row[3]), row[4]) for row in rows]
 
-    async def candidates(self, model: str, each: int) -> list[Waiting]:
+    @transaction
+    def candidates(self, sql: Sql, model: str, each: int) -> list[Waiting]:
         """Return those of a model that may begin next: the first `each` of every tenant, and those with the first deadlines."""
         now = self.clock()
-        values = (model, now, each, _MOST, model, now, each)
-        rows = await self.database.run(lambda sql: sql.execute(_CANDIDATES, values).fetchall())
+        rows = sql.execute(_CANDIDATES, (model, now, each, _MOST, model, now, each)).fetchall()
         return [Waiting(row[0], row[1], row[2], bool(row[3]), row[4], row[5]) for row in rows]
 
-    async def lease(self, response_id: str, seconds: float) -> bytes | None:
+    @transaction
+    def lease(self, sql: Sql, response_id: str, seconds: float) -> bytes | None:
         """Have others leave a response alone for so long. Return what its start needs; None if somebody else has it, or it
         waits no longer."""
         now = self.clock()
         statement = "UPDATE waiting SET leased_until = ? WHERE response = ? AND leased_until < ? RETURNING request"
-        row = await self.database.run(lambda sql: sql.execute(statement, (now + seconds, response_id, now)).fetchone())
+        row = sql.execute(statement, (now + seconds, response_id, now)).fetchone()
         return None if row is None else bytes(row[0])
 
-    async def try_later(self, response_id: str, seconds: float) -> None:
+    @transaction
+    def try_later(self, sql: Sql, response_id: str, seconds: float) -> None:
         """Have a response that could not begin wait for at least so long."""
-        until = self.clock() + seconds
-        statement = "UPDATE waiting SET leased_until = ? WHERE response = ?"
-        await self.database.run(lambda sql: sql.execute(statement, (until, response_id)))
+        sql.execute("UPDATE waiting SET leased_until = ? WHERE response = ?", (self.clock() + seconds, response_id))
 
-    async def fail(self, response_id: str, end: running.EndAbandoned) -> bool:
+    @transaction
+    def fail(self, sql: Sql, response_id: str, end: EndAbandoned) -> bool:
         """End a response that cannot begin as `end` says. Return False if it waits no longer."""
-        now = self.clock()
-        return await self.database.run(lambda sql: _end(sql, response_id, now, end))
+        return _end(sql, response_id, self.clock(), end)
 
-    async def cancel(self, tenant: str, response_id: str, end: running.EndAbandoned) -> bool:
+    @transaction
+    def cancel(self, sql: Sql, tenant: str, response_id: str, end: EndAbandoned) -> bool:
         """End a response because its client asked for that. Return False if it waits no longer, or is another tenant's."""
-        now = self.clock()
-
-        def work(sql: Sql) -> bool:
-            return running.cancel(sql, tenant, response_id) and _end(sql, response_id, now, end)
-
-        return await self.database.run(work)
+        return cancel(sql, tenant, response_id) and _end(sql, response_id, self.clock(), end)
 
 
 # ---- inside an open transaction ----------------------------------------------------------------------------------------
@@ -152,21 +159,6 @@ class WaitingTable:
 def _held(sql: Sql, tenant: str) -> Held:
     row = sql.execute("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM waiting WHERE tenant = ?", (tenant,)).fetchone()
     return Held(int(row[0]), int(row[1]))
-
-
-def _row(sql: Sql, response_id: str, new: NewWaiting) -> dict[str, Any]:
-    return {
-        "response": response_id,
-        "tenant": new.tenant,
-        "model": new.model,
-        "completion_window": new.window,
-        "follow_up": int(new.continuation is not None and _continues(sql, new, new.continuation)),
-        "accepted_at": new.accepted_at,
-        "deadline": new.deadline,
-        "minute": int(new.deadline // _SECONDS),
-        "size": len(new.request),
-        "request": new.request,
-    }
 
 
 def _continues(sql: Sql, new: NewWaiting, continuation: str) -> bool:
@@ -184,8 +176,8 @@ def _continues(sql: Sql, new: NewWaiting, continuation: str) -> bool:
     return known is not None
 
 
-def _end(sql: Sql, response_id: str, now: float, end: running.EndAbandoned) -> bool:
+def _end(sql: Sql, response_id: str, now: float, end: EndAbandoned) -> bool:
     if not responses.wait_no_longer(sql, response_id):
         return False
     sql.execute("UPDATE responses SET alive_until = 0 WHERE id = ? AND alive_until IS NULL", (response_id,))
-    return running.end_abandoned(sql, response_id, now, (), end) is not None
+    return end_abandoned(sql, response_id, now, (), end) is not None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from responses_gateway.state.interfaces import Database, Sql
+from responses_gateway.state.interfaces import Database, Sql, transaction
 
 # For how long a row is kept, in seconds: the longest response, and the attempts to deliver its end.
 LIFETIME = 7 * 86_400.0
@@ -67,92 +68,84 @@ class Amounts(NamedTuple):
     failed: int = 0
 
 
+@dataclass(eq=False)
 class WebhookTable:
-    """The table in a database. Every method is one transaction, and raises `StoreUnavailable`."""
+    """The table in a database. Every method raises `StoreUnavailable`."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        """`clock` returns the Unix time in seconds."""
-        self._database = database
-        self._clock = clock
+    database: Database
+    clock: Callable[[], float] = time.time
 
-    async def announce(self, response_id: str, endpoints: Sequence[str]) -> None:
+    @transaction
+    def announce(self, sql: Sql, response_id: str, endpoints: Sequence[str]) -> None:
         """Note that these endpoints are to be notified of the end of a response, which is about to begin."""
-        now = self._clock()
+        now = self.clock()
+        sql.execute("DELETE FROM webhooks WHERE expires_at < ?", (now,))
+        for endpoint in endpoints:
+            sql.execute(
+                "INSERT INTO webhooks (id, response, endpoint, due, attempts, expires_at) VALUES (?, ?, ?, ?, 0, ?)",
+                (secrets.token_hex(16), response_id, endpoint, now, now + LIFETIME),
+            )
 
-        def work(sql: Sql) -> None:
-            sql.execute("DELETE FROM webhooks WHERE expires_at < ?", (now,))
-            for endpoint in endpoints:
-                sql.execute(
-                    "INSERT INTO webhooks (id, response, endpoint, due, attempts, expires_at) VALUES (?, ?, ?, ?, 0, ?)",
-                    (secrets.token_hex(16), response_id, endpoint, now, now + LIFETIME),
-                )
-
-        await self._database.run(work)
-
-    async def take(self, endpoint: str, most: int, lease: float) -> list[Notice]:
+    @transaction
+    def take(self, sql: Sql, endpoint: str, most: int, lease: float) -> list[Notice]:
         """Return what is due for an endpoint, at most so many. Nobody else gets it within `lease` seconds."""
-        now = self._clock()
+        now = self.clock()
+        taken = []
+        for row in sql.execute(_DUE, (*_ENDED, endpoint, now, most)).fetchall():
+            notice_id, response_id, status, attempts, ended_at, due = row
+            ended_at = int(now) if ended_at is None else int(ended_at)
+            claimed = sql.execute(
+                "UPDATE webhooks SET due = ?, sending_until = ?, ended_at = ?, attempts = attempts + 1 "
+                "WHERE id = ? AND due = ?",
+                (now + lease, now + lease, ended_at, notice_id, due),
+            )
+            if claimed.rowcount == 1:
+                taken.append(Notice(notice_id, response_id, status, int(attempts), ended_at))
+        return taken
 
-        def work(sql: Sql) -> list[Notice]:
-            taken = []
-            for row in sql.execute(_DUE, (*_ENDED, endpoint, now, most)).fetchall():
-                notice_id, response_id, status, attempts, ended_at, due = row
-                ended_at = int(now) if ended_at is None else int(ended_at)
-                claimed = sql.execute(
-                    "UPDATE webhooks SET due = ?, sending_until = ?, ended_at = ?, attempts = attempts + 1 "
-                    "WHERE id = ? AND due = ?",
-                    (now + lease, now + lease, ended_at, notice_id, due),
-                )
-                if claimed.rowcount == 1:
-                    taken.append(Notice(notice_id, response_id, status, int(attempts), ended_at))
-            return taken
-
-        return await self._database.run(work)
-
-    async def delivered(self, notice: Notice) -> None:
+    @transaction
+    def delivered(self, sql: Sql, notice: Notice) -> None:
         """Forget what an endpoint has taken."""
-        await self._database.run(lambda sql: sql.execute("DELETE FROM webhooks WHERE id = ?", (notice.id,)))
+        sql.execute("DELETE FROM webhooks WHERE id = ?", (notice.id,))
 
-    async def retry(self, notice: Notice, after: float, failure: str) -> None:
+    @transaction
+    def retry(self, sql: Sql, notice: Notice, after: float, failure: str) -> None:
         """Have a notice tried again, by anybody, in so many seconds; note why it was not taken."""
         statement = "UPDATE webhooks SET due = ?, sending_until = 0, last_failure = ? WHERE id = ?"
-        values = (self._clock() + after, failure, notice.id)
-        await self._database.run(lambda sql: sql.execute(statement, values))
+        sql.execute(statement, (self.clock() + after, failure, notice.id))
 
-    async def give_up(self, notice: Notice, failure: str) -> None:
+    @transaction
+    def give_up(self, sql: Sql, notice: Notice, failure: str) -> None:
         """Have a notice tried no more, unless an operator asks for it; note why it was not taken."""
         statement = "UPDATE webhooks SET given_up = 1, sending_until = 0, last_failure = ? WHERE id = ?"
-        await self._database.run(lambda sql: sql.execute(statement, (failure, notice.id)))
+        sql.execute(statement, (failure, notice.id))
 
-    async def left(self, most: int) -> list[Left]:
+    @transaction
+    def left(self, sql: Sql, most: int) -> list[Left]:
         """Return what was not delivered yet, of all endpoints, the next one first."""
-        now = self._clock()
-        rows = await self._database.run(lambda sql: sql.execute(_LEFT, (*_ENDED, most)).fetchall())
-        return [_left(row, now) for row in rows]
+        now = self.clock()
+        return [_left(row, now) for row in sql.execute(_LEFT, (*_ENDED, most)).fetchall()]
 
-    async def amounts(self) -> dict[str, Amounts]:
+    @transaction
+    def amounts(self, sql: Sql) -> dict[str, Amounts]:
         """Return how much was not delivered yet, by endpoint, of those that have any."""
-        rows = await self._database.run(lambda sql: sql.execute(_COUNTS, _ENDED).fetchall())
-        found: dict[str, Amounts] = {}
-        for endpoint, given_up, count in rows:
-            amounts = found.get(endpoint, Amounts())
-            found[endpoint] = amounts._replace(failed=int(count)) if given_up else amounts._replace(waiting=int(count))
-        return found
+        left: dict[str, Amounts] = {}
+        for endpoint, given_up, count in sql.execute(_COUNTS, _ENDED).fetchall():
+            amounts = left.get(endpoint, Amounts())
+            left[endpoint] = amounts._replace(failed=int(count)) if given_up else amounts._replace(waiting=int(count))
+        return left
 
-    async def send_again(self, notice_id: str) -> Literal["due", "sending", "unknown"]:
+    @transaction
+    def send_again(self, sql: Sql, notice_id: str) -> Literal["due", "sending", "unknown"]:
         """Make a notice due now, unless somebody is sending it. Return what it is."""
-        now = self._clock()
-
-        def work(sql: Sql) -> Literal["due", "sending", "unknown"]:
-            row = sql.execute("SELECT sending_until FROM webhooks WHERE id = ?", (notice_id,)).fetchone()
-            if row is None:
-                return "unknown"
-            if row[0] > now:
-                return "sending"
-            sql.execute("UPDATE webhooks SET due = ?, given_up = 0 WHERE id = ?", (now, notice_id))
-            return "due"
-
-        return await self._database.run(work)
+        now = self.clock()
+        row = sql.execute("SELECT sending_until FROM webhooks WHERE id = ?", (notice_id,)).fetchone()
+        if row is None:
+            return "unknown"
+        if row[0] > now:
+            return "sending"
+        sql.execute("UPDATE webhooks SET due = ?, given_up = 0 WHERE id = ?", (now, notice_id))
+        return "due"
 
 
 def _left(row: Sequence[Any], now: float) -> Left:

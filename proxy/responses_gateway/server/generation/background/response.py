@@ -206,7 +206,7 @@ class BackgroundResponse:
     async def begin_waited(self, running: Running) -> bool:
         """Begin a response that has waited in the store. Return False if it waits no longer. Raise `StoreUnavailable`."""
         record, running, row = self._first_events(running)
-        if not await self._table.begin_waited(record, running, row):
+        if not await self._table.begin_waited(record.id, running, row):
             return False
         self._begun(row)
         return True

@@ -164,7 +164,7 @@ class Background:
     async def fail_lost(self) -> None:
         """End the responses as failed whose process died, and that none can take over. Raise `StoreUnavailable`."""
         lost = await self.store.running.end_abandoned(end_lost, self._mine)
-        if jump := self.store.running.heartbeats.take_jump():
+        if jump := self.store.running.database.take_jump():
             logs.logger().warning("clock was set", extra=logs.fields(seconds=round(jump)))
         for response_id in lost:
             logs.logger().warning("lost", extra=logs.fields(response_id=response_id))
