@@ -144,7 +144,7 @@ def test_arguments_as_a_list() -> None:
 def test_calls_as_one_object_instead_of_a_list() -> None:
     pieces = [tool(0, "", "weather", '{"a"'), tool(0, "", None, ":1}")]
     played = play(*(chunk({"role": "assistant", "tool_calls": piece}) for piece in pieces), finish("eos_token"))
-    assert (played.said, played.translator.repairs) == ([("call", "weather", '{"a":1}')], {"types_straightened": 2})
+    assert (played.said, played.translator.repairs) == ([("call", "weather", '{"a":1}')], {"types_converted": 2})
 
 
 def test_arguments_as_an_object_with_half_a_character() -> None:

@@ -12,7 +12,7 @@ from responses_gateway.wire.chat import ChatUsage, Choice, MalformedChunk, decod
 
 def choice_of(choice: dict[str, Any]) -> Choice:
     chunk = decode_chunk(json.dumps({"choices": [choice]}).encode())
-    assert chunk.straightened
+    assert chunk.converted
     assert chunk.choices is not None
     return chunk.choices[0]
 

@@ -51,7 +51,7 @@ _TABLES = (
     # The stream of a response that runs in the background, in pieces.
     "CREATE TABLE events (response TEXT NOT NULL, first {integer} NOT NULL, next {integer} NOT NULL, data {blob} NOT NULL, "
     "PRIMARY KEY (response, first))",
-    # What another process needs to take a running response over (see `journals.py`).
+    # What another process needs to take a running response over (see `events.py`).
     "CREATE TABLE journals (response TEXT NOT NULL, first {integer} NOT NULL, data {blob} NOT NULL, "
     "PRIMARY KEY (response, first))",
     # Responses that wait for their completion window (see `waiting.py`); `minute` is that of the deadline.

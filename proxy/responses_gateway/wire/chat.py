@@ -152,7 +152,7 @@ class Chunk(msgspec.Struct, gc=False):
     # Set by `decode_chunk`: the payload was not valid Unicode and may contain halves of surrogate pairs.
     lenient: bool = False
     # Set by `decode_chunk`: some fields had other types.
-    straightened: bool = False
+    converted: bool = False
 
     @property
     def token_ids(self) -> list[int] | None:
@@ -217,15 +217,15 @@ def decode_chunk(payload: bytes) -> Chunk:
         try:
             chunk = msgspec.convert(value, Chunk)
         except msgspec.ValidationError:
-            chunk = msgspec.convert(straightened(value), Chunk, strict=False)
-            chunk.straightened = True
+            chunk = msgspec.convert(converted(value), Chunk, strict=False)
+            chunk.converted = True
     except (ValueError, RecursionError):  # including msgspec.ValidationError
         raise MalformedChunk(reason) from None
     chunk.lenient = True
     return chunk
 
 
-def straightened(chunk: Any) -> Any:
+def converted(chunk: Any) -> Any:
     """Convert the payload of a chunk, in place, to the types of `Chunk`; anything not understood is left unchanged."""
     if isinstance(chunk, list) and len(chunk) == 1:  # Gemini's errors
         chunk = chunk[0]
@@ -241,7 +241,7 @@ def straightened(chunk: Any) -> Any:
         if not _are_ids(choice.get("token_ids")):
             choice["token_ids"] = None
         for delta in _objects([choice.get("delta"), choice.get("message")]):
-            _straighten_delta(delta)
+            _convert_delta(delta)
     usage = chunk.get("usage")
     if isinstance(usage, dict):
         chunk["usage"] = _usage(usage, needed=not chunk.get("choices"))
@@ -261,7 +261,7 @@ def text_of(value: Any) -> str:
     return ""
 
 
-def _straighten_delta(delta: dict[str, Any]) -> None:
+def _convert_delta(delta: dict[str, Any]) -> None:
     for name in _REASONING:
         if isinstance(delta.get(name), dict | list):
             delta[name] = text_of(delta[name])

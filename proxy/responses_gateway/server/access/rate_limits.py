@@ -362,7 +362,7 @@ class ClientLimits:
 
 
 class Reservation:
-    """One admitted request, until it ends (see `request_log.Reservation`)."""
+    """One admitted request, until it ends (see `LimitReservation` of `request_log.py`)."""
 
     __slots__ = ("_limits", "kept", "key")
 

@@ -112,7 +112,7 @@ class Inner(Protocol):
 
 
 class QuotaReservation:
-    """One request of a client with quotas, until it ends (see `request_log.LimitReservation`)."""
+    """One request of a client with quotas, until it ends (see `LimitReservation` of `request_log.py`)."""
 
     __slots__ = ("_charged", "_id", "_inner", "_ledger", "_more", "kept", "key", "owners", "settles", "team")
 

@@ -72,8 +72,8 @@ class Reader:
     def read(self, chunk: Chunk) -> list[Delta]:
         """Return the deltas of one chunk."""
         out: list[Delta] = []
-        if chunk.straightened:
-            self._repair("types_straightened")
+        if chunk.converted:
+            self._repair("types_converted")
         choice = self._choice_to_read(chunk.choices) if chunk.choices else None
         if choice is not None:
             delta = choice.delta or choice.message
