@@ -22,7 +22,6 @@ LONGER_FUNCTIONS = {
     "server/app.py create_app": 44,
     "server/generation/parser_choice/choice.py ParserChoice.markup": 44,
     "server/generation/replay.py replay_record": 59,
-    "server/lifespan.py open_parts": 85,
     "server/resources/passthrough.py Passthrough._relay": 50,
 }
 MEMBERS_OF_A_CLASS = 40
@@ -32,7 +31,6 @@ LARGER_CLASSES = {
     "BackgroundResponse": 43,
     "Checker": 41,
     "Generation": 44,
-    "GuardedUpstream": 58,
     "JsonEnvelopeReader": 41,
     "Lifecycle": 60,  # the effects of the one table
     "MessagesWriter": 53,  # a method for each event, of which most are those of its interface
@@ -41,6 +39,7 @@ LARGER_CLASSES = {
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
     "Settings": 136,  # of all sections
+    "Upstream": 45,  # where another backend is asked, and what a filter may do
     "Translator": 60,  # the library's front
     "_Session": 46,
 }

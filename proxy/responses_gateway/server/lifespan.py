@@ -17,7 +17,6 @@ from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
 from responses_gateway.hosted.pdf import PdfReader
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
-from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.features.feature import Core, Feature, open_features
 from responses_gateway.server.features.standard import FEATURES
@@ -70,20 +69,17 @@ async def open_parts(
         metrics = _open_metrics(settings, stack)
         tracing = _open_tracing(settings, stack)
         tokenizer = await _load_tokenizer(settings)
-        known = KnownModels()
-        choice = await _parser_choice(settings, tokenizer, known)
+        choice = await _parser_choice(settings, tokenizer)
         recorder = _open_recorder(settings, stack)
         store = await _open_store(settings, metrics, stack)
         accounts = _open_accounts(settings, store, metrics, stack)
         encryption = Encryption(await _encryption_key(settings, store))
-        options = pool_options(settings, identify=InForce(settings, choice).identifies_backends, share=share)
-        pool = Pool(specs_of(settings), options, PoolMetrics(metrics))
-        stack.push_async_callback(pool.close)
+        pool = _open_pool(settings, choice, metrics, share, stack)
         live = LiveSettings(settings, choice.with_names(pool.models.own_name), pool.watch.identify)
         pools = await _start_pool(settings, pool, metrics, stack, alone=workers_folder is None)
         repair = InputRepair(pool, metrics)
         stack.callback(repair.close)
-        autoconfiguration = Autoconfiguration(settings, pool, live.use, known)
+        autoconfiguration = Autoconfiguration(settings, pool, live.use, choice.known_models)
         stack.push_async_callback(autoconfiguration.close)
         in_flight = InFlight()
         history = RecentRequests() if settings.ui != "off" else None
@@ -97,19 +93,15 @@ async def open_parts(
         core = Core(settings, metrics, responses, background, share, workers_folder)
         routes = await open_features(features, core, stack)
         yield Parts(
-            settings,
-            metrics,
-            pool,
-            pools,
-            store,
-            live,
-            in_flight,
-            responses,
-            background,
-            autoconfiguration,
-            accounts,
-            routes,
+            settings, metrics, pool, pools, store, live, in_flight, responses, background, autoconfiguration, accounts, routes
         )
+
+
+def _open_pool(settings: Settings, choice: ParserChoice, metrics: Metrics, share: Share, stack: AsyncExitStack) -> Pool:
+    options = pool_options(settings, identify=InForce(settings, choice).identifies_backends, share=share)
+    pool = Pool(specs_of(settings), options, PoolMetrics(metrics))
+    stack.push_async_callback(pool.close)
+    return pool
 
 
 def _open_metrics(settings: Settings, stack: AsyncExitStack) -> Metrics:
@@ -136,11 +128,11 @@ async def _load_tokenizer(settings: Settings) -> ModelTokenizer | None:
     return await load_tokenizer(settings.tokenizer, os.environ, trust_remote_code=settings.trust_remote_code)
 
 
-async def _parser_choice(settings: Settings, tokenizer: ModelTokenizer | None, known: KnownModels) -> ParserChoice:
+async def _parser_choice(settings: Settings, tokenizer: ModelTokenizer | None) -> ParserChoice:
     check_tokenizer(settings)
     vllm_parsers = await asyncio.to_thread(load_vllm_parsers, settings)
     policy = translation_policy(settings)
-    return ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers, known=known)
+    return ParserChoice(settings, policy, tokenizer=tokenizer, vllm_parsers=vllm_parsers)
 
 
 def _gen_ai_metrics(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> GenAiMetrics | None:

@@ -30,7 +30,7 @@ from responses_gateway.server.generation.preparation.prepared_request import Acc
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.request_log import RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
-from responses_gateway.server.generation.upstream.upstream import InputCounter
+from responses_gateway.server.generation.upstream.upstream import InputCounter, Upstream
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.server.recording.recorder import Recorder
@@ -243,7 +243,9 @@ class Creation:
         if responses.preparation.tokenizer is not None:
             counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
         idle_timeout = settings.idle_timeout
-        upstream = prepared.ask(responses.pool, prepared.call, log, self.recording, idle_timeout, continuation, counter)
+        upstream = Upstream(
+            responses.pool, prepared.call, log, self.recording, idle_timeout, continuation, counter, prepared.answer_filter
+        )
         client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
         prelude = None
         if prepared.compaction is not None or prepared.hosted is not None:
@@ -251,8 +253,6 @@ class Creation:
         judge = partial(responses.repair.settle, translator, settings, prepared.call.headers)
         self.answered = True
         self._generation = Generation(translator, upstream, client, prelude, prepared.turns, judge)
-        if prelude is None or not prelude.pending:
-            upstream.count_input()
         return self._generation
 
     async def finish(self) -> bool:

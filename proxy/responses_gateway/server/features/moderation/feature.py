@@ -7,7 +7,7 @@ from functools import partial
 
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.moderation.guard import MODERATION_METRICS, Guard
-from responses_gateway.server.features.moderation.guarded_upstream import moderate
+from responses_gateway.server.features.moderation.guarded_answer import moderate
 from responses_gateway.settings.moderation import ModerationSettings
 
 

@@ -97,7 +97,7 @@ class ParserChoice:
         exist."""
         self._settings = settings
         self._given = frozenset(settings.model_fields_set) if given is None else given
-        self._known = KnownModels() if known is None else known
+        self.known_models = KnownModels() if known is None else known
         self._policy = policy
         self._tokenizer = tokenizer
         self._own_name = own_name
@@ -132,7 +132,7 @@ class ParserChoice:
             own_name=own_name,
             vllm_parsers=self._vllm,
             given=given,
-            known=self._known,
+            known=self.known_models,
         )
 
     @property
@@ -175,7 +175,7 @@ class ParserChoice:
 
     def start_without_template(self, body: Mapping[str, Any]) -> AnswerStart:
         """Decide the same by what is known already."""
-        known = self._known.get(self._own_name(body["model"]), UNKNOWN)
+        known = self.known_models.get(self._own_name(body["model"]), UNKNOWN)
         return msgspec.structs.replace(self._start(body, known), thoughts=self._own_thoughts or known.thoughts)
 
     def _start(self, body: Mapping[str, Any], known: KnownModel) -> AnswerStart:
@@ -273,7 +273,7 @@ class ParserChoice:
         """Remember what the completed output of the answer to a chat request, the JSON of its items, has shown of how its model
         calls: where no parser is named, and none was at work."""
         name = self._own_name(body["model"])
-        known = self._known.get(name, UNKNOWN)
+        known = self.known_models.get(name, UNKNOWN)
         if (
             not body.get("tools")
             or start.tools not in OFF
@@ -283,17 +283,17 @@ class ParserChoice:
             return
         news = shown_by_calls(body, known, output)
         if news != UNKNOWN:
-            self._known.learn(name, news)
+            self.known_models.learn(name, news)
 
     def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
         """Remember what the answer to a chat request has shown of its model. `completed`: the model stopped by itself."""
         if start.reading == "rescued" or seen == _NOTHING_SEEN or not self._settings_for(body["model"]).learns:
             return
         name = self._own_name(body["model"])
-        known = self._known.get(name, UNKNOWN)
+        known = self.known_models.get(name, UNKNOWN)
         news = shown_by(body, known, seen, completed=completed, decided=start.decided_by != "model")
         if news != UNKNOWN:
-            self._known.learn(name, news)
+            self.known_models.learn(name, news)
 
     def _template_parser(self, reasoning: str, tools: str, schemas: Mapping[str, Any]) -> Any:
         """Return what makes the parser of the checkpoint's own template. Raise `ValueError` without a tokenizer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,9 +15,9 @@ from responses_gateway.server.generation.preparation.context import Caller, Cont
 from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.journal import Charged, Journal, ResponseStart, ResumedResponse, digest
 from responses_gateway.server.generation.preparation.live_settings import InForce
+from responses_gateway.server.generation.upstream.answer_filter import AnswerFilter
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation_request import Obstacle
-from responses_gateway.server.generation.upstream.upstream import Upstream
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import ResponseRecord
 from responses_gateway.stream.options import StreamOptions
@@ -69,8 +69,8 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     """A request that is ready to be sent.
 
     `call` asks the backend. `options` are those of the translator of its answer, which begins as `start` tells. `record` is to
-    be stored; None: nothing is. `turns` are those after the first one. `compaction` comes before the answer. `ask` makes
-    what asks the backends."""
+    be stored; None: nothing is. `turns` are those after the first one. `compaction` comes before the answer.
+    `answer_filter` decides what of the answers of backends passes."""
 
     caller: Caller
     context: Context
@@ -83,7 +83,7 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
     compaction: AutomaticCompaction | None
     continuable: Continuable
     tape: Tape | None  # of a response that is recorded, or that another gateway may take over
-    ask: Callable[..., Upstream] = Upstream
+    answer_filter: AnswerFilter | None = None
 
     @property
     def hosted(self) -> HostedTurns | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from yarl import URL
@@ -15,6 +15,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.server.generation.request_log.request_log import RequestLog
+from responses_gateway.server.generation.upstream.answer_filter import AnswerFilter, Receive
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation import Cause, Continuation
 from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
@@ -24,6 +25,7 @@ from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.span_attributes import chat_attributes
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
+from responses_gateway.wire.sse import as_stream
 
 # Largest body of a backend that answers with one JSON object, in bytes.
 COMPLETION_LIMIT = 64 * 1024 * 1024
@@ -34,17 +36,21 @@ _COUNTING_LIMIT = 1.0
 class InputCounter:
     """Counts the tokens of chat requests while backends work on them that may report no usage."""
 
-    __slots__ = ("_counting", "_pool", "_tokenizer", "_translator")
+    __slots__ = ("_counted", "_counting", "_pool", "_tokenizer", "_translator")
 
     def __init__(self, pool: Pool, tokenizer: ModelTokenizer, translator: Translator) -> None:
         """The translator's token counter gets the numbers."""
         self._pool = pool
         self._tokenizer = tokenizer
         self._translator = translator
+        self._counted: bytes | None = None
         self._counting: asyncio.Task[None] | None = None
 
     def start(self, call: ChatCall) -> None:
-        """Begin to count a request."""
+        """Begin to count a request; once, though several backends may be asked."""
+        if call.data is self._counted:
+            return
+        self._counted = call.data
         if not self._pool.models.all_report_usage(call.route.model):
             self._counting = asyncio.create_task(_count_input(self._translator, self._tokenizer, call.body))
 
@@ -67,8 +73,8 @@ class Upstream:
     that was dropped because it sent nothing."""
 
     __slots__ = (
-        "_attached", "_chat", "_continuation", "_counter", "_idle_timeout", "_log", "_pool", "_read", "_recording", "call",
-        "clock", "last_read", "silence",
+        "_attached", "_chat", "_continuation", "_counter", "_crowded", "_filter", "_idle_timeout", "_instead", "_log",
+        "_pool", "_read", "_recording", "_slow", "call", "clock", "last_read", "silence",
     )  # fmt: skip
 
     def __init__(
@@ -80,9 +86,10 @@ class Upstream:
         idle_timeout: float,
         continuation: Continuation | None,
         counter: InputCounter | None,
+        answer_filter: AnswerFilter | None = None,
     ) -> None:
         """`idle_timeout`: how many seconds a backend may send nothing. `continuation` has another backend continue an answer
-        that breaks off."""
+        that breaks off. `answer_filter` decides what of the answers passes."""
         self.call = call
         self._pool = pool
         self._log = log
@@ -90,6 +97,10 @@ class Upstream:
         self._idle_timeout = idle_timeout
         self._continuation = continuation
         self._counter = counter
+        self._filter = answer_filter
+        self._instead: bytes | None = None  # takes the place of an answer that must not be asked for
+        self._slow = False  # the client takes no more
+        self._crowded = False  # the filter does not
         self._chat: ChatStream | None = None  # the backend's answer, once it has begun
         self._attached = False
         self._read = False  # to its end, or until it broke off
@@ -99,8 +110,8 @@ class Upstream:
 
     @property
     def opened(self) -> bool:
-        """Whether a backend has begun its answer."""
-        return self._chat is not None
+        """Whether an answer has begun: that of a backend, or what takes its place."""
+        return self._chat is not None or self._instead is not None
 
     @property
     def may_continue(self) -> bool:
@@ -109,10 +120,11 @@ class Upstream:
 
     def ask(self, call: ChatCall) -> None:
         """Have `open` send another request."""
+        if self._filter is not None:
+            self._filter.stop()
         self.call = call
         self._forget_answer()
         self.last_read = self.clock()
-        self.count_input()
 
     def ask_again(self, call: ChatCall) -> None:
         """Do as `ask` for another turn of the model."""
@@ -120,14 +132,15 @@ class Upstream:
             self._recording.asked_again(call.data)
         self.ask(call)
 
-    def count_input(self) -> None:
-        """Begin to count the tokens of the request, where backends may report no usage."""
-        if self._counter is not None:
-            self._counter.start(self.call)
-
     async def open(self) -> None:
         """Wait until a backend begins its answer. Raise `ApiError` if it refuses the request, or if none can be reached."""
         self._log.facts.phase = "backend"
+        if self._filter is not None:
+            self._instead = await self._filter.admit(self.call)
+            if self._instead is not None:
+                return
+        if self._counter is not None:
+            self._counter.start(self.call)
         chat = await self._pool.open_chat(self.call.data, self._headers_for, self.call.route)
         self._chat = chat
         self._log.facts.pod = chat.pod or None
@@ -136,19 +149,45 @@ class Upstream:
         if self._counter is not None:
             await self._counter.wait()
 
-    def attach(self, receive: Callable[[bytes], None], *, paused: bool) -> None:
+    def attach(self, receive: Receive, *, paused: bool) -> None:
         """Have `receive` take what an event stream brings, from its beginning; once for each answer."""
         chat = self._chat
+        if self._instead is not None:
+            receive(self._instead)
+            return
         if chat is None or not chat.is_event_stream or self._attached:
             return
+        if self._filter is not None:
+            self._filter.begin(self, receive)
+            receive = self._pass_through
         self._attached = True
+        self._slow = paused
         self._log.facts.phase = "stream"
         if paused:
             chat.pause()
         chat.attach(receive)
 
+    def _pass_through(self, data: bytes) -> None:
+        assert self._filter is not None
+        self.last_read = self.clock()
+        self._filter.feed(data)
+
     async def finish(self) -> bytes | None:
         """Wait for the end of an event stream, or return the body of any other answer. Raise `ApiError` if it breaks off."""
+        if self._filter is None:
+            return await self._finish()
+        broken: ApiError | None = None
+        completion: bytes | None = None
+        try:
+            completion = await self._finish()
+        except ApiError as error:
+            broken = error.copy()  # one that was raised would keep this frame, and be kept by it
+        if completion is not None:
+            self._filter.begin(self, None)
+            self._filter.feed(as_stream(completion))
+        return await self._filter.end(completion, broken)
+
+    async def _finish(self) -> bytes | None:
         chat = self._chat
         assert chat is not None
         self._read = True
@@ -163,7 +202,7 @@ class Upstream:
     def redirect(self) -> bool:
         """Leave a backend whose answer broke off, or was dropped. Tell whether there is another one for `open` to ask."""
         chat = self._chat
-        if chat is None:
+        if chat is None or (self._filter is not None and self._filter.closed):
             return False
         chat.close()
         reason: Reason = "silent" if self.silence is not None else "broke"
@@ -179,7 +218,7 @@ class Upstream:
     async def continue_elsewhere(self, translator: Translator, cause: Cause) -> bytes | None:
         """Have another backend continue the answer that broke off. Return the first events of that, None if nobody can."""
         continuation = self._continuation
-        if continuation is None:
+        if continuation is None or (self._filter is not None and self._filter.closed):
             return None
         chat = self._chat
         failed = ""  # another gateway knew it
@@ -202,6 +241,9 @@ class Upstream:
         return opened.events
 
     def _forget_answer(self) -> None:
+        if self._filter is not None:
+            self._filter.forget()
+        self._instead = None
         self._chat = None
         self._attached = False
         self._read = False
@@ -232,7 +274,9 @@ class Upstream:
     # ---- while it is read --------------------------------------------------------------------------------------------
 
     def is_silent(self, now: float) -> bool:
-        """Tell whether the backend has sent nothing for too long."""
+        """Tell whether the backend has sent nothing for too long; while the filter is busy, nobody waits for the backend."""
+        if self._filter is not None and self._filter.busy:
+            return False
         return self._chat is not None and now - self.last_read > self._idle_timeout
 
     def drop(self) -> ApiError:
@@ -243,14 +287,32 @@ class Upstream:
 
     def pause(self) -> None:
         """Read no more: the client is slower than the model."""
+        self._slow = True
         if self._chat is not None:
             self._chat.pause()
 
     def resume(self) -> None:
-        """Read again."""
+        """Read again, unless the filter has too much."""
+        self._slow = False
+        if not self._crowded:
+            self._read_on()
+
+    def _read_on(self) -> None:
         self.last_read = self.clock()
         if self._chat is not None:
             self._chat.resume()
+
+    def hold(self) -> None:
+        """See `AnswerSource`."""
+        self._crowded = True
+        if self._chat is not None:
+            self._chat.pause()
+
+    def release(self) -> None:
+        """See `AnswerSource`."""
+        self._crowded = False
+        if not self._slow:
+            self._read_on()
 
     # ---- leaving it --------------------------------------------------------------------------------------------------
 
@@ -261,6 +323,8 @@ class Upstream:
 
     def disconnect(self) -> None:
         """End the connection: a backend that has not finished stops generating."""
+        if self._filter is not None:
+            self._filter.stop()
         if self._chat is not None:
             self._chat.close()
 
@@ -288,6 +352,8 @@ class Upstream:
         if self._counter is not None:
             self._counter.cancel()
         self.disconnect()
+        if self._filter is not None:
+            self._filter.close()
         backend = self._chat.backend if self._chat is not None else ""
         if translator.answer.diverged == "other_prompt" and backend:
             self._pool.ids_ignored(backend)

@@ -1,11 +1,8 @@
-"""What a moderated response asks of backends: as any other, but nothing of an answer passes that was not judged."""
+"""A moderated response: nothing of an answer passes that was not judged."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -14,15 +11,10 @@ from responses_gateway.server.features.moderation.guard import Guard
 from responses_gateway.server.features.moderation.held_answer import MOST_HELD, HeldAnswer, HeldEnd
 from responses_gateway.server.features.moderation.moderation import Moderation
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.upstream.answer_filter import AnswerSource, Receive
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
-from responses_gateway.server.generation.upstream.continuation import Cause
-from responses_gateway.server.generation.upstream.upstream import Upstream
 from responses_gateway.settings import Settings
-from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.sse import as_stream
-
-Receive = Callable[[bytes], None]
 
 # What takes the place of the rest of an answer that is held back.
 _FILTERED = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"content_filter"}]}\n\ndata: [DONE]\n\n'
@@ -46,87 +38,71 @@ async def moderate(guard: Guard, prepared: PreparedRequest, settings: Settings) 
         prepared,
         options=options,
         continuable=prepared.continuable._replace(journal=None),
-        ask=partial(GuardedUpstream, moderation, frozenset(options.tools)),
+        answer_filter=GuardedAnswer(moderation, frozenset(options.tools)),
     )
     return msgspec.structs.replace(prepared, turns=None, compaction=None) if moderation.refused else prepared
 
 
-class GuardedUpstream(Upstream):
+class GuardedAnswer:
     """Holds an answer back until the guard has judged it: by sentences, and calls as a whole; or only its end, where what is
-    flagged is only reported. One question at a time: while the guard thinks, more text comes together."""
+    flagged is only reported. One question at a time: while the guard thinks, more text comes together. An `AnswerFilter`."""
 
     __slots__ = (
         "_blocked",
-        "_counts",
         "_crowded",
         "_failure",
         "_held",
         "_judging",
         "_moderation",
         "_pass_on",
-        "_slow",
+        "_source",
         "_timer",
         "_tools",
     )
 
-    def __init__(self, moderation: Moderation, tools: frozenset[str], *parts: Any) -> None:
-        """`tools` are the names that calls may have, `parts` those of an upstream."""
+    def __init__(self, moderation: Moderation, tools: frozenset[str]) -> None:
+        """`tools` are the names that calls may have."""
         self._moderation = moderation
         self._tools = tools
-        self._counts = False  # the tokens of the request are to be counted
         self._blocked = False  # the rest of the answer was flagged
         self._failure: ApiError | None = None  # of the guard, where nothing may pass without it
         self._held: HeldAnswer | None = None  # of the answer that is read
+        self._source: AnswerSource | None = None
         self._pass_on: Receive | None = None
         self._judging: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._slow = False  # the client takes no more
         self._crowded = False  # so much is held that no more is read
-        super().__init__(*parts)
 
     @property
-    def opened(self) -> bool:
-        """Whether the answer has begun: what is held back ends before it begins."""
-        return self._moderation.refused or super().opened
+    def busy(self) -> bool:
+        """Whether the guard is waited for."""
+        return self._judging is not None
 
-    def count_input(self) -> None:
-        """Count it once it is sent."""
-        self._counts = True
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more passes: the rest was flagged, or the guard failed."""
+        return self._blocked or self._failure is not None
 
-    async def open(self) -> None:
-        """Have the input judged, and do as every upstream unless it is held back."""
-        await self._moderation.admit_turn(self.call.body["messages"])
-        if self._moderation.refused:
-            return
-        if self._counts:
-            self._counts = False
-            super().count_input()
-        await super().open()
+    async def admit(self, call: ChatCall) -> bytes | None:
+        """Have the input judged; return what takes the place of the answer if it is to be held back. Raise `ApiError`."""
+        await self._moderation.admit_turn(call.body["messages"])
+        return _FILTERED if self._moderation.refused else None
 
-    def attach(self, receive: Receive, *, paused: bool) -> None:
-        """Hold back what an event stream brings, and have `receive` take what passes."""
-        if self._moderation.refused:
-            receive(_FILTERED)
-            return
-        if self._chat is None or not self._chat.is_event_stream or self._attached:
-            return
-        self._begin(receive)
-        self._slow = paused
-        super().attach(self._take, paused=paused)
+    def begin(self, source: AnswerSource, pass_on: Receive | None) -> None:
+        """Hold back an answer that begins."""
+        kind = HeldAnswer if self._moderation.modes.output == "block" else HeldEnd
+        self._held = kind(self._tools)
+        self._source = source
+        self._pass_on = pass_on
 
-    async def finish(self) -> bytes | None:
-        """Wait for the end of the body, and until all of it was judged. Raise `ApiError` if it breaks off, or if the guard
-        failed."""
-        broken: ApiError | None = None
-        completion: bytes | None = None
-        try:
-            completion = await super().finish()
-        except ApiError as error:
-            broken = error.copy()  # one that was raised would keep this frame, and be kept by it
-        if completion is not None:
-            self._begin(None)
-            assert self._held is not None
-            self._held.feed(as_stream(completion))
+    def feed(self, data: bytes) -> None:
+        """Take what one read brought."""
+        if self._held is not None and not self.closed:
+            self._held.feed(data)
+            self._advance()
+
+    async def end(self, completion: bytes | None, broken: ApiError | None) -> bytes | None:
+        """Wait until all of the answer was judged. Raise `ApiError` if it broke off, or if the guard failed."""
         await self._judge_rest()
         if self._failure is not None:
             raise self._failure.copy()
@@ -136,57 +112,27 @@ class GuardedUpstream(Upstream):
             raise broken.copy()
         return completion
 
-    def redirect(self) -> bool:
-        """Leave a backend whose answer broke off; not for a failure of the guard."""
-        return self._failure is None and super().redirect()
+    def stop(self) -> None:
+        """Judge nothing more of this answer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        task = self._judging
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            self._judging = None
 
-    async def continue_elsewhere(self, translator: Translator, cause: Cause) -> bytes | None:
-        """Have another backend continue what was passed on; not for a failure of the guard."""
-        return None if self._failure is not None or self._blocked else await super().continue_elsewhere(translator, cause)
+    def forget(self) -> None:
+        """Leave the answer."""
+        self._held = None
 
-    def ask(self, call: ChatCall) -> None:
-        """Have `open` send another request."""
-        self._stop_judging()
-        super().ask(call)
-
-    def is_silent(self, now: float) -> bool:
-        """Tell whether the backend has sent nothing for too long; while the guard thinks, nobody waits for the backend."""
-        return self._judging is None and super().is_silent(now)
-
-    def pause(self) -> None:
-        """Read no more: the client is slower than the model."""
-        self._slow = True
-        super().pause()
-
-    def resume(self) -> None:
-        """Read again, unless too much waits for the guard."""
-        self._slow = False
-        if not self._crowded:
-            super().resume()
-
-    def disconnect(self) -> None:
-        """End the connection, and the judgement of what came."""
-        self._stop_judging()
-        super().disconnect()
-
-    def close(self, translator: Translator) -> None:
-        """Leave backend and guard for good."""
+    def close(self) -> None:
+        """Leave the guard for good."""
         self._moderation.end()
-        self._pass_on = None  # it refers to this
-        super().close(translator)
+        self._pass_on = None  # what these refer to refers to this
+        self._source = None
 
     # ---- holding -----------------------------------------------------------------------------------------------------
-
-    def _begin(self, receive: Receive | None) -> None:
-        kind = HeldAnswer if self._moderation.modes.output == "block" else HeldEnd
-        self._held = kind(self._tools)
-        self._pass_on = receive
-
-    def _take(self, data: bytes) -> None:
-        self.last_read = self.clock()
-        if self._held is not None and not self._blocked and self._failure is None:
-            self._held.feed(data)
-            self._advance()
 
     def _advance(self, *, now: bool = False) -> None:
         """Pass on what may pass, and have judged what is due."""
@@ -206,12 +152,12 @@ class GuardedUpstream(Upstream):
     def _limit(self, held: HeldAnswer) -> None:
         """Read no more while too much is held."""
         crowded = held.size > 2 * MOST_HELD
-        if crowded != self._crowded:
+        if crowded != self._crowded and self._source is not None:
             self._crowded = crowded
             if crowded:
-                super().pause()
-            elif not self._slow:
-                super().resume()
+                self._source.hold()
+            else:
+                self._source.release()
 
     def _wait_for_sentence(self, held: HeldAnswer) -> None:
         """Have a text that waits for the end of its sentence judged in a moment, as it is by then."""
@@ -220,7 +166,7 @@ class GuardedUpstream(Upstream):
 
     def _wait_no_longer(self) -> None:
         self._timer = None
-        if self._held is not None and not self._blocked and self._failure is None:
+        if self._held is not None and not self.closed:
             self._advance(now=True)
 
     async def _judge(self, held: HeldAnswer, *, now: bool) -> None:
@@ -231,7 +177,7 @@ class GuardedUpstream(Upstream):
                 flagged = await self._moderation.judge_answer(held.text[:length], start)
             except ApiError as error:
                 self._failure = error.copy()
-                super().disconnect()
+                self._leave_backend()
                 return
             if flagged and self._moderation.modes.output == "block":
                 self._block()
@@ -249,35 +195,25 @@ class GuardedUpstream(Upstream):
     def _block(self) -> None:
         """End the answer in the place of what was flagged; the backend stops generating."""
         self._blocked = True
-        super().disconnect()
+        self._leave_backend()
         if self._pass_on is not None:
             self._pass_on(_FILTERED)
+
+    def _leave_backend(self) -> None:
+        if self._source is not None:
+            self._source.disconnect()
 
     async def _judge_rest(self) -> None:
         """Have the end of the body judged, unless nothing of it passes."""
         held = self._held
         if held is None:
             return
-        self._read = True
-        if not self._blocked and self._failure is None:
+        if not self.closed:
             held.end()
             self._advance()
-        while self._judging is not None and not self._blocked and self._failure is None:
+        while self._judging is not None and not self.closed:
             task = self._judging
             await asyncio.wait({task})
             if task.cancelled():
                 return
             task.result()  # a defect ends the response
-
-    def _stop_judging(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        task = self._judging
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
-            self._judging = None
-
-    def _forget_answer(self) -> None:
-        self._held = None
-        super()._forget_answer()
