@@ -113,11 +113,7 @@ def translate(
     kinds = {entry.kind for entry in items} - _SIMPLE  # each step below costs nothing for a request that does not need it
     if "configuration_update" in kinds:
         request = with_updates(request, items)
-    catalog = _read_tools(request.tools, items, kinds, policy, report, hosted)
-    choice = ANY_TOOL if request.tool_choice is None else _read_choice(request.tool_choice, catalog, policy, report)
-    read = _read_items(request.instructions, items, kinds, catalog, policy, report, results)
-    body = _body(request, policy, catalog, choice, read, hosted, report)
-    return _chat_request(body, request, policy, catalog, choice, read, hosted, report)
+    return _Translation(request, policy, hosted, report, items, kinds).chat_request(results)
 
 
 class _ReadItems(NamedTuple):
@@ -130,101 +126,93 @@ class _ReadItems(NamedTuple):
     sources: Sequence[CitedSource] = ()
 
 
-def _read_tools(
-    tools: Any, items: list[Entry], kinds: Set[str], policy: Policy, report: LossReport, hosted: HostedTools
-) -> Catalog:
-    """Return all tools that a request declares, whose items are of these `kinds`."""
-    declares = tools or (kinds and not TOOL_LISTS.isdisjoint(kinds))
-    if declares:
-        check_tool_count(tools, items, policy.max_tools)
-    if policy.url_inputs != "pass":
-        refuse_urls(items, policy.url_inputs)
-    return Catalog(read_tools(tools or [], items, policy, report, hosted)) if declares else NO_TOOLS
+class _Translation(NamedTuple):
+    """A request that is translated: its items, and those of their kinds that are not simple."""
 
+    request: ResponsesRequest
+    policy: Policy
+    hosted: HostedTools
+    report: LossReport
+    items: list[Entry]
+    kinds: Set[str]
 
-def _read_items(
-    instructions: str | None,
-    items: list[Entry],
-    kinds: Set[str],
-    catalog: Catalog,
-    policy: Policy,
-    report: LossReport,
-    results: Mapping[str, KeptResult],
-) -> _ReadItems:
-    """Return the messages for the items, with the calls and approvals among them."""
-    if not kinds:
-        reader = ItemReader(policy, NO_CALLS, report)
-        return _ReadItems(reader.messages(instructions, items), reader.compacting)
-    approvals = NO_APPROVALS if APPROVAL_TYPES.isdisjoint(kinds) else read_approvals(items)
-    call_reader = CallItemReader(catalog, report, approvals, results)
-    has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
-    calls = match_calls(items, call_reader, report) if has_calls else NO_CALLS
-    reader = ItemReader(policy, calls, report, () if HONOURED_ITEMS.isdisjoint(kinds) else catalog.mcp_labels)
-    messages = reader.messages(instructions, items)
-    sources = tuple(citable(call_reader.sources).values())
-    return _ReadItems(messages, reader.compacting, calls.ids, tuple(approvals.approved.values()), sources)
+    def chat_request(self, results: Mapping[str, KeptResult]) -> ChatRequest:
+        """Return the whole translation. Raises `ApiError` 400."""
+        request = self.request
+        policy = self.policy
+        catalog = self._tools()
+        choice = ANY_TOOL if request.tool_choice is None else _read_choice(request.tool_choice, catalog, policy, self.report)
+        read = self._read(catalog, results)
+        one_turn = read.compacting or request.only_warms
+        return ChatRequest(
+            body=self._body(catalog, choice, read),
+            tools=_awaited_tools(catalog.table) if one_turn else catalog.table,
+            grammars=catalog.grammars,
+            allowed=choice.allowed,
+            allowed_later=choice.offered,
+            max_calls=request.max_tool_calls,
+            parallel_calls=request.parallel_tool_calls is not False,
+            echo=echo(request, policy),
+            summary=wants_summary(request),
+            logprobs=includes(request, LOGPROBS),
+            container_id=self.hosted.container_id,
+            sources=read.sources,
+            approved=read.approved,
+            compacting=read.compacting,
+            warming=request.only_warms,
+            compact_threshold=None if read.compacting else compact_threshold(request, policy),
+            encrypted_reasoning=policy.encrypts_reasoning and includes(request, ENCRYPTED_REASONING),
+            call_ids=read.call_ids,
+            losses=self.report.losses(),
+        )
 
+    def _tools(self) -> Catalog:
+        """Return all tools that the request declares."""
+        tools = self.request.tools
+        declares = tools or (self.kinds and not TOOL_LISTS.isdisjoint(self.kinds))
+        if declares:
+            check_tool_count(tools, self.items, self.policy.max_tools)
+        if self.policy.url_inputs != "pass":
+            refuse_urls(self.items, self.policy.url_inputs)
+        return Catalog(read_tools(tools or [], self.items, self.policy, self.report, self.hosted)) if declares else NO_TOOLS
 
-def _body(
-    request: ResponsesRequest,
-    policy: Policy,
-    catalog: Catalog,
-    choice: ToolChoice,
-    read: _ReadItems,
-    hosted: HostedTools,
-    report: LossReport,
-) -> Object:
-    """Return the complete chat request."""
-    messages = read.messages
-    body: Object = {"model": request.model, "messages": messages}
-    if catalog.functions and not read.compacting:
-        fields = _tool_fields(request, catalog, _with_strings(choice, policy))
-        body.update(_unforced(fields, report) if policy.raw_tools and fields else fields)
-    body.update(chat_parameters(request, policy, report, hosted.kinds))
-    if policy.special_tokens:
-        body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
-    if policy.continues_last_message and messages[-1]["role"] == "assistant":
-        body.update(add_generation_prompt=False, continue_final_message=True)
-    if request.only_warms:
-        body[policy.max_tokens_field] = 1
-        body.pop("min_tokens", None)
-    body["stream"] = True
-    body["stream_options"] = {"include_usage": True}
-    return body
+    def _read(self, catalog: Catalog, results: Mapping[str, KeptResult]) -> _ReadItems:
+        """Return the messages for the items, with the calls and approvals among them."""
+        instructions = self.request.instructions
+        items = self.items
+        kinds = self.kinds
+        if not kinds:
+            reader = ItemReader(self.policy, NO_CALLS, self.report)
+            return _ReadItems(reader.messages(instructions, items), reader.compacting)
+        approvals = NO_APPROVALS if APPROVAL_TYPES.isdisjoint(kinds) else read_approvals(items)
+        call_reader = CallItemReader(catalog, self.report, approvals, results)
+        has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
+        calls = match_calls(items, call_reader, self.report) if has_calls else NO_CALLS
+        labels = () if HONOURED_ITEMS.isdisjoint(kinds) else catalog.mcp_labels
+        reader = ItemReader(self.policy, calls, self.report, labels)
+        messages = reader.messages(instructions, items)
+        sources = tuple(citable(call_reader.sources).values())
+        return _ReadItems(messages, reader.compacting, calls.ids, tuple(approvals.approved.values()), sources)
 
-
-def _chat_request(
-    body: Object,
-    request: ResponsesRequest,
-    policy: Policy,
-    catalog: Catalog,
-    choice: ToolChoice,
-    read: _ReadItems,
-    hosted: HostedTools,
-    report: LossReport,
-) -> ChatRequest:
-    one_turn = read.compacting or request.only_warms
-    return ChatRequest(
-        body=body,
-        tools=_awaited_tools(catalog.table) if one_turn else catalog.table,
-        grammars=catalog.grammars,
-        allowed=choice.allowed,
-        allowed_later=choice.offered,
-        max_calls=request.max_tool_calls,
-        parallel_calls=request.parallel_tool_calls is not False,
-        echo=echo(request, policy),
-        summary=wants_summary(request),
-        logprobs=includes(request, LOGPROBS),
-        container_id=hosted.container_id,
-        sources=read.sources,
-        approved=read.approved,
-        compacting=read.compacting,
-        warming=request.only_warms,
-        compact_threshold=None if read.compacting else compact_threshold(request, policy),
-        encrypted_reasoning=policy.encrypts_reasoning and includes(request, ENCRYPTED_REASONING),
-        call_ids=read.call_ids,
-        losses=report.losses(),
-    )
+    def _body(self, catalog: Catalog, choice: ToolChoice, read: _ReadItems) -> Object:
+        """Return the complete chat request."""
+        request = self.request
+        policy = self.policy
+        body: Object = {"model": request.model, "messages": read.messages}
+        if catalog.functions and not read.compacting:
+            fields = _tool_fields(request, catalog, _with_strings(choice, policy))
+            body.update(_unforced(fields, self.report) if policy.raw_tools and fields else fields)
+        body.update(chat_parameters(request, policy, self.report, self.hosted.kinds))
+        if policy.special_tokens:
+            body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
+        if policy.continues_last_message and read.messages[-1]["role"] == "assistant":
+            body.update(add_generation_prompt=False, continue_final_message=True)
+        if request.only_warms:
+            body[policy.max_tokens_field] = 1
+            body.pop("min_tokens", None)
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+        return body
 
 
 def check_kept_items(items: object, path: str, policy: Policy) -> None:
