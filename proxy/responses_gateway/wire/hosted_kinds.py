@@ -1,7 +1,7 @@
 """The kinds of tools that the gateway runs itself, a row each: what the rooms above know of a kind, as plain values.
 
-What a row cannot say is code: `hosted/` runs the tool, `features/hosted_tools/openers.py` opens it for a request. Where an
-item shows more of a call than its text and its result, `stream/items/hosted.py` says what; where a model reads more of it than
+What a row cannot say is code: `hosted/` runs the tool, `server/features/hosted_tools/` opens it for a request. Where an item
+shows more of a call than its text and its result, `stream/items/hosted.py` says what; where a model reads more of it than
 the result that was kept, `request/input/calls.py`."""
 
 from __future__ import annotations

@@ -9,11 +9,20 @@ from responses_gateway.hosted.search.mcp_provider import CallerFor
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.hosted_tools.codex_search import Search
 from responses_gateway.server.features.hosted_tools.mcp import mcp_access, open_mcp_servers
-from responses_gateway.server.features.hosted_tools.openers import ImageOpener, openers_of
+from responses_gateway.server.features.hosted_tools.openers import (
+    FileSearchOpener,
+    ImageOpener,
+    McpCodeOpener,
+    McpOpener,
+    Opener,
+    SandboxOpener,
+    WebOpener,
+)
 from responses_gateway.server.features.hosted_tools.opening import hosted_limits, image_server, open_sandbox, open_web
 from responses_gateway.server.features.hosted_tools.toolbox import HOSTED_CALLS, HOSTED_DURATION, Toolbox, UsedApprovals
 from responses_gateway.server.http.routes import HttpRoute
 from responses_gateway.settings.hosted import Hosted
+from responses_gateway.wire.hosted_kinds import CODE_INTERPRETER, FILE_SEARCH, IMAGE_GENERATION, MCP, WEB_SEARCH
 
 
 async def _open(core: Core, stack: AsyncExitStack) -> Opened | None:
@@ -30,27 +39,44 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
     servers = open_mcp_servers(settings)
     if servers is not None:
         stack.push_async_callback(servers.close)
-    search = settings.searches_with or ""
-    by_tool = servers is not None and search.startswith("mcp:")
-    web = open_web(settings, _caller_for(servers, search.removeprefix("mcp:")) if servers is not None and by_tool else None)
+    web = open_web(settings, _caller_for(servers, settings.searches_with or ""))
     if web is not None:
         stack.push_async_callback(web.close)
-    sandbox = await open_sandbox(settings, core.workers_folder)
-    if sandbox is not None:
-        stack.push_async_callback(sandbox.close)
-    code = settings.code_interpreter
-    if code.startswith("mcp:") and servers is None:
-        raise ValueError(f"code_interpreter: there is no MCP server for {code}")
+    stores = settings.file_search_tools
     model = settings.image_generation_model
-    images = ImageOpener(image_server(core.responses.pool, model), model) if model else None
-    openers = openers_of(settings, web, servers, mcp_access(settings), sandbox, images)
+    most = settings.hosted_result_bytes
+    # In the order in which they are opened: MCP servers are asked last, because a request may be refused before.
+    openers: dict[str, Opener | None] = {
+        WEB_SEARCH.name: None if web is None else WebOpener(web),
+        FILE_SEARCH.name: FileSearchOpener(servers, stores, most) if servers is not None and stores else None,
+        CODE_INTERPRETER.name: await _code_opener(core, stack, servers),
+        IMAGE_GENERATION.name: ImageOpener(image_server(core.responses.pool, model), model) if model else None,
+        MCP.name: None if servers is None else McpOpener(servers, mcp_access(settings), most),
+    }
     store = core.responses.store
     approvals = UsedApprovals(None if store is None else store.hosted_calls)
-    return Toolbox(hosted_limits(settings), core.metrics, approvals, openers, web)
+    opened = {kind: opener for kind, opener in openers.items() if opener is not None}
+    return Toolbox(hosted_limits(settings), core.metrics, approvals, opened, web)
 
 
-def _caller_for(servers: McpServers, name: str) -> CallerFor:
-    """Return what calls an MCP tool for a tenant. Raise `ValueError` for one of an unknown server."""
+async def _code_opener(core: Core, stack: AsyncExitStack, servers: McpServers | None) -> Opener | None:
+    code = core.settings.code_interpreter
+    sandbox = await open_sandbox(core.settings, core.workers_folder)
+    if sandbox is not None:
+        stack.push_async_callback(sandbox.close)
+        return SandboxOpener(sandbox)
+    if not code.startswith("mcp:"):
+        return None
+    if servers is None:
+        raise ValueError(f"code_interpreter: there is no MCP server for {code}")
+    return McpCodeOpener(servers, code.removeprefix("mcp:"))
+
+
+def _caller_for(servers: McpServers | None, search: str) -> CallerFor | None:
+    """Return what calls the MCP tool that searches, for a tenant, if one does. Raise `ValueError` for an unknown server."""
+    if servers is None or not search.startswith("mcp:"):
+        return None
+    name = search.removeprefix("mcp:")
     servers.caller("", name)
     return lambda tenant: servers.caller(tenant, name)
 

@@ -23,9 +23,8 @@ from responses_gateway.request.tools.file_search import read_file_search
 from responses_gateway.request.tools.hosted_tools import WEB_TOOLS, OfferedTool, check_web_search, read_image_generation
 from responses_gateway.request.tools.mcp import McpAccess, read_mcp_tools
 from responses_gateway.server.generation.hosted_tools.turns import Item
-from responses_gateway.settings import Settings
 from responses_gateway.stream.items.hosted import ToolListing
-from responses_gateway.wire.hosted_kinds import CODE_INTERPRETER, FILE_SEARCH, IMAGE_GENERATION, MCP, WEB_SEARCH, HostedKind
+from responses_gateway.wire.hosted_kinds import CODE_INTERPRETER, FILE_SEARCH, IMAGE_GENERATION, HostedKind
 from responses_gateway.wire.mcp import ListedTool, McpServer, McpToolset
 from responses_gateway.wire.tools import ToolTarget, any_tool_of
 
@@ -210,33 +209,6 @@ class McpOpener:
         except ToolFailure as failure:
             return failure
         return [tool for tool in listed if toolset.offers(tool)]
-
-
-def openers_of(
-    settings: Settings,
-    web: Web | None,
-    servers: McpServers | None,
-    access: McpAccess,
-    sandbox: CodeRunner | None,
-    images: ImageOpener | None,
-) -> dict[str, Opener]:
-    """Return what opens the kinds of tools that the settings turn on, by name, in the order in which they are opened. MCP
-    servers are asked last, because a request may be refused before."""
-    openers: dict[str, Opener] = {}
-    code = settings.code_interpreter
-    if web is not None:
-        openers[WEB_SEARCH.name] = WebOpener(web)
-    if servers is not None and settings.file_search_tools:
-        openers[FILE_SEARCH.name] = FileSearchOpener(servers, settings.file_search_tools, settings.hosted_result_bytes)
-    if sandbox is not None:
-        openers[CODE_INTERPRETER.name] = SandboxOpener(sandbox)
-    elif servers is not None and code.startswith("mcp:"):
-        openers[CODE_INTERPRETER.name] = McpCodeOpener(servers, code.removeprefix("mcp:"))
-    if images is not None:
-        openers[IMAGE_GENERATION.name] = images
-    if servers is not None:
-        openers[MCP.name] = McpOpener(servers, access, settings.hosted_result_bytes)
-    return openers
 
 
 def _only_tool(kind: HostedKind, tool: HostedTool) -> dict[ToolTarget, HostedTool]:
