@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError, load_tokenizer, locate
+from responses_gateway.backend.tokenizer.conversion import TokenizerError
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer, locate
 from responses_gateway.stream.tokens.meter import TokenMeter
 from tests.backend.tokenizer_files import TEXTS, sentencepiece_model, tekken_model, tiktoken_model
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from responses_gateway.backend.tokenizer.chat_template import ChatTemplate
-from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError, locate
+from responses_gateway.backend.tokenizer.conversion import TokenizerError
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, locate
 from responses_gateway.parsers import reasoning_markers
 from responses_gateway.stream.tokens.meter import TokenMeter
 from responses_gateway.wire.errors import ApiError

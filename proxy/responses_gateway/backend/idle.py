@@ -37,8 +37,8 @@ async def load_of(pool: Pool, model: str, idle_requests: int) -> ModelLoad:
         usable = [member for member in serving if member.healthy or not (await check_health(member.backend, _WITHIN)).problem]
     else:
         usable = [member for member in serving if member.state(now) == "ready"]
-    asked = sorted((member for member in usable if member.tells_load), key=lambda member: member.in_flight)[:_ASKED]
-    reported = dict(zip(asked, await asyncio.gather(*(_requests_of(member) for member in asked)), strict=True))
+    telling = sorted((member for member in usable if member.tells_load), key=lambda member: member.in_flight)[:_ASKED]
+    reported = dict(zip(telling, await asyncio.gather(*map(_requests_of, telling)), strict=True))
     used = sum(max(member.in_flight + member.reported.requests, reported.get(member, 0)) for member in usable)
     return ModelLoad(used, sum(_idle(member, idle_requests) for member in usable), _free(pool, usable))
 

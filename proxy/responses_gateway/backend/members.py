@@ -119,10 +119,10 @@ class Members:
         self._settle()
         self.last_catalogues = {name: last for name, last in self.last_catalogues.items() if name in self.pools}
 
-    def apply_discovered(self, found: Discovered) -> None:
+    def apply_discovered(self, discovered: Discovered) -> None:
         """Take what the sources of pools say. Other backends stay as they are."""
         others = [member.spec for member in self.by_name.values() if not member.spec.pool]
-        self.apply([*others, *found.specs], found.pools)
+        self.apply([*others, *discovered.specs], discovered.pools)
 
     def retire_idle(self, member: Member) -> None:
         """Close the connections of a removed backend if it is idle."""

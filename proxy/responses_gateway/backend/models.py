@@ -13,19 +13,15 @@ from responses_gateway.wire.errors import ApiError
 
 
 class Partners(NamedTuple):
-    """The backends that may continue each other's answers to a model. `checkpoint`: what all of them list of it; empty if they
-    were not compared, because the settings vouch for them."""
+    """The backends that may continue each other's answers to a model, and how often. `checkpoint`: what all of them list of the
+    model; empty if they were not compared, because the settings vouch for them."""
 
     members: list[Member]
+    attempts: int
     checkpoint: str = ""
 
-    @property
-    def attempts(self) -> int:
-        """How often an answer may be continued."""
-        return max(map(_attempts, self.members)) if self.members else 0
 
-
-NOBODY = Partners([])
+NOBODY = Partners([], 0)
 
 
 class ServedModels:
@@ -73,16 +69,11 @@ class ServedModels:
         able = [member for member in self.candidates(model) if member.spec.continue_answers != 0]
         vouched = [member for member in able if member.vouched_for]
         if vouched:
-            return Partners([member for member in vouched if member.continues(model)])
+            return _partners(vouched, model)
         checkpoints = [member.catalogue.checkpoint(model) for member in able]
         if len(able) < least or difference(checkpoints):
             return NOBODY
-        return Partners([member for member in able if member.continues(model)], checkpoints[0] or "")
-
-    def own_name(self, model: str) -> str:
-        """Return the backends' name for a model: the first alias counts."""
-        aliases = self._members.aliases
-        return aliases.get(model, model) if aliases else model
+        return _partners(able, model, checkpoints[0] or "")
 
     def context_of(self, model: str) -> int | None:
         """Return how many tokens the context of a model has at every backend that may get a request for it; None if one of them
@@ -108,6 +99,7 @@ class ServedModels:
             self._members.by_name[backend].usage_reported = True
 
 
-def _attempts(member: Member) -> int:
-    """Return how often an answer may be continued."""
-    return member.spec.continue_answers or (len(PAUSES) if member.router else 1)
+def _partners(members: list[Member], model: str, checkpoint: str = "") -> Partners:
+    able = [member for member in members if member.continues(model)]
+    attempts = (member.spec.continue_answers or (len(PAUSES) if member.router else 1) for member in able)
+    return Partners(able, max(attempts, default=0), checkpoint)

@@ -105,7 +105,8 @@ class Pool:
         503 if none has room, 502 to 504."""
 
         def send(member: Member, again: int) -> Awaitable[ChatStream]:
-            name = member.catalogue.own_name(route.model)
+            aliases = member.catalogue.aliases
+            name = aliases.get(route.model, route.model) if aliases else route.model
             sent = headers(member.name, member.backend.url)
             if member.router:
                 sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
@@ -156,8 +157,13 @@ class Pool:
         finally:
             self.places.ended(member, answer.status, None)
 
+    def own_name(self, model: str) -> str:
+        """Return the backends' name for a client's name of a model: the first alias counts."""
+        aliases = self.members.aliases
+        return aliases.get(model, model) if aliases else model
+
     def served_as(self, backend: str, model: str) -> str:
-        """Return the name that a backend has for a client's name of a model."""
+        """Return the name that one backend has for it."""
         member = self.members.by_name.get(backend)
         return model if member is None else member.catalogue.own_name(model)
 
@@ -237,10 +243,10 @@ class Pool:
     def _is_router(self, member: Member, chat: ChatStream) -> bool:
         """Tell whether an answer shows that its backend is a router; the first good one and all refusals are looked at."""
         member.answered = member.answered or chat.status == 200
-        found = member.spec.router is None and any(map(chat.header, TELLING_HEADERS))
-        if found:
+        is_router = member.spec.router is None and any(map(chat.header, TELLING_HEADERS))
+        if is_router:
             self.watch.found_router(member)
-        return found
+        return is_router
 
     def _note_token(self, member: Member, route: Route, chat: ChatStream) -> None:
         """Keep what a router tells about the server that it has chosen."""

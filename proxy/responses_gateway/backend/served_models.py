@@ -113,7 +113,7 @@ class ModelCatalogue:
 
     def own_name(self, model: str) -> str:
         """Return the backend's name for a model."""
-        return self.aliases.get(model, model) if self.aliases else model
+        return self.aliases.get(model, model)
 
     def serves(self, model: str) -> bool | None:
         """Tell whether it serves a model by this name; None if that is not known."""

@@ -258,7 +258,8 @@ def _require_certificate(settings: Settings) -> None:
 def _require_tokenizer(tokenizer: str | None) -> None:
     if not tokenizer:
         return
-    from responses_gateway.backend.tokenizer.tokenizers import TokenizerError, locate
+    from responses_gateway.backend.tokenizer.conversion import TokenizerError
+    from responses_gateway.backend.tokenizer.tokenizers import locate
 
     try:
         locate(tokenizer, os.environ)

@@ -73,8 +73,8 @@ class Answer:
         if self.token_ids:
             return len(self.silent_ids)
         used = (self.usage or {}).get("completion_tokens")
-        shown = "".join((self.text, *self.reasoning.values(), *(call.name + call.arguments for call in self.calls.values())))
-        return max(0, used - len(shown.encode("utf-8", "replace"))) if isinstance(used, int) else 0
+        text = "".join((self.text, *self.reasoning.values(), *(call.name + call.arguments for call in self.calls.values())))
+        return max(0, used - len(text.encode("utf-8", "replace"))) if isinstance(used, int) else 0
 
     def add(self, chunk: Chunk) -> None:
         """Add one chunk of the stream, or a whole completion."""

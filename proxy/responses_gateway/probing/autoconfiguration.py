@@ -156,8 +156,8 @@ class Autoconfiguration:
         known = known_model(profile)
         if profile.server == "vllm" and profile.refusal is None:
             try:
-                found = await ask_chat_template(Questions(backend, profile, _TEMPLATE_TIMEOUT))
-                known = known.with_more(KnownModel(thoughts=found.thoughts) if known.field else found)
+                template = await ask_chat_template(Questions(backend, profile, _TEMPLATE_TIMEOUT))
+                known = known.with_more(KnownModel(thoughts=template.thoughts) if known.field else template)
             except ApiError as error:
                 logs.logger().debug("the chat template is not known", extra=logs.fields(reason=error.message))
         self.known_models.learn(profile.model, known)
@@ -168,12 +168,11 @@ class Autoconfiguration:
             return
         self._needed[url] = settings_to_apply(self._settings, profile)
         common, conflicting = common_settings(list(self._needed.values()))
+        source = {"model": profile.model or None, "backend": url}
         for name in common.keys() - self.taken.keys():
-            fields = logs.fields(setting=name, value=common[name], model=profile.model or None, backend=url)
-            logs.logger().info("adapted to the backend", extra=fields)
+            logs.logger().info("adapted to the backend", extra=logs.fields(setting=name, value=common[name], **source))
         for name in conflicting:
-            value = self._needed[url].get(name)
-            fields = logs.fields(setting=name, value=value, model=profile.model or None, backend=url)
+            fields = logs.fields(setting=name, value=self._needed[url].get(name), **source)
             logs.logger().warning("the backends differ: not adapted", extra=fields)
         if common != self.taken:
             self.taken = common

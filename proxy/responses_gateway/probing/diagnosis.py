@@ -66,10 +66,9 @@ def findings(profile: Profile) -> list[Finding]:
     """List what is wrong or noteworthy, the worst first."""
     if profile.refusal is not None:
         return [_refused(profile)]
-    found = [*_streams(profile), *_reasoning(profile), *_calls(profile), *_limits(profile), *_rest(profile)]
-    found += _continuation(profile)
+    parts = (_streams, _reasoning, _calls, _limits, _rest, _continuation)
     order: list[Level] = ["error", "warning", "note"]
-    return sorted(found, key=lambda finding: order.index(finding.level))
+    return sorted((finding for part in parts for finding in part(profile)), key=lambda finding: order.index(finding.level))
 
 
 def _refused(profile: Profile) -> Finding:

@@ -229,9 +229,9 @@ class _Prober:
         if not answer.ok or answer.unseen_tokens <= MARKER_TOKENS or tool_parser_for(profile.model, answer.text) is not None:
             return
         before = profile.texts.get("calls")
-        shown = await self._ask_for_call("calls", limit, tool_choice="none", skip_special_tokens=False)
-        if tool_parser_for(profile.model, shown.text) is not None:
-            self._note_swallowed(answer, shown.text)
+        unparsed = await self._ask_for_call("calls", limit, tool_choice="none", skip_special_tokens=False)
+        if tool_parser_for(profile.model, unparsed.text) is not None:
+            self._note_swallowed(answer, unparsed.text)
             return
         profile.texts.pop("calls", None)  # that answer says nothing about one with tools
         if before is not None:

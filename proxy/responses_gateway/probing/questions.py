@@ -143,14 +143,14 @@ class Questions:
             return
         if answer.text.strip() and name != "disconnect":  # that one ignores the end token
             profile.texts[name] = answer.text[:_TEXT_LIMIT]
-        found = next((field for field in REASONING_FIELDS if answer.reasoning.get(field, "").strip()), None)
-        profile.reasoning_field = profile.reasoning_field or found
-        if found:
-            profile.thoughts[name] = answer.reasoning[found][:_TEXT_LIMIT]
+        field = next((field for field in REASONING_FIELDS if answer.reasoning.get(field, "").strip()), None)
+        profile.reasoning_field = profile.reasoning_field or field
+        if field:
+            profile.thoughts[name] = answer.reasoning[field][:_TEXT_LIMIT]
         profile.token_ids = bool(profile.token_ids) or answer.token_ids
         if answer.ok and not answer.cut:
             self._note_usage(answer)
-            alone = found and answer.finish_reason == "stop" and not answer.text.strip() and not answer.calls
+            alone = field and answer.finish_reason == "stop" and not answer.text.strip() and not answer.calls
             if alone and answer.unseen_tokens <= MARKER_TOKENS:
                 profile.thoughts_alone = True
 

@@ -65,8 +65,8 @@ def settings_to_apply(settings: Settings, profile: Profile) -> dict[str, Any]:
     entry = next(
         (entry for pattern, entry in settings.models.items() if fnmatchcase(profile.model.lower(), pattern.lower())), None
     )
-    found = {name: value for name, value in recommended_settings(profile).items() if name not in _NOT_APPLIED}
-    return without_given(settings, found, entry.model_fields_set if entry is not None else frozenset())
+    recommended = {name: value for name, value in recommended_settings(profile).items() if name not in _NOT_APPLIED}
+    return without_given(settings, recommended, entry.model_fields_set if entry is not None else frozenset())
 
 
 def without_given(settings: Settings, found: Mapping[str, Any], more: Set[str] = frozenset()) -> dict[str, Any]:

@@ -75,7 +75,7 @@ async def open_parts(
         accounts = _open_accounts(settings, store, metrics, stack)
         encryption = Encryption(await _encryption_key(settings, store))
         pool = _open_pool(settings, choice, metrics, share, stack)
-        live = LiveSettings(settings, choice.with_names(pool.models.own_name), pool.watch.identify)
+        live = LiveSettings(settings, choice.with_names(pool.own_name), pool.watch.identify)
         pools = await _start_pool(settings, pool, metrics, stack, alone=workers_folder is None)
         repair = InputRepair(pool, metrics)
         stack.callback(repair.close)

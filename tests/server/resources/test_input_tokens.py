@@ -9,7 +9,8 @@ from typing import Any
 import openai
 import pytest
 
-from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, TokenizerError
+from responses_gateway.backend.tokenizer.conversion import TokenizerError
+from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.request import translate
 from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from responses_gateway.wire.requests import parse_request

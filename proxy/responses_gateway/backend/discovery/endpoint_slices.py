@@ -89,7 +89,7 @@ _READY = Conditions()
 def targets_of(slices: Iterable[Slice], port: str) -> tuple[list[Target], str]:
     """Return the endpoints that may get requests, by `port`: a name, a number, or empty for the only one there is; and what is
     wrong with the ports."""
-    found: dict[str, tuple[tuple[bool, bool], Target]] = {}
+    ranked: dict[str, tuple[tuple[bool, bool], Target]] = {}
     problem = ""
     for each in slices:
         if not each.endpoints:
@@ -107,9 +107,9 @@ def targets_of(slices: Iterable[Slice], port: str) -> tuple[list[Target], str]:
             # A pod with addresses of both families is one backend; a ready endpoint tells more than one that drains.
             rank = (target.draining, each.address_type == "IPv6")
             key = pod or target.address
-            if key not in found or rank < found[key][0]:
-                found[key] = (rank, target)
-    by_address = {target.address: target for _, target in sorted(found.values(), key=lambda entry: entry[0], reverse=True)}
+            if key not in ranked or rank < ranked[key][0]:
+                ranked[key] = (rank, target)
+    by_address = {target.address: target for _, target in sorted(ranked.values(), key=lambda entry: entry[0], reverse=True)}
     return sorted(by_address.values(), key=lambda target: target.address), problem
 
 

@@ -52,8 +52,8 @@ class Source(Protocol):
 
 def is_address(text: str) -> bool:
     """Tell whether a text is a valid `Target.address`."""
-    found = _ADDRESS.fullmatch(text)
-    return found is not None and 0 < int(found[3]) < 65_536
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and 0 < int(match[3]) < 65_536
 
 
 def address_of(host: str, port: int) -> str:

@@ -131,14 +131,14 @@ class KubernetesSource:
     async def _watch_once(self, session: aiohttp.ClientSession, known: _Known, report: Report) -> int:
         """Watch until the server ends it, in good order; return how many events came."""
         seconds = max(1, round(self.watch_seconds * random.uniform(0.75, 1)))
-        asked = {
+        query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": known.version,
             "timeoutSeconds": str(seconds),
         }
         events = 0
-        async with asyncio.timeout(seconds + GRACE), self._get(session, asked) as answer:
+        async with asyncio.timeout(seconds + GRACE), self._get(session, query) as answer:
             self._tell(known, report)  # it can be read again
             async for line in _lines(answer.content):
                 self._apply(line, known, report)
@@ -187,12 +187,12 @@ class KubernetesSource:
             yield session
 
     @asynccontextmanager
-    async def _get(self, session: aiohttp.ClientSession, asked: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _get(self, session: aiohttp.ClientSession, more: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
         """Ask for the slices. The token is read each time, since it is replaced within the hour. Raises `_Gone`, `_Failed`."""
         token = await asyncio.to_thread(self._read, "token")
         namespace = self.namespace or await asyncio.to_thread(self._read, "namespace")
         url = f"{self.api}/apis/discovery.k8s.io/v1/namespaces/{quote(namespace, safe='')}/endpointslices"
-        query = {"labelSelector": f"{SERVICE_LABEL}={self.service}", **asked}
+        query = {"labelSelector": f"{SERVICE_LABEL}={self.service}", **more}
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Accept-Encoding": "identity"}
         async with session.get(url, params=query, headers=headers, allow_redirects=False) as answer:
             if answer.connection is not None and answer.connection.transport is not None:

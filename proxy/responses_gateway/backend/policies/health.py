@@ -85,5 +85,5 @@ async def _list_models(backend: Backend) -> HealthReport:
     entries = {entry["id"]: entry for entry in data if entry.get("id") and isinstance(entry["id"], str)}
     owners = {name: owner if isinstance(owner := entry.get("owned_by"), str) else None for name, entry in entries.items()}
     contexts = {name: length for name, entry in entries.items() if type(length := entry.get("max_model_len")) is int}
-    checkpoints = {name: found for name, entry in entries.items() if (found := checkpoint_of(entry)) is not None}
+    checkpoints = {name: listed for name, entry in entries.items() if (listed := checkpoint_of(entry)) is not None}
     return HealthReport(listed=Listing(owners, contexts, checkpoints))

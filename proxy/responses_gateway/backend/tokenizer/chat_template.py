@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from responses_gateway.wire.errors import ApiError, invalid_request
+from responses_gateway.wire.errors import invalid_request
 
 Object = dict[str, Any]
 
@@ -80,17 +80,12 @@ def _text(content: Any, index: int) -> str:
         return content or ""
     for part in content:
         if part.get("type") != "text":
-            raise _uncountable(part.get("type"), index)
+            message = (
+                f"Message {index} contains a part of type '{part.get('type')}': the gateway's own tokenizer only handles text. "
+                "Only a backend with a /tokenize endpoint can count such a request."
+            )
+            raise invalid_request(message, "input", "unsupported_value")
     return "\n".join(part["text"] for part in content)
-
-
-def _uncountable(kind: object, index: int) -> ApiError:
-    return invalid_request(
-        f"Message {index} contains a part of type '{kind}': the gateway's own tokenizer only handles text. "
-        "Only a backend with a /tokenize endpoint can count such a request.",
-        "input",
-        "unsupported_value",
-    )
 
 
 def _call(call: Mapping[str, Any]) -> Object:

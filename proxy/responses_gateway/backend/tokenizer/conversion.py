@@ -20,8 +20,8 @@ OTHER_FILES = (TEKKEN_FILE, "tokenizer.model", "tiktoken.model", "vocab.json")
 _GROUP_LIMIT = 16  # tokens that make up one character; where more do, the tokenizer changes the text
 
 
-class ConversionError(Exception):
-    """A tokenizer cannot be read. The message tells operators why, and what to do."""
+class TokenizerError(Exception):
+    """The tokenizer of the settings cannot be used. The message tells operators why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class PythonTokenizer:
 
     def get_added_tokens_decoder(self) -> Mapping[int, Any]:
         """Return the added tokens by their ids."""
-        found: Mapping[int, Any] = self._tokenizer.added_tokens_decoder
-        return found
+        tokens: Mapping[int, Any] = self._tokenizer.added_tokens_decoder
+        return tokens
 
     def _offsets(self, ids: Sequence[int], text: str) -> list[tuple[int, int]]:
         """Find where each token begins and ends in the text. Several tokens that make up one character share it."""
@@ -86,11 +86,11 @@ class PythonTokenizer:
 
 def convert(folder: Path, *, trust_remote_code: bool = False) -> bytes | PythonTokenizer:
     """Read the tokenizer of a folder: return the content of a `tokenizer.json`, or a tokenizer that runs the model's own code.
-    `trust_remote_code`: run that code. Takes seconds the first time: call it in a thread. Raises `ConversionError`."""
+    `trust_remote_code`: run that code. Takes seconds the first time: call it in a thread. Raises `TokenizerError`."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError:
-        raise ConversionError(
+        raise TokenizerError(
             f"tokenizer: {folder} has no tokenizer.json, and its other files need packages that are missing: "
             f"{how_to_install('transformers')}"
         ) from None
@@ -100,7 +100,7 @@ def convert(folder: Path, *, trust_remote_code: bool = False) -> bytes | PythonT
     try:
         tokenizer = reader.from_pretrained(str(folder), local_files_only=True, **options)
     except Exception as error:  # the files, and their code, may raise anything
-        raise ConversionError(f"tokenizer: {folder}: {_advice(error, trust_remote_code)}") from None
+        raise TokenizerError(f"tokenizer: {folder}: {_advice(error, trust_remote_code)}") from None
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return PythonTokenizer(tokenizer)

@@ -17,9 +17,9 @@ import msgspec
 from responses_gateway.backend.tokenizer.chat_template import ChatTemplate
 from responses_gateway.backend.tokenizer.conversion import (
     OTHER_FILES,
-    ConversionError,
     PythonEncoding,
     PythonTokenizer,
+    TokenizerError,
     convert,
 )
 from responses_gateway.extras import how_to_install
@@ -34,10 +34,6 @@ _CACHE_NAME = re.compile(r"(?P<model>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w.-
 _SPECIAL_TOKENS = re.compile(r"\w+_token")
 
 
-class TokenizerError(Exception):
-    """The tokenizer of the settings cannot be used. The message tells operators why, and what to do."""
-
-
 class ModelTokenizer:
     """The tokenizer of one model, with its chat template if it has one. Several threads may use it at once."""
 
@@ -46,7 +42,8 @@ class ModelTokenizer:
         `trust_remote_code`: run the Python code that comes with the model, if its tokenizer needs it. Raises `TokenizerError`.
         It takes a second for a large vocabulary, several if it is converted: call it in a thread."""
         self.file = file
-        self._converted = _converted(file, trust_remote_code)
+        # What a tokenizer in another format is made of; None for a `tokenizer.json`.
+        self._converted = convert(file.parent, trust_remote_code=trust_remote_code) if file.name in OTHER_FILES else None
         self._text = self._load(prefix=False)
         # A model that writes *about* `<|im_end|>` uses ordinary tokens: the token itself never becomes text.
         self._text.encode_special_tokens = True
@@ -166,16 +163,6 @@ def _decode(text: bytes, file: Path) -> dict[str, Any]:
     return content
 
 
-def _converted(file: Path, trust_remote_code: bool) -> bytes | PythonTokenizer | None:
-    """Return what a tokenizer in another format is made of; None for a `tokenizer.json`."""
-    if file.name not in OTHER_FILES:
-        return None
-    try:
-        return convert(file.parent, trust_remote_code=trust_remote_code)
-    except ConversionError as error:
-        raise TokenizerError(str(error)) from None
-
-
 def _load(content: Mapping[str, Any], file: Path) -> Tokenizer:
     try:
         from tokenizers import Tokenizer  # noqa: PLC0415  (an extra)
@@ -249,14 +236,14 @@ def _load_template(folder: Path) -> ChatTemplate | None:
 def _template_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Return the templates by name, none without a `default`. Files of their own take precedence over the configuration."""
     sources: dict[str, str] = {}
-    given = config.get("chat_template")
+    template = config.get("chat_template")
     legacy = folder / "chat_template.json"
-    if given is None and legacy.is_file():
-        given = _read_json(legacy).get("chat_template")
-    if isinstance(given, str):
-        sources["default"] = given
-    elif isinstance(given, Sequence):
-        sources.update((entry["name"], entry["template"]) for entry in given)
+    if template is None and legacy.is_file():
+        template = _read_json(legacy).get("chat_template")
+    if isinstance(template, str):
+        sources["default"] = template
+    elif isinstance(template, Sequence):
+        sources.update((entry["name"], entry["template"]) for entry in template)
     for file in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         sources[file.stem] = file.read_text(encoding="utf-8")
     main = folder / "chat_template.jinja"

@@ -85,19 +85,16 @@ class DirectSender:
         for a malformed header."""
         fields = _header_lines(headers).encode("utf-8", "surrogateescape")
         request = b"%b%bContent-Length: %d\r\n\r\n%b" % (self._head, fields, len(body), body)
-        connection = self._take_idle()
-        if connection is None:
-            connection = await self._connect()
-        protocol = connection.protocol
+        connection, protocol = self._take_idle() or await self._connect()
         try:
             return await self._send(connection, protocol, request)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
-            if not isinstance(protocol, PushProtocol) or not protocol.reused_without_answer:
+            if not protocol.reused_without_answer:
                 raise
         # Most likely the backend closed the idle connection before it saw the request.
         self._on_repeat()
-        connection = await self._connect_to(self._fresh_connector)
-        return await self._send(connection, connection.protocol, request)
+        connection, protocol = await self._connect_to(self._fresh_connector)
+        return await self._send(connection, protocol, request)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -109,13 +106,12 @@ class DirectSender:
         await self._fresh_connector.close()
 
     async def _send(
-        self, connection: Connection, protocol: ResponseHandler | None, request: bytes
+        self, connection: Connection, protocol: PushProtocol, request: bytes
     ) -> aiohttp.ClientResponse | PushedAnswer:
         timer = None
         try:
-            if protocol is None or protocol.transport is None:
+            if protocol.transport is None:
                 raise aiohttp.ServerDisconnectedError
-            assert isinstance(protocol, PushProtocol)
             is_pushed = protocol.expect_answer()
             writer = None
             if len(request) <= _WRITE_SIZE:
@@ -154,11 +150,11 @@ class DirectSender:
         except TimeoutError:
             raise NoHead from None
 
-    def _take_idle(self) -> Connection | None:
+    def _take_idle(self) -> tuple[Connection, PushProtocol] | None:
         while self._idle:
             connection, protocol, _ = self._idle.pop()
             if protocol.is_connected() and not protocol.should_close:
-                return connection
+                return connection, protocol
             connection.close()  # by the backend, or it sent bytes after its last answer
         return None
 
@@ -178,19 +174,21 @@ class DirectSender:
             self._idle.popleft()[0].close()
         self._closing_old = self._loop.call_at(self._idle[0][2] + _KEEPALIVE, self._close_old) if self._idle else None
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> tuple[Connection, PushProtocol]:
         while True:
-            connection = await self._connect_to(self.connector)
-            if connection.protocol is not None and not connection.protocol.should_close:
-                return connection
+            connection, protocol = await self._connect_to(self.connector)
+            if not protocol.should_close:
+                return connection, protocol
             connection.close()  # the backend sent bytes after its last answer: the next answer could begin with them
 
-    async def _connect_to(self, connector: aiohttp.TCPConnector) -> Connection:
+    async def _connect_to(self, connector: aiohttp.TCPConnector) -> tuple[Connection, PushProtocol]:
         try:
             async with asyncio.timeout(self._answer_timeout):
-                return await connector.connect(self._template, [], self._timeout)
+                connection = await connector.connect(self._template, [], self._timeout)
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError(f"no connection to {self._url.host} in time") from error
+        assert isinstance(connection.protocol, PushProtocol)
+        return connection, connection.protocol
 
 
 def _give_up(is_pushed: asyncio.Future[bool]) -> None:

@@ -41,7 +41,7 @@ def refused_fields(refusal: bytes) -> frozenset[str]:
     """Return the optional fields that the body of an answer 400 or 422 refuses by name."""
     text = refusal.decode("utf-8", "replace")
     return frozenset(
-        found[0] for found in _NAMES.finditer(text) if _WORDS.search(text, max(0, found.start() - _REACH), found.end() + _REACH)
+        name[0] for name in _NAMES.finditer(text) if _WORDS.search(text, max(0, name.start() - _REACH), name.end() + _REACH)
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from responses_gateway.backend.pool_options import ALL, Share
-from responses_gateway.backend.tokenizer.tokenizers import TokenizerError
+from responses_gateway.backend.tokenizer.conversion import TokenizerError
 from responses_gateway.parsers.vllm import VllmMissing
 from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.app import create_app, create_operations_app

@@ -133,7 +133,7 @@ class Messages:
         return served_model(self._pool.members, asked, in_force.settings.messages_model, allows)
 
     def _read(self, asked: MessagesRequest, model: str, policy: Policy) -> MessagesReading:
-        served_as = self._pool.models.own_name(model)
+        served_as = self._pool.own_name(model)
         served = asked if model == asked.model else asked.model_copy(update={"model": model})
         reading = read_messages(served, policy, self._hosted, served_as)
         if reading.prefilled and not self._pool.models.all_vllm(model):

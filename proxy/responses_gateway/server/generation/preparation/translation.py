@@ -147,7 +147,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             ground.policy,
             self.encryption,
             ground.scope.caller.tenant,
-            self.pool.models.own_name(model),
+            self.pool.own_name(model),
             opened.offered,
             self.asks_for_token_ids(model, ground.scope.in_force),
             opened.documents,

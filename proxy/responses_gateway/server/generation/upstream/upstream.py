@@ -59,10 +59,12 @@ class InputCounter:
         if self._counting is not None:
             await asyncio.wait({self._counting}, timeout=_COUNTING_LIMIT)
 
-    def cancel(self) -> None:
-        """Stop counting."""
+    def close(self, backend: str, *, reported: bool) -> None:
+        """Stop counting. `reported`: the backend has counted the tokens itself, and need not be watched from now on."""
         if self._counting is not None:
             self._counting.cancel()
+        if reported:
+            self._pool.models.usage_reported(backend)
 
 
 class Upstream:
@@ -349,16 +351,14 @@ class Upstream:
 
     def close(self, translator: Translator) -> None:
         """Disconnect for good. The pool learns what the answer has shown of its backend."""
-        if self._counter is not None:
-            self._counter.cancel()
         self.disconnect()
         if self._filter is not None:
             self._filter.close()
         backend = self._chat.backend if self._chat is not None else ""
         if translator.answer.diverged == "other_prompt" and backend:
             self._pool.ids_ignored(backend)
-        if translator.lifecycle.turn.usage is not None:
-            self._pool.models.usage_reported(backend)
+        if self._counter is not None:
+            self._counter.close(backend, reported=translator.lifecycle.turn.usage is not None)
 
 
 async def _count_input(translator: Translator, tokenizer: ModelTokenizer, body: Mapping[str, object]) -> None:
