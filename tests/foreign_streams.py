@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from responses_gateway.conformance.checker import check_stream, frames
 from responses_gateway.conformance.levels import Violation
-from tests.data_folder import DATA
+from tests.data_folder import BESIDE
 
-FOLDER = DATA / "foreign"
+FOLDER = BESIDE / "foreign"
 ABSENT = "the streams that others recorded are not here"
 
 # What the host that was asked, or else the name of the file has in it -> who sent the stream; the first that fits counts.

@@ -17,13 +17,8 @@ from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, locat
 from responses_gateway.parsers import reasoning_markers
 from responses_gateway.stream.tokens.meter import TokenMeter
 from responses_gateway.wire.errors import ApiError
-from tests.data_folder import DATA
+from tests.data_folder import STREAMS, TINY_MODEL
 from tests.stream.vocabularies import PREFIXED, vocabulary
-
-MODEL = DATA / "tinymodel" / "model"
-STREAMS = DATA / "streams"
-
-with_tiny_model = pytest.mark.skipif(not MODEL.exists(), reason="the tiny model is not beside the checkout")
 
 HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
 SIMPLE = (
@@ -130,23 +125,20 @@ def test_without_the_packages_the_operator_learns_their_names(tmp_path: Path, mo
 # ---- encoding ---------------------------------------------------------------------------------------------------------
 
 
-@with_tiny_model
 def test_the_text_of_a_special_token_is_text_unless_it_is_markup() -> None:
-    tokenizer = loaded(MODEL)
+    tokenizer = loaded(TINY_MODEL)
     assert len(tokenizer.encode_markup("<|im_end|>")) == 1
     assert len(tokenizer.encode("<|im_end|>")) > 1
     assert tokenizer.encode("Hello, world").ids == tokenizer.encode_markup("Hello, world").ids
 
 
-@with_tiny_model
 def test_markers_that_are_single_tokens() -> None:
-    found = loaded(MODEL).marker_ids(["<think>", "</think>", "<|im_end|>", "<function=", "Hello", " ", "he"])
+    found = loaded(TINY_MODEL).marker_ids(["<think>", "</think>", "<|im_end|>", "<function=", "Hello", " ", "he"])
     assert found == {"<think>": 1505, "</think>": 1506, "<|im_end|>": 1486}
 
 
-@with_tiny_model
 def test_ids_are_decoded_with_markers_and_without_the_end_token() -> None:
-    tokenizer = loaded(MODEL)
+    tokenizer = loaded(TINY_MODEL)
     written = "<think>\nhm\n</think>\n\n<tool_call>\n<function=get_weather>\n</function>\n</tool_call>"
     assert tokenizer.decode(tokenizer.encode_markup(f"{written}<|im_end|>").ids) == written
     assert tokenizer.decode(tokenizer.encode_markup("Hello").ids) == "Hello"
@@ -325,10 +317,8 @@ def recorded() -> list[dict[str, Any]]:
     return found
 
 
-@with_tiny_model
-@pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not beside the checkout")
 def test_prompts_are_counted_as_the_server_counted_them() -> None:
-    tokenizer = loaded(MODEL)
+    tokenizer = loaded(TINY_MODEL)
     assert tokenizer.template is not None
     wrong = []
     streams = recorded()

@@ -1,7 +1,6 @@
 """Independent judges of a Responses stream, for tests: the laws, the Open Responses document, the official SDK's models.
 
-`judge_stream(data)` asks all three about every event. None of them shares code with what writes the streams. The document
-lies in the sibling folder `../shared` of the checkout; where that is absent the other two judge alone (`DOCUMENT` is None).
+`judge_stream(data)` asks all three about every event. None of them shares code with what writes the streams.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from typing import Any
 
 from responses_gateway.conformance.checker import check_stream, frames
 from responses_gateway.conformance.messages import check_message_stream
-from tests.judges.openapi import DOCUMENT, openapi_errors
+from tests.judges.openapi import openapi_errors
 from tests.judges.sdk import sdk_errors
 
-__all__ = ["DOCUMENT", "judge_message", "judge_stream", "openapi_errors", "sdk_errors"]
+__all__ = ["judge_message", "judge_stream", "openapi_errors", "sdk_errors"]
 
 
 def judge_stream(data: bytes, *, unfinished_allowed: bool = False) -> list[str]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, ValidationError
 
-from tests.data_folder import DATA
+from tests.data_folder import CARRIED
 
-_FILE = DATA / "openresponses" / "openapi.json"
+_FILE = CARRIED / "openresponses" / "openapi.json"
 
 # OpenAI's name -> the document's
 _EVENT_NAMES = {
@@ -32,18 +32,15 @@ def _mended(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-# The document; None where the shared folder is absent.
-DOCUMENT: dict[str, Any] | None = _mended(json.loads(_FILE.read_bytes())) if _FILE.exists() else None
+DOCUMENT: dict[str, Any] = _mended(json.loads(_FILE.read_bytes()))
 
 
 def openapi_errors(event: dict[str, Any]) -> list[str]:
     """Return how an event or a response object (`object: "response"`) violates the document.
 
     Empty also for what the document does not know: events and items of OpenAI's own (custom tools, hosted tools), the flat
-    `error` event. Empty always where there is no document.
+    `error` event.
     """
-    if DOCUMENT is None:
-        return []
     event = _within_document(event)
     kind = str(event.get("type", event.get("object")))
     validator = _validators().get(kind)
@@ -86,7 +83,6 @@ def _without_free_values(value: Any) -> Any:
 def _free_fields() -> tuple[dict[str, tuple[int, int]], set[str]]:
     """Return the fields whose text is free within a length, and those whose number is free, wherever the document has a field
     of that name."""
-    assert DOCUMENT is not None
     found: dict[str, list[dict[str, Any]]] = {}
     for name, field in _fields(DOCUMENT["components"]["schemas"]):
         found.setdefault(name, []).extend(_alternatives(field))
@@ -113,7 +109,6 @@ def _fields(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _alternatives(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a schema and those that stand in its place."""
-    assert DOCUMENT is not None
     yield schema
     if "$ref" in schema:
         yield from _alternatives(DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
@@ -176,7 +171,6 @@ def _type_of(value: object) -> Any:
 
 @cache
 def _item_types() -> frozenset[str]:
-    assert DOCUMENT is not None
     schemas = DOCUMENT["components"]["schemas"]
     members = [member["$ref"].rpartition("/")[2] for member in schemas["ItemField"]["oneOf"]]
     return frozenset(schemas[name]["properties"]["type"]["enum"][0] for name in members)
@@ -185,7 +179,6 @@ def _item_types() -> frozenset[str]:
 @cache
 def _validators() -> dict[str, Draft202012Validator]:
     """Return the validators by event type; under `response` the one for a response object."""
-    assert DOCUMENT is not None
     schemas = DOCUMENT["components"]["schemas"]
     names = {
         schema["properties"]["type"]["enum"][0]: name for name, schema in schemas.items() if name.endswith("StreamingEvent")

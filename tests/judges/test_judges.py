@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.judges import DOCUMENT, judge_stream, openapi_errors, sdk_errors
+from tests.judges import judge_stream, openapi_errors, sdk_errors
 from tests.judges.streams import RESPONSE, Event, Script, encode, find, good
-
-needs_document = pytest.mark.skipif(DOCUMENT is None, reason="the Open Responses document is not here")
 
 
 def without(value: dict[str, Any], key: str) -> dict[str, Any]:
@@ -30,7 +28,6 @@ def test_good_streams_pass_all_judges(events: list[Event]) -> None:
     assert judge_stream(encode(events)) == []
 
 
-@needs_document
 def test_the_complaint_names_event_judge_and_field() -> None:
     events = good()
     events[0]["response"]["temperature"] = None
@@ -59,7 +56,6 @@ def test_the_codex_contract_is_passed_on() -> None:
 # ---- the document -----------------------------------------------------------------------------------------------------
 
 
-@needs_document
 @pytest.mark.parametrize("key", sorted(RESPONSE))
 def test_the_document_wants_every_field_of_the_response(key: str) -> None:
     assert openapi_errors(RESPONSE) == []
@@ -67,21 +63,18 @@ def test_the_document_wants_every_field_of_the_response(key: str) -> None:
     assert errors == ([f"event: '{key}' is a required property"] if key != "object" else [])
 
 
-@needs_document
 def test_the_document_wants_no_null_where_a_field_is_optional() -> None:
     item: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "status": "completed", "summary": [], "encrypted_content": None}
     event = {"type": "response.output_item.done", "sequence_number": 5, "output_index": 0, "item": item}
     assert openapi_errors(event) == ["item.encrypted_content: None is not of type 'string'"]
 
 
-@needs_document
 def test_the_document_judges_openai_s_reasoning_events_by_its_own_names() -> None:
     event = {"type": "response.reasoning_text.delta", "sequence_number": 3, "item_id": "r", "output_index": 0}
     assert openapi_errors({**event, "content_index": 0, "delta": "x"}) == []
     assert openapi_errors({**event, "content_index": 0}) == ["event: 'delta' is a required property"]
 
 
-@needs_document
 def test_what_the_document_does_not_know_is_left_to_the_others() -> None:
     call = {"type": "custom_tool_call", "id": "c", "call_id": "c", "name": "n", "input": ""}
     assert openapi_errors({"type": "response.custom_tool_call_input.delta"}) == []
@@ -92,7 +85,6 @@ def test_what_the_document_does_not_know_is_left_to_the_others() -> None:
     assert openapi_errors({**RESPONSE, "tool_choice": allowed}) == []
 
 
-@needs_document
 def test_the_slips_of_the_document_are_mended() -> None:
     schema = {"type": "json_schema", "name": "n", "description": None, "schema": {"type": "object"}, "strict": True}
     reasoning = {"effort": "minimal", "summary": None}
@@ -135,7 +127,6 @@ def test_the_sdk_knows_events_of_hosted_and_custom_tools_and_no_others() -> None
     assert sdk_errors({}) == ["no model for None"]
 
 
-@needs_document
 def test_that_a_like_event_was_right_hides_nothing() -> None:
     """The document is asked once about events that differ in free texts alone."""
     call = {"type": "function_call", "id": "fc_1", "name": "f", "arguments": "{}", "status": "completed", "call_id": "c"}

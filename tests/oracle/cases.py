@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from responses_gateway.parsers import REASONING, TOOLS
 from responses_gateway.wire.deltas import FinishReason
-from tests.data_folder import DATA
+from tests.data_folder import STREAMS, TINY_MODEL
 from tests.oracle.comparison import Piece
 from tests.oracle.families import FAMILIES, RECORDED, Family
 from tests.oracle.turns import turn
@@ -78,7 +78,7 @@ def tokenizer(family: str) -> PreTrainedTokenizerFast:
 
 @cache
 def recorded_tokenizer() -> PreTrainedTokenizerFast:
-    path = DATA / "tinymodel" / "model" / "tokenizer.json"
+    path = TINY_MODEL / "tokenizer.json"
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_file(str(path)), clean_up_tokenization_spaces=False)
 
 
@@ -151,11 +151,8 @@ def _opens(family: Family, text: str) -> bool:
 
 
 def recordings() -> Iterator[Case]:
-    """Read the recordings; none if they are absent."""
     for setting in ("raw", "raw_interval"):
-        folder = DATA / "streams" / setting
-        if not folder.exists():
-            return
+        folder = STREAMS / setting
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         for entry in manifest["streams"]:
             yield _recording(folder, entry)

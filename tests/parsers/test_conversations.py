@@ -12,6 +12,7 @@ from markup_outcome import TOOLS, Piece, agree, play
 from markup_rendering import FAMILIES, Family, Item, render
 
 from responses_gateway.parsers import markers, parser
+from tests.thoroughness import examples
 
 _EDGES = st.sampled_from("abcXYZéж好😀")
 _INSIDE = st.text(
@@ -64,7 +65,7 @@ def contents(items: list[Item]) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_a_turn_comes_back(name: str, data: st.DataObject) -> None:
     family = FAMILIES[name]

@@ -11,6 +11,7 @@ from markup_outcome import TOOLS, characters, play, whole
 from markup_rendering import FAMILIES, render
 
 from responses_gateway.parsers import markers, parser
+from tests.thoroughness import examples
 
 _CALLS = [("call", "get_weather", {"city": "Rome"}), ("call", "search", {"query": "x", "filters": {"tags": ["a"]}, "limit": 3})]
 _SCRAPS = list("\n a:=>{}[]()\"',;\\`<")
@@ -29,7 +30,7 @@ def garbage(name: str) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_garbage_is_read_alike_however_it_is_cut(name: str, data: st.DataObject) -> None:
     family = FAMILIES[name]

@@ -11,10 +11,8 @@ import pytest
 from markup_outcome import Outcome, Piece, agree, at_random, characters, halves, play, whole
 
 from responses_gateway.parsers import MarkupParser, markers, parser
-from tests.data_folder import DATA
+from tests.data_folder import STREAMS, TINY_MODEL
 
-STREAMS = DATA / "streams"
-TOKENIZER = DATA / "tinymodel" / "model" / "tokenizer.json"
 SETTINGS = ("raw", "raw_interval")
 # Format of the recordings -> names of the reasoning and the tool parser.
 NAMES: dict[str, tuple[str | None, str]] = {
@@ -34,13 +32,14 @@ NAMES: dict[str, tuple[str | None, str]] = {
 }
 
 
-def recordings() -> list[Any]:
-    if not STREAMS.exists():
-        return [pytest.param(None, None, marks=pytest.mark.skip(reason="the recorded streams are not here"))]
-    found = []
+@cache
+def recordings() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return what the manifests say of the streams, by setting and format."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for setting in SETTINGS:
         manifest = json.loads((STREAMS / setting / "manifest.json").read_text(encoding="utf-8"))
-        found += [pytest.param(setting, entry, id=f"{setting}-{entry['file']}") for entry in manifest["streams"]]
+        for entry in manifest["streams"]:
+            found.setdefault((setting, entry["format"]), []).append(entry)
     return found
 
 
@@ -61,7 +60,7 @@ def chunks(path: Path) -> list[Piece]:
 
 @cache
 def special_tokens() -> dict[str, int]:
-    tokens = json.loads(TOKENIZER.read_text(encoding="utf-8"))["added_tokens"]
+    tokens = json.loads((TINY_MODEL / "tokenizer.json").read_text(encoding="utf-8"))["added_tokens"]
     return {token["content"]: token["id"] for token in tokens}
 
 
@@ -94,8 +93,14 @@ def check(entry: dict[str, Any], outcome: Outcome) -> None:
     assert outcome.repairs == {}
 
 
-@pytest.mark.parametrize(("setting", "entry"), recordings())
-def test_a_recorded_stream_gives_its_items(setting: str, entry: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("setting", "family"), recordings())
+def test_a_recorded_stream_gives_its_items(setting: str, family: str, subtests: pytest.Subtests) -> None:
+    for entry in recordings()[setting, family]:
+        with subtests.test(entry["file"]):
+            play_in_pieces(setting, entry)
+
+
+def play_in_pieces(setting: str, entry: dict[str, Any]) -> None:
     recorded = chunks(STREAMS / setting / entry["file"])
     text = "".join(piece for piece, _ in recorded)
     reason = "length" if entry["variant"].startswith("cut") else "stop"

@@ -10,9 +10,9 @@ import os
 import shutil
 from pathlib import Path
 
-from tests.data_folder import DATA
+from tests.data_folder import BESIDE
 
-FOLDER = Path(os.environ.get("TINYMODEL") or DATA / "tinymodel").absolute()
+FOLDER = Path(os.environ.get("TINYMODEL") or BESIDE / "tinymodel").absolute()
 # The languages of chat templates differ: llama.cpp's has no `split` that takes all of these calls.
 _SPLIT = """(text.split("scenario:")[-1].split() + ["hello"])[0].strip(".,;!?\\"'`")"""
 _SPLIT_OF_LLAMA_CPP = "text.split('scenario:')[-1] | trim"

@@ -13,6 +13,7 @@ from responses_gateway.request.grammar.json_pattern import pattern_of
 from responses_gateway.request.grammar.lark_reader import UnknownGrammar
 from responses_gateway.request.grammar.regex import regex_of
 from responses_gateway.wire.tools import Grammar
+from tests.thoroughness import examples
 
 re2 = pytest.importorskip("re2", reason="the extra `grammars` is not installed")
 lark = pytest.importorskip("lark", reason="the extra `grammars` is not installed")
@@ -38,7 +39,7 @@ _GRAMMARS = st.recursive(_LEAVES, _larger, max_leaves=8).map(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(definition=_GRAMMARS, words=st.lists(_WORDS, min_size=1, max_size=8))
 def test_as_the_lark_library_has_it(definition: str, words: list[str]) -> None:
     ours = re2.compile(regex_of(Grammar("lark", definition)))
@@ -58,7 +59,7 @@ def _takes(parser: Any, word: str) -> bool:
     return True
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(definition=_GRAMMARS, words=st.lists(_WORDS, min_size=1, max_size=8))
 def test_a_pattern_says_the_same_of_what_it_is_matched_with(definition: str, words: list[str]) -> None:
     regex = regex_of(Grammar("lark", definition))
@@ -74,7 +75,7 @@ def test_a_pattern_says_the_same_of_what_it_is_matched_with(definition: str, wor
             assert not valid or "\n" in word or pattern_of(regex, "alike") is not None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.one_of(st.text(max_size=80), st.text(alphabet='start:|()[]"/\\\n ab*+?~.1%', max_size=80)))
 def test_nothing_breaks_the_reader(definition: str) -> None:
     for grammar in (Grammar("lark", definition), Grammar("lark", "start: " + definition), Grammar("regex", definition)):

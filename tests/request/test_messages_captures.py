@@ -11,10 +11,10 @@ import pytest
 
 from responses_gateway.request import Policy
 from responses_gateway.request.tools.hosted_tools import HostedTools
-from tests.data_folder import DATA
+from tests.data_folder import BESIDE
 from tests.request.messages_bodies import Fields, assistant, call, reading_of, result, text, thought, translated, user
 
-FOLDER = DATA / "claude" / "requests"
+FOLDER = BESIDE / "claude" / "requests"
 CAN_SEARCH = HostedTools(frozenset({"web_search"}))
 POLICIES = [Policy(), Policy(late_developer="system"), Policy(user_messages="merge", reasoning_field="both")]
 

@@ -11,7 +11,7 @@ from openai.types.responses import Response
 
 from responses_gateway.request import Policy
 from responses_gateway.wire.tools import ToolTarget
-from tests.data_folder import DATA
+from tests.data_folder import BESIDE
 from tests.judges import openapi_errors
 from tests.request.builders import (
     Item,
@@ -26,7 +26,7 @@ from tests.request.builders import (
     user,
 )
 
-FOLDER = DATA / "codex" / "requests"
+FOLDER = BESIDE / "codex" / "requests"
 POLICY = Policy(compaction_trigger_prompt="Summarise the conversation so far.")
 CHAINED = {"52-ws-first-turn", "53-ws-after-tool-call"}
 

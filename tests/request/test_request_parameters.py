@@ -10,7 +10,7 @@ from responses_gateway.request import Policy, translate
 from responses_gateway.request.parameters.table import PARAMETERS, RESERVED, SAMPLING
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.wire.requests import INCLUDABLE, ResponsesRequest, parse_request
-from tests.judges import DOCUMENT, openapi_errors
+from tests.judges import openapi_errors
 from tests.request.builders import chat_request, function, outcomes, refusal, response_with
 
 FORMAT = {
@@ -256,7 +256,6 @@ def test_storing() -> None:
     assert outcomes(chat_request(policy=keeps, store=True)) == {"parameter store preserved"}
 
 
-@pytest.mark.skipif(DOCUMENT is None, reason="the Open Responses document is not here")
 @pytest.mark.parametrize(
     "parameters",
     [

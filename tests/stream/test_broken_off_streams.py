@@ -32,6 +32,7 @@ from responses_gateway.wire.deltas import Reasoning, Text, ToolArguments, ToolCa
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.tools import ToolTable, ToolTarget
 from tests.stream.stream_player import DONE, Play, chunk, event, finish, judged, options, text
+from tests.thoroughness import examples
 
 SCHEMA = {
     "type": "object",
@@ -161,7 +162,7 @@ def shown(play: Play) -> list[dict[str, Any]]:
     cuts=st.lists(st.floats(0.05, 0.9), min_size=1, max_size=3),
     size=st.integers(20, 4000),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_broken_off_anywhere_it_is_the_same_stream(dialect: str, scenario: str, cuts: list[float], size: int) -> None:
     servers = Servers(dialect, scenario)
     whole = play_cut(servers, [], 4000)

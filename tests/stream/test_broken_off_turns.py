@@ -25,6 +25,7 @@ from tests.stream.stream_player import DONE, Play, calls_to_run, event, finish, 
 from tests.stream.stream_player import call as stream_call
 from tests.stream.test_broken_off_streams import FAMILIES, LOST, SCHEMAS, Servers, completion, continued, new_markup, reads
 from tests.stream.test_hosted_calls import ALL, TOOLS, outcome_of
+from tests.thoroughness import examples
 
 OFFERED = [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in SCHEMAS.items()]
 TABLE: ToolTable = {**TOOLS, "get_weather": ToolTarget("function", "get_weather")}
@@ -196,7 +197,7 @@ def test_cut_after_every_event_of_every_turn(dialect: str) -> None:
     cuts=st.lists(st.lists(st.floats(0.0, 1.0), max_size=2), min_size=1, max_size=TURNS),
     size=st.integers(20, 4000),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_broken_off_anywhere_it_is_the_same_response(dialect: str, wholes: Shown, cuts: list[list[float]], size: int) -> None:
     talk = Talk(dialect, size)
     played = judged(talk.play(cuts), talk.playing)

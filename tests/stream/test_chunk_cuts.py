@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,7 +18,9 @@ from responses_gateway.parsers import ThoughtTokens
 from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.wire.errors import server_error
+from tests.data_folder import STREAMS
 from tests.stream.stream_player import DONE, event, judged, new_translator
+from tests.thoroughness import examples
 
 OPEN, CLOSE, CALL, END = 1, 2, 3, 4
 MARKERS = {"<think>": OPEN, "</think>": CLOSE, "<tool_call>": CALL}
@@ -191,7 +192,7 @@ cuts = st.lists(st.integers(1, 9), min_size=1, max_size=6) | st.just([1000])
 
 
 @given(answer=answers, sizes=cuts, raw=st.booleans(), usage_per_chunk=st.booleans(), tokenizer=st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_with_ids_usage_is_exact_for_every_cut(answer: Answer, sizes: list[int], **how: bool) -> None:
     how["ids"] = True
     found = usage_of(answer, sizes, how)
@@ -201,7 +202,7 @@ def test_with_ids_usage_is_exact_for_every_cut(answer: Answer, sizes: list[int],
 
 
 @given(answer=answers, sizes=cuts, raw=st.booleans(), usage_per_chunk=st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_with_a_tokenizer_usage_is_exact_for_every_cut(answer: Answer, sizes: list[int], **how: bool) -> None:
     how |= {"ids": False, "tokenizer": True}
     found = usage_of(answer, sizes, how)
@@ -212,14 +213,14 @@ def test_with_a_tokenizer_usage_is_exact_for_every_cut(answer: Answer, sizes: li
 
 
 @given(answer=answers, sizes=cuts, raw=st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_without_either_the_estimate_is_the_same_for_every_cut(answer: Answer, sizes: list[int], raw: bool) -> None:
     how = {"ids": False, "tokenizer": False, "raw": raw, "usage_per_chunk": False}
     assert usage_of(answer, sizes, how) == usage_of(answer, [1], how)
 
 
 @given(answer=answers, sizes=cuts, place=st.floats(0, 1), tokenizer=st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_an_answer_that_another_server_continues_has_the_usage_of_one(
     answer: Answer, sizes: list[int], place: float, tokenizer: bool
 ) -> None:
@@ -229,14 +230,10 @@ def test_an_answer_that_another_server_continues_has_the_usage_of_one(
     assert found == usage_of(answer, [1], how)
 
 
-RECORDED = Path(__file__).parents[2] / ".." / "shared" / "streams" / "hermes"
-
-
-@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded streams are not here")
 @pytest.mark.parametrize(("name", "reported", "true"), [("cjk", 13, 36), ("rethink", 4, 12), ("think", 13, 13)])
 def test_a_real_vllm_that_counts_its_chunks_is_corrected(name: str, reported: int, true: int) -> None:
     """It leaves out tokens whose text it holds back, and every thought but the first."""
-    stream = (RECORDED / f"{name}.0.ids.sse").read_bytes()
+    stream = (STREAMS / "hermes" / f"{name}.0.ids.sse").read_bytes()
     for thoughts, expected in ((None, reported), (ThoughtTokens(frozenset({1505}), frozenset({1506})), true)):
         translator = new_translator(thoughts=thoughts)
         data = translator.start() + translator.feed(stream) + translator.finish()

@@ -21,11 +21,11 @@ from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import server_error
-from tests.data_folder import DATA
+from tests.data_folder import STREAMS
 from tests.stream.stream_player import DONE, event, events_of, new_translator
+from tests.thoroughness import examples
 
 LOST = server_error("The connection to the backend broke in the middle of the answer.")
-STREAMS = DATA / "streams"
 PROMPT = [5, 6, 7]
 FIRST = event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": PROMPT})
 LAST = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "token_ids": [9]}]})
@@ -190,7 +190,7 @@ streams = st.fixed_dictionaries(
 
 
 @given(events(), streams, st.lists(st.floats(0, 1), max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_however_the_bytes_are_cut_the_events_and_the_ledger_are_the_same(
     sent: list[bytes], how: dict[str, bool], places: list[float]
 ) -> None:
@@ -209,7 +209,7 @@ IDS_LATE = [
 
 @given(events(), streams)
 @example(IDS_LATE, {"continuable": True, "holds_text": False, "raw": False, "goes_on": False})
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_reads_of_one_event_give_what_reader_and_table_give(sent: list[bytes], how: dict[str, bool]) -> None:
     with without_fast_path():
         expected = played(sent, **how)
@@ -234,8 +234,7 @@ def test_every_cut_of_a_usual_chunk(raw: bool, holds_text: bool) -> None:
 
 def recorded() -> list[Any]:
     files = sorted(STREAMS.glob("*/*.ids.sse"))
-    skipped = pytest.mark.skipif(not files, reason="the recorded streams are not here")
-    return [pytest.param(file, id=f"{file.parent.name}/{file.stem}") for file in files] or [pytest.param(None, marks=skipped)]
+    return [pytest.param(file, id=f"{file.parent.name}/{file.stem}") for file in files]
 
 
 @pytest.mark.parametrize("file", recorded())

@@ -40,6 +40,7 @@ from tests.stream.stream_player import (
     wants_turn,
 )
 from tests.stream.stream_player import chunk as chat_chunk
+from tests.thoroughness import examples
 
 TOOLS: ToolTable = {
     "clock": ToolTarget("function", "clock"),
@@ -434,7 +435,7 @@ def test_the_marks_of_citations_become_annotations() -> None:
 
 
 @given(st.lists(st.integers(1, len(ANSWER) - 1), max_size=8))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_the_marks_may_be_cut_anywhere(places: list[int]) -> None:
     cuts = sorted({0, *places, len(ANSWER)})
     pieces: list[bytes | ApiError] = [text(ANSWER[a:b]) for a, b in pairwise(cuts)]
@@ -485,7 +486,7 @@ def test_text_before_a_call_is_not_held_back_for_ever() -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 def test_any_mix_of_turns_calls_cuts_and_failures_is_a_right_stream(data: st.DataObject) -> None:
     """Every play is judged by the rules, the specification's schema and the SDK's models."""
     tools = {**TOOLS, "weather": ToolTarget("function", "weather", asynchronous=True)}

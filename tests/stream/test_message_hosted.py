@@ -16,6 +16,7 @@ from responses_gateway.wire.search_results import OUT_OF_USES, carried_text
 from responses_gateway.wire.tools import ToolTable, ToolTarget
 from tests.stream.message_player import Message, judged_message, translator_of
 from tests.stream.stream_player import DONE, call, finish, refuse, text, think
+from tests.thoroughness import examples
 
 TOOLS: ToolTable = {
     "weather": ToolTarget("function", "weather"),
@@ -125,7 +126,7 @@ OUTCOMES = [FOUND, FAILED, CallOutcome()]
 THINKING = [MessageOptions(), MessageOptions(thinking="hidden"), MessageOptions(thinking="empty")]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     st.lists(st.lists(st.sampled_from(sorted(PIECES)), max_size=6), min_size=1, max_size=2),
     st.sampled_from(["tool_calls", "stop", "length", "content_filter", "error", ""]),

@@ -16,12 +16,12 @@ from responses_gateway.wire.errors import server_error
 from tests.foreign_streams import ABSENT, chat_streams
 from tests.stream.message_player import Message, message_bytes, message_substance, play_message, read_message, translator_of
 from tests.stream.stream_player import DONE, Said, event, events_of, finish, short, translate
-from tests.stream.test_recorded_streams import STREAMS, recordings, short_ones
+from tests.stream.test_recorded_streams import recordings, short_ones
 from tests.stream.test_stream_properties import Delta, bare, chunks, odd_scripts, scripts, shown
+from tests.thoroughness import examples
 
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=examples(40))
 thinking = st.sampled_from([MessageOptions(), MessageOptions(thinking="hidden"), MessageOptions(thinking="empty")])
-recorded = pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not here")
 
 
 def answered(body: list[bytes], options: MessageOptions | None = None, **fields: Any) -> Message:
@@ -86,7 +86,6 @@ def test_a_stream_that_breaks_anywhere_shows_what_came_and_never_stops_what_was_
 # ---- streams of real servers -------------------------------------------------------------------------------------------
 
 
-@recorded
 def test_every_recorded_stream_says_what_it_says_to_a_client_of_the_other_protocol() -> None:
     wrong = []
     for recording in recordings():
@@ -97,7 +96,6 @@ def test_every_recorded_stream_says_what_it_says_to_a_client_of_the_other_protoc
     assert wrong == []
 
 
-@recorded
 def test_every_cut_of_recorded_bytes_gives_the_same_message() -> None:
     for recording in short_ones()[:3]:
         data = recording.data
@@ -107,7 +105,6 @@ def test_every_cut_of_recorded_bytes_gives_the_same_message() -> None:
         assert [at for at in cuts if message_substance(message_bytes([data[:at], data[at:]])) != whole] == []
 
 
-@recorded
 def test_a_recorded_stream_that_breaks_behind_any_chunk_is_never_whole() -> None:
     for recording in short_ones():
         events = [part + b"\n\n" for part in recording.data.split(b"\n\n")[:-1]]

@@ -8,7 +8,7 @@ second thought pass as text.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache, partial
 from typing import Any
 
@@ -17,13 +17,9 @@ import pytest
 from responses_gateway import parsers as formats
 from responses_gateway.stream.options import CODEX
 from responses_gateway.stream.reading.markup import Markup
-from tests.data_folder import DATA
+from tests.data_folder import TINY_MODEL
 from tests.stream.stream_player import Play, Said, play, substance, translate
-from tests.stream.test_recorded_streams import Recording, ident, is_true, output_of, played, recordings
-
-STREAMS = DATA / "streams"
-TOKENIZER = STREAMS.parent / "tinymodel" / "model" / "tokenizer.json"
-pytestmark = pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not here")
+from tests.stream.test_recorded_streams import Recording, is_true, output_of, played, recordings, recordings_of
 
 # Markup of the recording -> names of the parsers for reasoning and calls.
 PARSERS: dict[str, tuple[str | None, str | None]] = {
@@ -56,21 +52,21 @@ MISLABELLED = {
 }
 
 
-@cache
 def raw_recordings() -> list[Recording]:
-    if not STREAMS.exists():
-        return []
-    found = []
-    for setting in SETTINGS:
-        folder = STREAMS / setting
-        for entry in json.loads((folder / "manifest.json").read_bytes())["streams"]:
-            file = folder / entry["file"]
-            found.append(Recording(setting, file.stem, file.read_bytes(), entry))
-    return found
+    """Return the streams of all settings."""
+    return [recording for setting in SETTINGS for recording in recordings_of(setting)]
 
 
-def every_recording(condition: Callable[[Recording], object] = lambda _: True) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("recording", [one for one in raw_recordings() if condition(one)], ids=ident)
+def _names() -> list[tuple[str, str]]:
+    return sorted({(recording.setting, recording.entry["format"]) for recording in raw_recordings()})
+
+
+# One test for each setting and markup family; it names the streams that fail.
+every_family = pytest.mark.parametrize(("setting", "family"), _names())
+
+
+def streams(setting: str, family: str) -> list[Recording]:
+    return [recording for recording in recordings_of(setting) if recording.entry["format"] == family]
 
 
 def mislabelled(recording: Recording) -> bool:
@@ -85,7 +81,7 @@ def cut_calls(recording: Recording) -> bool:
 
 @cache
 def marker_ids() -> dict[str, int]:
-    tokens = json.loads(TOKENIZER.read_text(encoding="utf-8"))["added_tokens"]
+    tokens = json.loads((TINY_MODEL / "tokenizer.json").read_text(encoding="utf-8"))["added_tokens"]
     return {token["content"]: token["id"] for token in tokens}
 
 
@@ -124,12 +120,12 @@ def twin(recording: Recording) -> Recording | None:
     """Return the same stream of a server that parsed it, and parsed it right."""
     setting = recording.entry["format"] + ("_interval" if recording.setting == "raw_interval" else "")
     name = recording.name.replace(f".{recording.entry['format']}", "")
-    return parsed_right().get(f"{setting}/{name}")
+    return parsed_right().get((setting, name))
 
 
 @cache
-def parsed_right() -> dict[str, Recording]:
-    return {ident(recording): recording for recording in recordings() if not recording.mislabelled}
+def parsed_right() -> dict[tuple[str, str], Recording]:
+    return {(recording.setting, recording.name): recording for recording in recordings() if not recording.mislabelled}
 
 
 # ---- the tests ---------------------------------------------------------------------------------------------------------
@@ -143,59 +139,74 @@ def test_no_recording_is_left_out() -> None:
     assert sum(twin(recording) is not None for recording in raw_recordings()) > 100
 
 
-@every_recording()
-def test_what_the_model_said_comes_out(recording: Recording) -> None:
-    playing = parsed(recording)
-    assert is_true(without_repetition(output_of(playing)), recording) is not mislabelled(recording)
-    response = playing.response
-    statuses = [item["status"] for item in response["output"]]
-    if recording.cut:
-        assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
-        assert statuses == ["completed"] * (len(statuses) - 1) + ["incomplete"]
-    else:
-        assert response["status"] == "completed"
-        assert set(statuses) <= {"completed"}
-    assert response["usage"]["output_tokens"] == recording.entry["server"]["usage"]["completion_tokens"]
+@every_family
+def test_what_the_model_said_comes_out(setting: str, family: str, subtests: pytest.Subtests) -> None:
+    for recording in streams(setting, family):
+        with subtests.test(recording.name):
+            playing = parsed(recording)
+            assert is_true(without_repetition(output_of(playing)), recording) is not mislabelled(recording)
+            response = playing.response
+            statuses = [item["status"] for item in response["output"]]
+            if recording.cut:
+                assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+                assert statuses == ["completed"] * (len(statuses) - 1) + ["incomplete"]
+            else:
+                assert response["status"] == "completed"
+                assert set(statuses) <= {"completed"}
+            assert response["usage"]["output_tokens"] == recording.entry["server"]["usage"]["completion_tokens"]
+            if setting == "raw":
+                assert playing.translator.repairs == {}, "nothing has to be forgiven"
 
 
 def translated(recording: Recording, pieces: Iterable[bytes]) -> list[dict[str, Any]]:
     return substance(translate(pieces, markup=markup_for(recording)))
 
 
-@every_recording()
-def test_every_chunk_alone_gives_the_same_stream(recording: Recording) -> None:
-    assert translated(recording, chunks(recording)) == translated(recording, [recording.data])
+@every_family
+def test_every_chunk_alone_gives_the_same_stream(setting: str, family: str, subtests: pytest.Subtests) -> None:
+    for recording in streams(setting, family):
+        with subtests.test(recording.name):
+            assert translated(recording, chunks(recording)) == translated(recording, [recording.data])
 
 
 @pytest.mark.untraced  # the test above runs the same lines
-@pytest.mark.parametrize("recording", raw_recordings()[::3], ids=ident)
-def test_every_byte_alone_gives_the_same_stream(recording: Recording) -> None:
-    data = recording.data
-    assert translated(recording, (data[at : at + 1] for at in range(len(data)))) == translated(recording, [data])
+@every_family
+def test_every_byte_alone_gives_the_same_stream(setting: str, family: str, subtests: pytest.Subtests) -> None:
+    for recording in streams(setting, family)[::3]:
+        with subtests.test(recording.name):
+            data = recording.data
+            assert translated(recording, (data[at : at + 1] for at in range(len(data)))) == translated(recording, [data])
 
 
-@every_recording(lambda recording: ".ids" in recording.name)
-def test_the_ids_of_tokens_change_nothing_of_it(recording: Recording) -> None:
-    for pieces in (None, chunks(recording)):
-        assert is_true(output_of(parsed(recording, pieces, ids=True)), recording)
+def test_the_ids_of_tokens_change_nothing_of_it(subtests: pytest.Subtests) -> None:
+    for recording in raw_recordings():
+        if ".ids" in recording.name:
+            with subtests.test(recording.name):
+                for pieces in (None, chunks(recording)):
+                    assert is_true(output_of(parsed(recording, pieces, ids=True)), recording)
 
 
-@every_recording(lambda recording: recording.setting in {"raw", "raw_interval"})
-def test_the_names_may_be_auto(recording: Recording) -> None:
-    assert is_true(output_of(parsed(recording, names=("auto", "auto"))), recording)
+@pytest.mark.parametrize(("setting", "family"), [names for names in _names() if names[0] in ("raw", "raw_interval")])
+def test_the_names_may_be_auto(setting: str, family: str, subtests: pytest.Subtests) -> None:
+    for recording in streams(setting, family):
+        with subtests.test(recording.name):
+            assert is_true(output_of(parsed(recording, names=("auto", "auto"))), recording)
 
 
-@every_recording(twin)
-def test_a_server_that_parses_right_gives_the_same_items(recording: Recording) -> None:
-    of_the_server = twin(recording)
-    assert of_the_server is not None
-    ours = without_repetition(output_of(parsed(recording)))
-    theirs = without_repetition(output_of(played(ident(of_the_server))))
-    if recording.cut:  # how much of a cut item is out depends on who held what back
-        assert [shape(said) for said in ours] == [shape(said) for said in theirs]
-        ours = ours[:-1]
-        theirs = theirs[:-1]
-    assert ours == theirs
+@every_family
+def test_a_server_that_parses_right_gives_the_same_items(setting: str, family: str, subtests: pytest.Subtests) -> None:
+    for recording in streams(setting, family):
+        of_the_server = twin(recording)
+        if of_the_server is None:
+            continue
+        with subtests.test(recording.name):
+            ours = without_repetition(output_of(parsed(recording)))
+            theirs = without_repetition(output_of(played(of_the_server.setting, of_the_server.name)))
+            if recording.cut:  # how much of a cut item is out depends on who held what back
+                assert [shape(said) for said in ours] == [shape(said) for said in theirs]
+                ours = ours[:-1]
+                theirs = theirs[:-1]
+            assert ours == theirs
 
 
 def without_repetition(said: list[Said]) -> list[Said]:
@@ -207,16 +218,15 @@ def shape(said: Said) -> Said:
     return (said[0], said[-1] == "incomplete")
 
 
-@every_recording(cut_calls)
-def test_codex_is_never_handed_a_cut_call(recording: Recording) -> None:
-    codex = parsed(recording, client=CODEX)
-    assert codex.response["status"] == "incomplete"
-    assert codex.said == [said for said in parsed(recording).said if said[0] != "call" or said[-1] != "incomplete"]
-    done = [event["item"]["status"] for event in codex.events if event["type"] == "response.output_item.done"]
-    assert "incomplete" not in [item["status"] for item in codex.response["output"] if item["type"] == "function_call"]
-    assert done == [item["status"] for item in codex.response["output"]]
-
-
-@every_recording(lambda recording: recording.setting == "raw")
-def test_nothing_has_to_be_forgiven(recording: Recording) -> None:
-    assert parsed(recording).translator.repairs == {}
+def test_codex_is_never_handed_a_cut_call(subtests: pytest.Subtests) -> None:
+    for recording in raw_recordings():
+        if not cut_calls(recording):
+            continue
+        with subtests.test(recording.name, setting=recording.setting):
+            codex = parsed(recording, client=CODEX)
+            assert codex.response["status"] == "incomplete"
+            assert codex.said == [said for said in parsed(recording).said if said[0] != "call" or said[-1] != "incomplete"]
+            done = [event["item"]["status"] for event in codex.events if event["type"] == "response.output_item.done"]
+            calls = [item["status"] for item in codex.response["output"] if item["type"] == "function_call"]
+            assert "incomplete" not in calls
+            assert done == [item["status"] for item in codex.response["output"]]

@@ -15,14 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from responses_gateway.stream.options import CODEX
-from tests.data_folder import DATA
+from tests.data_folder import STREAMS
 from tests.stream.stream_player import Play, Said, play, substance, translate
 
-STREAMS = DATA / "streams"
-pytestmark = pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not here")
-
-# No parser on the server: markup in the content, the business of `formats/`.
-RAW = {"raw", "raw_interval"}
+# Without those whose server has no parser: markup in the content is the business of `test_raw_streams.py`.
+SETTINGS = sorted({manifest.parent.name for manifest in STREAMS.glob("*/manifest.json")} - {"raw", "raw_interval"})
 
 # Text before a thought, or without one: these parsers take the beginning of every answer as reasoning.
 _NO_THOUGHT = "hello.0 json.0 parallel.0 parallel.0.cut-second_call parallel.1 think_text_tool.1 write_file.0"
@@ -69,14 +66,17 @@ class Recording(NamedTuple):
 
 
 @cache
+def recordings_of(setting: str) -> list[Recording]:
+    """Return all streams of a setting."""
+    folder = STREAMS / setting
+    entries = json.loads((folder / "manifest.json").read_bytes())["streams"]
+    files = [folder / entry["file"] for entry in entries]
+    return [Recording(setting, file.stem, file.read_bytes(), entry) for file, entry in zip(files, entries, strict=True)]
+
+
 def recordings() -> list[Recording]:
-    found = []
-    for manifest in sorted(STREAMS.glob("*/manifest.json")):
-        if manifest.parent.name not in RAW:
-            for entry in json.loads(manifest.read_bytes())["streams"]:
-                file = manifest.with_name(entry["file"])
-                found.append(Recording(manifest.parent.name, file.stem, file.read_bytes(), entry))
-    return found
+    """Return the streams of all settings."""
+    return [recording for setting in SETTINGS for recording in recordings_of(setting)]
 
 
 def short_ones() -> list[Recording]:
@@ -88,12 +88,7 @@ def short_ones() -> list[Recording]:
     return list(chosen.values())[:12]
 
 
-def ident(recording: Recording) -> str:
-    return f"{recording.setting}/{recording.name}"
-
-
-def every_recording() -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("recording", recordings() if STREAMS.exists() else [], ids=ident)
+every_setting = pytest.mark.parametrize("setting", SETTINGS)
 
 
 # ---- the truth ---------------------------------------------------------------------------------------------------------
@@ -160,8 +155,8 @@ def is_true(output: list[Said], recording: Recording) -> bool:
 
 
 @cache
-def played(name: str) -> Play:
-    (recording,) = (recording for recording in recordings() if ident(recording) == name)
+def played(setting: str, name: str) -> Play:
+    (recording,) = (recording for recording in recordings_of(setting) if recording.name == name)
     return play(recording.data, done=False, tools={})
 
 
@@ -180,60 +175,71 @@ def test_no_recording_is_left_out() -> None:
     assert sum(len(names.split()) for names in MISLABELLED.values()) == 97
 
 
-@every_recording()
-def test_what_the_model_said_comes_out(recording: Recording) -> None:
-    output = output_of(played(ident(recording)))
-    said = sent(recording.data)
-    if not recording.cut and [kind for kind, *_ in said] == ["reasoning"]:  # without a message the user would see nothing
-        assert output.pop() == ("text", *said[0][1:])
-    assert is_true(output, recording) is not recording.mislabelled
-    assert [entry[:3] if entry[0] == "call" else entry[:2] for entry in output] == said
+@every_setting
+def test_what_the_model_said_comes_out(setting: str, subtests: pytest.Subtests) -> None:
+    for recording in recordings_of(setting):
+        with subtests.test(recording.name):
+            output = output_of(played(setting, recording.name))
+            said = sent(recording.data)
+            if not recording.cut and [kind for kind, *_ in said] == ["reasoning"]:  # else the user would see nothing
+                assert output.pop() == ("text", *said[0][1:])
+            assert is_true(output, recording) is not recording.mislabelled
+            assert [entry[:3] if entry[0] == "call" else entry[:2] for entry in output] == said
 
 
-@every_recording()
-def test_the_response_ends_as_the_server_says(recording: Recording) -> None:
-    response = played(ident(recording)).response
-    reported = recording.entry["server"]["usage"]
-    assert (response["usage"]["input_tokens"], response["usage"]["output_tokens"]) == (
-        reported["prompt_tokens"],
-        reported["completion_tokens"],
-    )
-    statuses = [item["status"] for item in response["output"]]
-    if recording.cut:
-        assert response["status"] == "incomplete"
-        assert response["incomplete_details"] == {"reason": "max_output_tokens"}
-        assert statuses == ["completed"] * (len(statuses) - 1) + ["incomplete"]
-    else:
-        assert response["status"] == "completed"
-        assert set(statuses) <= {"completed"}
+@every_setting
+def test_the_response_ends_as_the_server_says(setting: str, subtests: pytest.Subtests) -> None:
+    for recording in recordings_of(setting):
+        with subtests.test(recording.name):
+            response = played(setting, recording.name).response
+            reported = recording.entry["server"]["usage"]
+            assert (response["usage"]["input_tokens"], response["usage"]["output_tokens"]) == (
+                reported["prompt_tokens"],
+                reported["completion_tokens"],
+            )
+            statuses = [item["status"] for item in response["output"]]
+            if recording.cut:
+                assert response["status"] == "incomplete"
+                assert response["incomplete_details"] == {"reason": "max_output_tokens"}
+                assert statuses == ["completed"] * (len(statuses) - 1) + ["incomplete"]
+            else:
+                assert response["status"] == "completed"
+                assert set(statuses) <= {"completed"}
 
 
-@every_recording()
-def test_every_chunk_alone_gives_the_same_stream(recording: Recording) -> None:
-    data = recording.data
-    assert substance(translate(event + b"\n\n" for event in data.split(b"\n\n")[:-1])) == substance(translate([data]))
+@every_setting
+def test_every_chunk_alone_gives_the_same_stream(setting: str, subtests: pytest.Subtests) -> None:
+    for recording in recordings_of(setting):
+        with subtests.test(recording.name):
+            chunks = [event + b"\n\n" for event in recording.data.split(b"\n\n")[:-1]]
+            assert substance(translate(chunks)) == substance(translate([recording.data]))
 
 
 @pytest.mark.untraced  # the test above runs the same lines
-@pytest.mark.parametrize("recording", recordings()[::3] if STREAMS.exists() else [], ids=ident)
-def test_every_byte_alone_gives_the_same_stream(recording: Recording) -> None:
-    data = recording.data
-    assert substance(translate(data[at : at + 1] for at in range(len(data)))) == substance(translate([data]))
+@every_setting
+def test_every_byte_alone_gives_the_same_stream(setting: str, subtests: pytest.Subtests) -> None:
+    for recording in recordings_of(setting)[::3]:
+        with subtests.test(recording.name):
+            data = recording.data
+            assert substance(translate(data[at : at + 1] for at in range(len(data)))) == substance(translate([data]))
 
 
 @pytest.mark.untraced  # the tests above run the same lines
-@pytest.mark.parametrize("recording", short_ones() if STREAMS.exists() else [], ids=ident)
+@pytest.mark.parametrize("recording", short_ones(), ids=lambda recording: f"{recording.setting}/{recording.name}")
 def test_every_cut_in_two_gives_the_same_stream(recording: Recording) -> None:
     data = recording.data
     whole = substance(translate([data]))
     assert [at for at in range(1, len(data)) if substance(translate([data[:at], data[at:]])) != whole] == []
 
 
-@pytest.mark.parametrize("recording", [r for r in recordings() if r.cut] if STREAMS.exists() else [], ids=ident)
-def test_codex_is_never_handed_a_cut_call(recording: Recording) -> None:
-    standard = played(ident(recording))
-    codex = play(recording.data, done=False, tools={}, client=CODEX)
-    assert codex.response["status"] == "incomplete"
-    assert codex.said == [said for said in standard.said if said[0] != "call" or said[-1] != "incomplete"]
-    done = [event["item"]["status"] for event in codex.events if event["type"] == "response.output_item.done"]
-    assert done == [item["status"] for item in codex.response["output"]]
+@pytest.mark.parametrize("setting", sorted({recording.setting for recording in recordings() if recording.cut}))
+def test_codex_is_never_handed_a_cut_call(setting: str, subtests: pytest.Subtests) -> None:
+    for recording in recordings_of(setting):
+        if recording.cut:
+            with subtests.test(recording.name):
+                standard = played(setting, recording.name)
+                codex = play(recording.data, done=False, tools={}, client=CODEX)
+                assert codex.response["status"] == "incomplete"
+                assert codex.said == [said for said in standard.said if said[0] != "call" or said[-1] != "incomplete"]
+                done = [event["item"]["status"] for event in codex.events if event["type"] == "response.output_item.done"]
+                assert done == [item["status"] for item in codex.response["output"]]

@@ -28,6 +28,7 @@ from tests.stream.stream_player import (
     wants_turn,
 )
 from tests.stream.test_hosted_calls import TOOLS as HOSTED
+from tests.thoroughness import examples
 
 HOSTED_TOOLS = {**HOSTED, "slow": ToolTarget("function", "slow", asynchronous=True)}
 
@@ -115,7 +116,7 @@ def test_a_turn_that_is_not_asked_for_yet_is_not() -> None:
     assert (len(played.response["output"]), reason_of(played)) == (1, "steered")
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(st.lists(st.sampled_from(sorted(PIECES)), max_size=7), st.data())
 def test_whenever_it_is_asked_for_the_whole_response_begins_like_it(kinds: list[str], data: st.DataObject) -> None:
     """Whatever the model says: the laws hold, all items are whole, and they are those that would have come anyway. Its calls

@@ -26,6 +26,7 @@ from tests.stream.stream_player import (
     tool,
     translate,
 )  # fmt: skip
+from tests.thoroughness import examples
 
 # A delta in short: `("text", piece)`, `("call", number)` for a beginning, `("arguments", number, piece)`.
 Delta = tuple[Any, ...]
@@ -35,7 +36,7 @@ FIELDS = {"reasoning": "reasoning", "text": "content", "refusal": "refusal"}
 RANK = {"reasoning": 0, "text": 1, "refusal": 2, "call": 3, "arguments": 3}
 TERMINALS = {"response.completed", "response.incomplete", "response.failed"}
 
-quick = settings(deadline=None, max_examples=150)
+quick = settings(deadline=None, max_examples=examples(150))
 
 pieces = st.text(st.sampled_from(' \n\t\u3000ab{}"\\\u00e9\U0001f600'), min_size=1, max_size=6)
 contents = st.tuples(st.sampled_from(["reasoning", "text", "text", "refusal"]), pieces)

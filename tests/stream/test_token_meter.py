@@ -14,11 +14,9 @@ from tokenizers import Tokenizer, models
 
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.stream.tokens.meter import KINDS, Encode, TokenMeter
-from tests.data_folder import DATA
+from tests.data_folder import STREAMS, TINY_MODEL
 from tests.stream import vocabularies
 from tests.stream.vocabularies import PAGE, encoder
-
-STREAMS = DATA / "streams"
 
 WORDS = st.text("abcdefgh'.,(){}=\n\t 0129", max_size=60)
 CHINESE = st.text("这是一个测试模型的输出没有空格日本語テキストー，。、", min_size=1, max_size=900)
@@ -156,16 +154,11 @@ def test_characters_that_the_vocabulary_does_not_know_hold_nothing_up() -> None:
 @pytest.fixture(scope="module")
 def tiny() -> ModelTokenizer:
     """Return the tokenizer of the model whose streams were recorded."""
-    file = DATA / "tinymodel" / "model" / "tokenizer.json"
-    if not file.exists():
-        pytest.skip("the recorded streams are not beside the checkout")
-    return ModelTokenizer(file)
+    return ModelTokenizer(TINY_MODEL / "tokenizer.json")
 
 
 def recorded(setting: str) -> list[tuple[str, list[dict[str, Any]]]]:
     """Name and chunks of every stream of a setting that was answered."""
-    if not STREAMS.exists():
-        return []
     manifest = json.loads((STREAMS / setting / "manifest.json").read_text(encoding="utf-8"))
     found = []
     for stream in manifest["streams"]:

@@ -13,12 +13,12 @@ from responses_gateway.request import ChatRequest, Policy, translate
 from responses_gateway.simulator.schema import example
 from responses_gateway.stream.options import CODEX
 from responses_gateway.wire.requests import parse_request
-from tests.data_folder import DATA
+from tests.data_folder import BESIDE
 from tests.stream.stream_player import ECHO, call, finish, play
 
 Item = dict[str, Any]
 
-FOLDER = DATA / "codex" / "requests"
+FOLDER = BESIDE / "codex" / "requests"
 POLICY = Policy(compaction_trigger_prompt="Summarise.")
 PATCH = '*** Begin Patch\n*** Add File: a "b"\n+\\n is no line feed, é\n*** End Patch'
 

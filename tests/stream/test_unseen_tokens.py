@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from tests.data_folder import DATA
+from tests.data_folder import STREAMS
 from tests.stream.stream_player import arguments, call, chunk, finish, new_translator, play, text, think, usage
 
-STREAMS = DATA / "streams"
 THOUGHT = "I need the weather of Paris, so I call the tool."
 
 
@@ -57,7 +56,6 @@ def test_ids_tell_it_too() -> None:
     assert unseen(*pieces, used(41)) in (39, 40)  # as many tokens as the text may have
 
 
-@pytest.mark.skipif(not STREAMS.exists(), reason="the recorded streams are not here")
 def test_no_recorded_stream_of_a_server_whose_parsers_fit_raises_an_alarm() -> None:
     alarms = []
     for file in STREAMS.glob("*/*.sse"):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from responses_gateway.wire.errors import ApiError, in_client_terms, invalid_request, read_error, read_error_chunk, server_error
-from tests.data_folder import DATA
+from tests.data_folder import STREAMS
 
-RECORDED = DATA / "streams" / "errors.txt"
+RECORDED = STREAMS / "errors.txt"
 
 NO_MODEL = (404, "model_not_found", "model")
 OVERFLOW = (400, "context_length_exceeded", "input")
@@ -48,7 +48,6 @@ VLLM = {
 }
 
 
-@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded errors are not here")
 @pytest.mark.parametrize("heading", VLLM)
 def test_refusals_of_a_real_vllm(heading: str) -> None:
     recorded = recorded_errors()

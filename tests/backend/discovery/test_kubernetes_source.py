@@ -22,6 +22,7 @@ from tests.backend.controlled_backends import Replica, replicas, text_of
 from tests.backend.discovery.api_server import ApiServer, Object, api_server, endpoint
 from tests.backend.discovery.followed import READY, Followed, following
 from tests.server.running_gateway import Served, ask, assert_error, final_of, gateway, post, run, until
+from tests.thoroughness import examples
 
 STARTING = {"ready": False, "serving": False, "terminating": False}
 LEAVING = {"ready": False, "serving": True, "terminating": True}
@@ -70,7 +71,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(max_examples=25, deadline=None, database=None, derandomize=True)
+@settings(max_examples=examples(25), deadline=None, database=None, derandomize=True)
 def test_at_rest_the_members_are_what_the_objects_say(steps: list[Any]) -> None:
     async def test() -> None:
         with TemporaryDirectory() as name:

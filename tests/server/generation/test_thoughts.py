@@ -19,6 +19,7 @@ from tests.probing.simulated_backend import SimulatedBackend, adapted
 from tests.server.running_gateway import Served, gateway, post, run, until
 from tests.server.scripted_backend import Connection, backend, chunk, streaming, text_stream
 from tests.stream.stream_player import finish, play, text
+from tests.thoroughness import examples
 
 THOUGHT = "<think>\nThey greet.\n</think>\n\n"
 OPENED = "They greet.\n</think>\n\n"
@@ -229,7 +230,7 @@ answers_of_models = st.tuples(pieces_of_answers, st.sampled_from(["stop", "lengt
 
 @pytest.mark.parametrize("name", ["deepseek_r1", "qwen3", "glm45", "kimi_k2", "mistral"])
 @given(before=st.lists(answers_of_models, max_size=4), answer=answers_of_models)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_with_a_named_parser_an_answer_depends_on_itself_alone(
     name: str, before: list[tuple[str, str]], answer: tuple[str, str]
 ) -> None:

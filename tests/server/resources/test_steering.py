@@ -17,6 +17,7 @@ from openai.types.responses import (
 
 from responses_gateway.server.steering.required_input import required_input
 from responses_gateway.server.steering.steering import Accepted, Failed, Notice, Pending, Steering
+from tests.thoroughness import examples
 
 MODELS = {
     "response.steer.accepted": ResponseSteerAcceptedEvent,
@@ -298,4 +299,4 @@ class Connection(RuleBasedStateMachine):
 
 
 TestConnection = Connection.TestCase
-TestConnection.settings = settings(deadline=None, max_examples=60, stateful_step_count=20)
+TestConnection.settings = settings(deadline=None, max_examples=examples(60), stateful_step_count=20)

@@ -19,6 +19,7 @@ from responses_gateway.simulator import create_app as create_simulator
 from responses_gateway.state import StoreUnavailable
 from tests.judges import judge_stream
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated
+from tests.thoroughness import examples
 
 TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
 KEY = {"Authorization": "Bearer key-a"}
@@ -305,7 +306,7 @@ def test_many_at_once() -> None:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.lists(TEXTS, max_size=3), TEXTS)
 def test_any_text_is_stored_as_it_was_streamed(said: list[str], thought: list[str], asked: str) -> None:
     """Whatever the model says and the client asks: every item byte for byte."""

@@ -16,6 +16,7 @@ from responses_gateway.simulator import serving
 from tests.server.running_gateway import TERMINALS, Served, ask, gateway, post, run
 from tests.stream.stream_player import DONE, finish
 from tests.stream.test_stream_properties import Delta, chunks, scripts
+from tests.thoroughness import examples
 from tests.waiting import PATIENCE
 
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
@@ -57,7 +58,7 @@ async def over_a_websocket(served: Served, body: dict[str, Any]) -> Events:
 
 @pytest.mark.parametrize("way", [over_http, in_the_background, outliving_the_client, over_a_websocket])
 def test_what_is_stored_is_what_was_streamed(way: Any) -> None:
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
     @given(scripts(), st.sampled_from(sorted(ENDINGS)), TEXTS, st.booleans())
     def holds(deltas: list[Delta], ending: str, said: str, sealed: bool) -> None:
         backend = web.Application()

@@ -1,0 +1,24 @@
+"""How much data the tests go through: all of it with THOROUGH=1, as in `make test-all` and CI, else an even part.
+
+Every test runs in both cases. It is a variable of the environment, because hypothesis and pytest ask while test files are
+imported, in each process of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+THOROUGH = os.environ.get("THOROUGH") == "1"
+
+T = TypeVar("T")
+
+
+def examples(number: int) -> int:
+    """Return how many examples a property test makes, which are so many in a thorough run."""
+    return number if THOROUGH else min(number, max(10, number // 4))
+
+
+def one_in(step: int, cases: Sequence[T]) -> Sequence[T]:
+    """Return one of `step` cases; all of them in a thorough run."""
+    return cases if THOROUGH else cases[::step]
