@@ -59,15 +59,18 @@ test-outside: $(VENV)/.stamp ## the other tests: with clients, databases, browse
 	@echo "==> tests: outside"
 	$(BIN)/python $(PYTEST) -m outside $(ARGS)
 
+# With an installed Redis, where the tests of .venv use the Valkey of a wheel: both are served.
 test-newest: $(VENV)/.stamp ## tests of the gateway on the newest Python found, if it is newer than that of .venv
 	@scripts/install-newest-python
 	@if [ -x $(NEWEST)/bin/python ]; then \
 		echo "==> tests: gateway, on $$($(NEWEST)/bin/python --version)"; \
 		$(NEWEST)/bin/python $(COMPILE_ALL); \
-		$(NEWEST)/bin/python $(PYTEST) -m gateway --data-sets 3 $(ARGS); \
+		THOROUGH= REDIS_SERVER=$$(command -v redis-server || command -v valkey-server) \
+			$(NEWEST)/bin/python $(PYTEST) -m gateway --data-sets 3 $(ARGS); \
 	fi
 
-test-all: test test-outside test-newest ## all tests, each of them once for each Python that matters to it
+test-all: export THOROUGH := 1
+test-all: test test-outside test-newest ## all tests with all of their data (THOROUGH=1), each once for each Python that matters to it
 
 lint: $(VENV)/.stamp ## check the style
 	@echo "==> style"

@@ -18,11 +18,13 @@ from hypothesis import HealthCheck, settings
 from pytest_rerunfailures import StatusDB
 
 from tests.stages import STAGES, TESTS, stage_of
+from tests.thoroughness import examples
 
 TRACED = pytest.StashKey[bool]()
 
 # No example is wrong for taking long: that depends on the machine.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_HEALTH = [HealthCheck.too_slow]
+settings.register_profile("any machine", deadline=None, max_examples=examples(100), suppress_health_check=_HEALTH)
 settings.load_profile("any machine")
 
 # Its asserts are read by tests in several folders: they should explain themselves there too.

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -70,6 +71,7 @@ STAGES: dict[str, Stage] = {
 }
 
 
+@cache
 def stage_of(path: Path) -> Stage:
     """Return the stage of the tests in a file. Raise `LookupError` if neither the file nor a folder around it has one."""
     relative = path.relative_to(TESTS)

@@ -13,13 +13,11 @@ from responses_gateway.simulator import SimulatorOptions
 from tests.claude.claude_code import BINARY, ClaudeCode
 from tests.codex.servers import Background, Stage, open_stage
 
-HERE = Path(__file__).parent
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     absent = pytest.mark.skip(reason="Claude Code is not installed: run scripts/install-claude")
     for item in items:
-        if HERE in item.path.parents and not BINARY.exists():
+        if item.nodeid.startswith("tests/claude/") and not BINARY.exists():
             item.add_marker(absent)
 
 

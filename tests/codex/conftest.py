@@ -14,8 +14,6 @@ from responses_gateway.simulator import SimulatorOptions
 from tests.codex.codex_cli import BINARY, Codex
 from tests.codex.servers import Background, Stage, StartStage, open_stage
 
-HERE = Path(__file__).parent
-
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "codex: drives the real Codex CLI")
@@ -24,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     absent = pytest.mark.skip(reason="the Codex CLI is not installed: run scripts/install-codex")
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/codex/"):
             item.add_marker(pytest.mark.codex)
             if not BINARY.exists():
                 item.add_marker(absent)

@@ -7,6 +7,7 @@ from markup_outcome import FAMILIES, TOOLS, Piece, at_random, characters, read_i
 
 from responses_gateway.parsers import MarkupParser, parser
 from responses_gateway.wire.deltas import Delta, Reasoning, Text
+from tests.thoroughness import THOROUGH, one_in
 
 IDS = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}
 
@@ -30,7 +31,7 @@ def test_nothing_changes(name: str, auto: bool) -> None:
     family = FAMILIES[name]
     names = ("auto", "auto") if auto else (family.get("reasoning"), family.get("tools"))
     shortened = 0
-    for vector in family["vectors"]:
+    for vector in one_in(3, family["vectors"]):
         markup = vector["markup"]
         for pieces in (characters(markup), at_random(markup, 2)):
             subjects = [parser(*names, schemas=TOOLS, thinking_open=vector.get("open", False)) for _ in range(2)]
@@ -40,7 +41,7 @@ def test_nothing_changes(name: str, auto: bool) -> None:
             assert read_items(short) == read_items(whole)
             assert subjects[1].repairs == subjects[0].repairs
             shortened += count
-    assert shortened > 50
+    assert shortened > (50 if THOROUGH else 10)
 
 
 def test_it_is_asked_with_the_ids_where_markers_are_known_by_them() -> None:

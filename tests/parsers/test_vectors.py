@@ -9,6 +9,7 @@ import pytest
 from markup_outcome import FAMILIES, TOOLS, Piece, agree, at_random, characters, halves, play, whole
 
 from responses_gateway.parsers import MarkupParser, parser
+from tests.thoroughness import THOROUGH
 
 every_family = pytest.mark.parametrize("name", FAMILIES)
 
@@ -63,8 +64,8 @@ def test_no_text_is_lost_when_the_output_is_cut(name: str, subtests: pytest.Subt
 
 
 def step_of(markup: str) -> int:
-    """Return how far cuts are apart: a short text is cut everywhere, a long one at a hundred to two hundred places."""
-    return max(1, len(markup) // 100)
+    """Return how far cuts are apart: a short text is cut everywhere, a long one at a hundred places, or at thirty."""
+    return max(1, len(markup) // (100 if THOROUGH else 30))
 
 
 def letters_due(prose: str, markup: str) -> list[int]:

@@ -23,7 +23,7 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import server_error
 from tests.data_folder import STREAMS
 from tests.stream.stream_player import DONE, event, events_of, new_translator
-from tests.thoroughness import examples
+from tests.thoroughness import THOROUGH, examples
 
 LOST = server_error("The connection to the backend broke in the middle of the answer.")
 PROMPT = [5, 6, 7]
@@ -246,7 +246,7 @@ def test_recorded_streams_of_a_real_vllm(file: Path) -> None:
         with unlike():
             expected = played(single, **how)
         assert played(single, **how) == expected
-    for size in (7, 300, 5000):
+    for size in (7 if THOROUGH else 70, 300, 5000):
         reads = [stream[at : at + size] for at in range(0, len(stream), size)]
         with without_patterns():
             expected = played(reads, **how)

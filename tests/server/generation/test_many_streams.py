@@ -12,8 +12,9 @@ import pytest
 from responses_gateway.conformance.checker import check_stream
 from tests.judges import judge_stream
 from tests.server.running_gateway import LOOPS, QUESTION, Served, events_of, run, simulated
+from tests.thoroughness import THOROUGH
 
-STREAMS = 160
+STREAMS = 160 if THOROUGH else 80
 TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 # By how much the process may grow from one round to the next, in bytes.
 GROWTH = 12 * 1024 * 1024

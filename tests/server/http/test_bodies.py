@@ -8,6 +8,7 @@ import json
 import threading
 import tracemalloc
 import zlib
+from functools import cache
 from typing import Any
 
 import aiohttp
@@ -73,6 +74,7 @@ def test_thousands_of_tiny_members_are_refused() -> None:
 # ---- bombs ------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def bomb(size: int) -> bytes:
     return gzip.compress(b" " * size)
 
