@@ -116,12 +116,16 @@ SERVER: list[dict[str, set[str]]] = [
         "quotas": set(),
         "identity": set(),
         "steering": set(),
+        "protocols": set(),
     },
-    {"generation": {"recording", "custom_tools", "setup", "quotas"}, "access": {"http", "quotas", "identity"}},
+    {
+        "generation": {"recording", "custom_tools", "setup", "quotas", "protocols"},
+        "access": {"http", "quotas", "identity", "protocols"},
+    },
     {
         "features": {"generation", "access", "http", "setup"},
-        "resources": {"generation", "access", "http", "setup", "steering"},
-        "window": {"generation", "access", "http", "recording"},
+        "resources": {"generation", "access", "http", "setup", "steering", "protocols"},
+        "window": {"generation", "access", "http", "recording", "protocols"},
         "parts": {"generation", "http", "quotas", "identity", "setup"},
         "metrics": {"generation", "access", "http", "quotas", "setup", "custom_tools"},
     },
@@ -137,7 +141,7 @@ SERVER: list[dict[str, set[str]]] = [
             "quotas",
             "identity",
         },
-        "app": {"parts", "generation", "resources", "window", "access", "http"},
+        "app": {"parts", "generation", "resources", "window", "access", "http", "protocols"},
     },
     {
         "process": {"app", "lifespan", "parts", "metrics", "generation", "resources", "access", "http", "setup"},

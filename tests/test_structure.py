@@ -19,9 +19,8 @@ FILES_UNDER_60_LINES = 54
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
 LONGER_FUNCTIONS = {
-    "server/app.py create_app": 44,
     "server/generation/parser_choice/choice.py ParserChoice.markup": 44,
-    "server/generation/replay.py replay_record": 59,
+    "server/generation/replay.py replay_record": 44,
     "server/resources/passthrough.py Passthrough._relay": 50,
 }
 MEMBERS_OF_A_CLASS = 40

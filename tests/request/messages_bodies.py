@@ -56,7 +56,8 @@ def body_of(*messages: Fields, **fields: Any) -> Fields:
 
 
 def reading_of(body: Fields, policy: Policy | None = None, hosted: Container[str] = ()) -> MessagesReading:
-    return read_messages(parse_messages(json.dumps(body).encode(), counts=True), policy or Policy(), hosted)
+    parsed = parse_messages(json.dumps(body).encode(), counts=True)
+    return read_messages(parsed, parsed.model, policy or Policy(), hosted)
 
 
 def translated(body: Fields, policy: Policy | None = None, hosted: HostedTools = NO_HOSTED_TOOLS) -> ChatRequest:

@@ -95,7 +95,9 @@ def test_a_model_that_always_thinks_is_asked_for_little_of_it() -> None:
     reading = reading_of(body)
     assert (reading.thinking, translated(body).body["reasoning_effort"]) == ("hidden", "low")
     assert "parameter thinking adapted" in losses_of(model="gpt-oss-20b")
-    alias = read_messages(parse_messages(json.dumps(body_of(model="claude-x")).encode()), Policy(), (), "gpt-oss-20b")
+    alias = read_messages(
+        parse_messages(json.dumps(body_of(model="claude-x")).encode()), "claude-x", Policy(), (), "gpt-oss-20b"
+    )
     assert alias.request.reasoning is not None
     assert alias.request.reasoning.effort == "low"
 

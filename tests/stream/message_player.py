@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from responses_gateway.conformance.checker import frames
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.stream.translator import Translator
-from responses_gateway.stream.writer.message import MessageOptions, MessagesProtocol
+from responses_gateway.stream.writer.message import MessageOptions
 from responses_gateway.wire.errors import ApiError
 from tests.stream.stream_player import DONE, Said, new_translator
 
@@ -51,7 +51,7 @@ class Message(NamedTuple):
 
 
 def translator_of(options: MessageOptions | None = None, **fields: Any) -> Translator:
-    return new_translator(protocol=MessagesProtocol(options or MessageOptions()), **fields)
+    return new_translator(form=options or MessageOptions(), **fields)
 
 
 def message_bytes(pieces: Iterable[bytes], options: MessageOptions | None = None, **fields: Any) -> bytes:

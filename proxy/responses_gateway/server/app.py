@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from responses_gateway.server.access.access_log import access_log
 from responses_gateway.server.access.clients import CLIENTS, Clients
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
+from responses_gateway.server.access.errors import complete_head, errors_as_json
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.identities import IDENTITIES, Identities
 from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
 from responses_gateway.server.access.quota_standings import standings
 from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODIES, BODY_BYTES, Bodies
-from responses_gateway.server.http.errors import complete_head, errors_as_json
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
-from responses_gateway.server.http.routes import Handler
 from responses_gateway.server.parts import Parts
+from responses_gateway.server.protocols.messages import MESSAGES
+from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.resources.admin import Admin, OnChange
+from responses_gateway.server.resources.answers import Answers, Compaction
 from responses_gateway.server.resources.codex_catalog import load_model_table
 from responses_gateway.server.resources.conversations import Conversations
 from responses_gateway.server.resources.health import Health
 from responses_gateway.server.resources.input_tokens import InputTokens
-from responses_gateway.server.resources.messages import Messages, hello
-from responses_gateway.server.resources.messages_models import MessagesModels, by_version
+from responses_gateway.server.resources.messages_models import MessagesModels, by_version, hello
 from responses_gateway.server.resources.models import Models
 from responses_gateway.server.resources.passthrough import Passthrough
-from responses_gateway.server.resources.responses import ResponsesResource
 from responses_gateway.server.resources.stored_responses import StoredResponses
 from responses_gateway.server.resources.usage_export import UsageExport
 from responses_gateway.server.resources.websocket import WebSockets
@@ -55,44 +57,58 @@ def create_app(
     """Return the application for clients. Run it with `handler_cancellation=True`, which frees backends when clients leave.
     `table` is where several workers count what clients had, and `folder` the one that they share; `on_backend_change` is called
     after changes by an admin."""
-    settings = parts.settings
     bodies = _bodies(parts)
     parts.metrics.samplers.append(bodies.report)
     fleet = _fleet(parts, table)
     app = _new_app(parts, bodies, table, fleet)
     if fleet is not None:
         app.cleanup_ctx.append(lambda app: fleet.taking_part())
-    websockets = WebSockets(parts.responses, parts.background, bodies)
-    app.on_shutdown.append(websockets.close_all)
-    responses = ResponsesResource(parts.responses, parts.background, websockets)
     loop_detection = LoopDetection()
-    hosted_kinds = [kind for toolbox in parts.responses.additions.toolboxes for kind in toolbox.kinds]
-    models = Models(load_model_table(settings.model_table), parts.pool, parts.live, loop_detection, hosted_kinds)
-    router = app.router
-    _add(router, "/v1/responses", POST=responses.create, GET=responses.upgrade)
-    _add(router, "/v1/responses/input_tokens", POST=InputTokens(parts.responses).count)
-    _add(router, "/v1/responses/compact", POST=responses.compact)
-    messages = Messages(parts.responses, hosted_kinds)
-    _add(router, "/v1/messages", POST=messages.create)
-    _add(router, "/v1/messages/count_tokens", POST=messages.count)
+    hosted = [kind for toolbox in parts.responses.additions.toolboxes for kind in toolbox.kinds]
+    _add_answers(app, parts, bodies, hosted)
+    models = Models(load_model_table(parts.settings.model_table), parts.pool, parts.live, loop_detection, hosted)
+    _add_models(app.router, models)
+    _add_features(app.router, parts)
+    _add_stored(app.router, parts)
+    health = _health(parts)
+    _add_probes(app.router, health)
+    if parts.settings.operations_port is None:
+        _add_operations(app, health, parts, on_backend_change, folder)
+    for path in ("/", "/api/hello"):  # what Claude Code asks at its start; behind the window, to which `/` leads browsers
+        app.router.add_head(path, hello)
+        app.router.add_route("*", path, _nothing)
+    if parts.settings.relay:  # last, because it takes whatever path is left
+        _add_relay(app.router, parts, loop_detection)
+    return app
+
+
+def _add_answers(app: web.Application, parts: Parts, bodies: Bodies, hosted: Sequence[str]) -> None:
+    """Add what makes the model work, with a route for each protocol of clients. `hosted` are the kinds of tools that the
+    gateway runs itself."""
+    responses = parts.responses
+    websockets = WebSockets(responses, parts.background, bodies)
+    app.on_shutdown.append(websockets.close_all)
+    tokens = InputTokens(responses, hosted)
+    _add(
+        app.router, "/v1/responses", POST=Answers(RESPONSES, responses, hosted, parts.background).create, GET=websockets.upgrade
+    )
+    _add(app.router, "/v1/responses/input_tokens", POST=tokens.count)
+    _add(app.router, "/v1/responses/compact", POST=Compaction(responses).create)
+    _add(app.router, "/v1/messages", POST=Answers(MESSAGES, responses, hosted).create)
+    _add(app.router, "/v1/messages/count_tokens", POST=tokens.count_message)
+
+
+def _add_models(router: web.UrlDispatcher, models: Models) -> None:
     messages_models = MessagesModels(models)
     router.add_get("/v1/models", by_version(models.list_models, messages_models.list_models))
     router.add_get("/v1/models/{id:.+}", by_version(models.retrieve_model, messages_models.retrieve_model))
-    _add_features(router, parts)
-    _add_stored(router, parts)
-    health = _health(parts)
-    _add_probes(router, health)
-    if settings.operations_port is None:
-        _add_operations(app, health, parts, on_backend_change, folder)
-    for path in ("/", "/api/hello"):  # what Claude Code asks at its start; behind the window, to which `/` leads browsers
-        router.add_head(path, hello)
-        router.add_route("*", path, _nothing)
-    if settings.relay:
-        passthrough = Passthrough(parts.pool, settings, loop_detection)
-        router.add_route("*", "/v1/{path:.+}", passthrough.relay)
-        for path in ("/tokenize", "/detokenize"):
-            router.add_post(path, passthrough.relay_unversioned)
-    return app
+
+
+def _add_relay(router: web.UrlDispatcher, parts: Parts, loop_detection: LoopDetection) -> None:
+    passthrough = Passthrough(parts.pool, parts.settings, loop_detection)
+    router.add_route("*", "/v1/{path:.+}", passthrough.relay)
+    for path in ("/tokenize", "/detokenize"):
+        router.add_post(path, passthrough.relay_unversioned)
 
 
 def create_operations_app(

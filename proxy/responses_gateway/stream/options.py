@@ -12,8 +12,8 @@ from responses_gateway.stream.items.hosted import HostedOptions
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.tokens.meter import Encode
-from responses_gateway.stream.writer.interface import ClientProtocol
-from responses_gateway.stream.writer.response import AtEnd, ResponsesProtocol
+from responses_gateway.stream.writer.interface import AnswerForm, AnswerStream, StreamStart
+from responses_gateway.stream.writer.response import AtEnd, new_response_stream
 from responses_gateway.wire.tools import Grammar, ToolTable
 
 
@@ -73,7 +73,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     holds_text: bool = False  # the backend holds text back, because it looks for stop strings
     stream_id: str | None = None  # the last member of every event (WebSocket)
     client: Client = STANDARD
-    protocol: ClientProtocol | None = None  # None: the Responses API, as `echo`, `summary` and the names of events say
+    form: AnswerForm | None = None  # None: of the Responses API, as `echo`, `summary` and the names of events say
     markup: Markup | LeadingThoughtDetector | None = None  # reads the markup in the text; one for each stream
     encode: Encode | None = None  # the model's tokenizer, to count where the backend does not
     thoughts: ThoughtTokens | None = None  # by which the tokens of reasoning are counted in ids
@@ -84,10 +84,12 @@ class StreamOptions(msgspec.Struct, frozen=True):
         """Whether the client gets nothing of what the model writes as the model wrote it."""
         return self.discarded or self.compaction is not None
 
-    @property
-    def client_protocol(self) -> ClientProtocol:
-        """How the stream is written."""
-        return self.protocol or ResponsesProtocol(
+    def new_stream(self, start: StreamStart) -> AnswerStream:
+        """Return the stream of the response, of which nothing is written yet."""
+        if self.form is not None:
+            return self.form.stream(start)
+        return new_response_stream(
+            start,
             self.echo,
             stream_id=self.stream_id,
             reasoning_event=self.reasoning_event,

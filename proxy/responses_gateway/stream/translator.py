@@ -90,7 +90,7 @@ class Translator:
         self.tape: Note | None = None  # see `tape.py`; may be set, or taken away, between two calls
         self.created = clock() if created is None else created
         start = StreamStart(options.response_id, options.model, self.created, clock)
-        self.response: AnswerStream = options.client_protocol.stream(start)
+        self.response: AnswerStream = options.new_stream(start)
         self.writer: EventWriter = self.response.writer
         # What the model writes for a compaction, or to have a prompt read, is not sent.
         self.lifecycle = Lifecycle(options, self.writer.blank() if options.hides_answer else self.writer)

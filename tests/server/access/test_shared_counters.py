@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from responses_gateway.server.access.counter_table import SharedRow, Table, create
-from responses_gateway.server.access.rate_limits import RateLimits, openai_headers
+from responses_gateway.server.access.rate_limits import RateLimits
+from responses_gateway.server.protocols.responses import openai_headers
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import ApiKey, hash_of
 from responses_gateway.state import Verdict

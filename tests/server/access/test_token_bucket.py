@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from responses_gateway.server.access.rate_limits import MINUTE, Bucket, duration
+from responses_gateway.server.access.rate_limits import MINUTE, Bucket
+from responses_gateway.server.protocols.responses import duration
 
 LIMITS = st.integers(1, 1_000_000)
 WAITS = st.lists(st.floats(0, 200, allow_nan=False), min_size=1, max_size=60)

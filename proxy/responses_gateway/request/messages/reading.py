@@ -48,9 +48,11 @@ class _Effort(msgspec.Struct, frozen=True):
     effort: str | None
 
 
-def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] = (), served_as: str = "") -> MessagesReading:
-    """Read a body as `policy` wants it; `hosted` are the kinds of tools that the gateway runs, `served_as` is the backend's
-    name of the model, if it differs. Raise `ApiError` 400, naming a field of the body."""
+def read_messages(
+    body: MessagesRequest, model: str, policy: Policy, hosted: Container[str] = (), served_as: str = ""
+) -> MessagesReading:
+    """Read a body for a `model` as `policy` wants it; `hosted` are the kinds of tools that the gateway runs, `served_as` is the
+    backend's name of the model, if it differs. Raise `ApiError` 400, naming a field of the body."""
     report = LossReport(policy.strict)
     places = Places()
     _refuse_unavailable(body)
@@ -65,9 +67,9 @@ def read_messages(body: MessagesRequest, policy: Policy, hosted: Container[str] 
         conversation.message(message, f"messages[{index}]")
     conversation.finish()
     tools = ToolReader(hosted, places, report).read(body.tools or [], body.tool_choice, content.referenced)
-    effort = _effort(body, served_as or body.model, policy, report)
+    effort = _effort(body, served_as or model, policy, report)
     fields: Object = {
-        "model": body.model,
+        "model": model,
         "input": conversation.items,
         "instructions": "\n\n".join(conversation.leading) or None,
         "max_output_tokens": body.max_tokens,

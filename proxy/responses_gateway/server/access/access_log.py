@@ -10,8 +10,9 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from responses_gateway.server.access.api_keys import KEY_NAME
-from responses_gateway.server.http.errors import ERROR_CODE, REQUEST_ID
+from responses_gateway.server.access.errors import ERROR_CODE
 from responses_gateway.server.http.event_stream import SENT
+from responses_gateway.server.http.request_ids import REQUEST_ID
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS, Counter, Histogram
 from responses_gateway.telemetry.metrics import Metrics

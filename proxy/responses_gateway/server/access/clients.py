@@ -11,7 +11,8 @@ from typing import Protocol
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import KEY_NAME, InForce, team_of
-from responses_gateway.server.access.rate_limits import MAX_ADDRESSES, ClientLimits, LimitCount, RateLimits, Reservation
+from responses_gateway.server.access.rate_limits import MAX_ADDRESSES, ClientLimits, RateLimits, Reservation
+from responses_gateway.server.protocols.interface import LimitCount
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import Quota, QuotaReservation, owner_of
 from responses_gateway.settings import Settings

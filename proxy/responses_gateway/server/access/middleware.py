@@ -8,9 +8,9 @@ from aiohttp.typedefs import Handler, Middleware
 from responses_gateway.server.access import cors
 from responses_gateway.server.access.api_keys import ALLOWS, InForce, Needs, allowed_models, needs_of
 from responses_gateway.server.access.clients import LIMITS, RESERVATION, Clients
+from responses_gateway.server.access.errors import error_response, protocol_of
 from responses_gateway.server.access.identities import IDENTITIES
-from responses_gateway.server.access.rate_limits import messages_headers, openai_headers
-from responses_gateway.server.http.errors import REQUEST_ID, error_response, speaks_messages
+from responses_gateway.server.http.request_ids import REQUEST_ID
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 from responses_gateway.settings.keys import given_key
@@ -107,7 +107,6 @@ def _limits(clients: Clients) -> Middleware:
 async def _add_limit_headers(request: web.Request, response: web.StreamResponse) -> None:
     limits = request.get(LIMITS)
     if limits is not None:
-        counts = limits.counts()
-        response.headers.update(messages_headers(counts) if speaks_messages(request) else openai_headers(counts))
+        response.headers.update(protocol_of(request).limit_headers(limits.counts()))
         if limits.warning:
             response.headers[_WARNING_HEADER] = limits.warning

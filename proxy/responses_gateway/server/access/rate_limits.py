@@ -8,19 +8,17 @@ replace them while Redis is unreachable."""
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from ipaddress import IPv6Address, ip_address
-from typing import NamedTuple
 
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import KEY_NAME, InForce
 from responses_gateway.server.access.counter_table import SharedRow, Table
 from responses_gateway.server.access.fleet import Fleet
+from responses_gateway.server.protocols.interface import LimitCount
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import Limited
 from responses_gateway.state import LimitRequest, Refusal, Verdict
@@ -107,19 +105,6 @@ def _bucket(limit: int, before: Bucket | None, now: float) -> Bucket | None:
     return bucket
 
 
-def duration(seconds: float) -> str:
-    """Return a duration as in the `x-ratelimit-reset-…` headers: `120ms`, `1s`, `6m0s`, `1h0m0s`; rounded up."""
-    milliseconds = -int(-seconds * 1000 // 1)
-    if milliseconds < 1000:
-        return f"{milliseconds}ms" if milliseconds > 0 else "0s"
-    whole = -(-milliseconds // 1000)
-    minutes_in_all, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes_in_all, 60)
-    if hours:
-        return f"{hours}h{minutes}m{rest}s"
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
-
-
 @dataclass(frozen=True, slots=True)
 class Allowance:
     """The limits of a client; 0 for none."""
@@ -130,36 +115,6 @@ class Allowance:
 
 
 NO_LIMITS = Allowance(0, 0, 0)
-
-
-class LimitCount(NamedTuple):
-    """What is left of a limit on `requests` or `tokens`, and the seconds until all of it is there."""
-
-    kind: str
-    limit: int
-    remaining: int
-    seconds: float
-
-
-def openai_headers(counts: Iterable[LimitCount]) -> dict[str, str]:
-    """Return OpenAI's headers `x-ratelimit-…`."""
-    found: dict[str, str] = {}
-    for kind, limit, remaining, seconds in counts:
-        found[f"x-ratelimit-limit-{kind}"] = str(limit)
-        found[f"x-ratelimit-remaining-{kind}"] = str(remaining)
-        found[f"x-ratelimit-reset-{kind}"] = duration(seconds)
-    return found
-
-
-def messages_headers(counts: Iterable[LimitCount]) -> dict[str, str]:
-    """Return Anthropic's headers `anthropic-ratelimit-…`, whose times are RFC 3339."""
-    found: dict[str, str] = {}
-    for kind, limit, remaining, seconds in counts:
-        reset = datetime.now(UTC) + timedelta(seconds=math.ceil(seconds))
-        found[f"anthropic-ratelimit-{kind}-limit"] = str(limit)
-        found[f"anthropic-ratelimit-{kind}-remaining"] = str(remaining)
-        found[f"anthropic-ratelimit-{kind}-reset"] = f"{reset:%Y-%m-%dT%H:%M:%SZ}"
-    return found
 
 
 class ClientLimits:

@@ -15,27 +15,26 @@ import msgspec
 
 from responses_gateway.conformance.checker import frames
 from responses_gateway.request import ChatRequest, translate
-from responses_gateway.request.messages import MessagesReading, read_messages
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart, ParserChoice
 from responses_gateway.server.generation.preparation.answer_options import stream_options
 from responses_gateway.server.generation.preparation.codex_sessions import REVIEW_MODEL
 from responses_gateway.server.generation.preparation.live_settings import InForce, translation_policy
+from responses_gateway.server.protocols.interface import ClientProtocol, Reading, ReadingScope
+from responses_gateway.server.protocols.responses import RESPONSES
+from responses_gateway.server.protocols.standard import PROTOCOLS
 from responses_gateway.server.recording.recorder import FORMAT, error_fields
 from responses_gateway.settings import Settings
 from responses_gateway.stream.options import StreamOptions, recognise
 from responses_gateway.stream.reading.leading_thought import MarkupOf
 from responses_gateway.stream.tape import METHODS, Call, Tape
 from responses_gateway.stream.translator import Translator
-from responses_gateway.stream.writer.message import MessageOptions, MessagesProtocol
 from responses_gateway.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
 from responses_gateway.wire.hosted import KeptResult
-from responses_gateway.wire.messages import parse_messages
 from responses_gateway.wire.requests import ResponsesRequest, parse_message, parse_request
 
 _CUT = "the record is truncated: the exchange was longer than a record may be"
 _NO_RECORD = "not a record: not a file of JSON lines"
-_TERMINALS = ("response.completed", "response.incomplete", "response.failed", "message_stop", "error")
 
 
 class RecordedCall(NamedTuple):
@@ -156,11 +155,8 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
         done.notes.append(_CUT)
         return done
     in_force = _in_force(record, _settings(record, done))
-    chat = record.chat or {"response_id": "resp_0"}
-    headers = record.head["headers"]
     try:
-        websocket = record.head.get("websocket")
-        request, message = _asked(record, in_force)
+        request, reading = _asked(record, in_force)
         if record.end.get("beyond"):
             done.ending = f"HTTP {record.end['error']['status']}"
             done.notes.append(
@@ -169,20 +165,8 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
             return done
         if request.model == REVIEW_MODEL and record.chat is not None:
             request = request.model_copy(update={"model": record.chat["chat"]["model"]})
-        request, chat_request = _translated(record, in_force, request, message)
-        client = recognise(headers)
-        options = stream_options(
-            in_force,
-            request,
-            chat_request,
-            client,
-            chat["response_id"],
-            msgspec.convert(chat.get("start", {}), AnswerStart),
-            stream_id=request.stream_id if websocket else None,
-            continuable=chat.get("continuable", False),
-            holds_text=chat.get("holds_text", False),
-        )
-        options = options if message is None else message.options(options)
+        request, chat_request = _translated(record, in_force, request, reading)
+        options = _options(record, in_force, request, chat_request, reading)
     except ApiError as error:
         _compare(done, "error", [_pretty(record.end.get("error"))], [_pretty(error_fields(error))])
         done.ending = f"HTTP {error.status}"
@@ -209,44 +193,51 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
     return done
 
 
-class _Message(NamedTuple):
-    """A request of the Messages API: what was read of it, the model that it names, and how its answer is written."""
+def _options(
+    record: Record, in_force: InForce, request: ResponsesRequest, chat_request: ChatRequest, reading: Reading | None
+) -> StreamOptions:
+    """Return the options of the translator of the answer."""
+    chat = record.chat or {}
+    options = stream_options(
+        in_force,
+        request,
+        chat_request,
+        recognise(record.head["headers"]),
+        chat.get("response_id", "resp_0"),
+        msgspec.convert(chat.get("start", {}), AnswerStart),
+        stream_id=request.stream_id if record.head.get("websocket") else None,
+        continuable=chat.get("continuable", False),
+        holds_text=chat.get("holds_text", False),
+    )
+    return options if reading is None else msgspec.structs.replace(options, form=reading.form, model=reading.model)
 
-    reading: MessagesReading
-    model: str
-    protocol: MessagesProtocol
 
-    def options(self, options: StreamOptions) -> StreamOptions:
-        """Return the options of the translator of its answer."""
-        return msgspec.structs.replace(options, protocol=self.protocol, model=self.model)
-
-
-def _asked(record: Record, in_force: InForce) -> tuple[ResponsesRequest, _Message | None]:
-    """Return the request as it came; one of the Messages API as it was read, too. Raises `ApiError`."""
-    if record.head.get("door") == "messages":
-        message = _message(record, in_force)
-        return message.reading.request, message
-    return (parse_message(record.request) if record.head.get("websocket") else parse_request(record.request)), None
-
-
-def _message(record: Record, in_force: InForce) -> _Message:
-    """Read a request of the Messages API. Raises `ApiError`."""
-    asked = parse_messages(record.request)
-    model = record.chat["chat"]["model"] if record.chat is not None else asked.model
+def _asked(record: Record, in_force: InForce) -> tuple[ResponsesRequest, Reading | None]:
+    """Return the request as it came; one of another protocol as it was read, too. Raises `ApiError`."""
+    protocol = protocol_of(record)
+    if protocol.reader is None:
+        return (parse_message(record.request) if record.head.get("websocket") else parse_request(record.request)), None
+    body = protocol.parse(record.request)
+    chat = record.chat or {}
+    model = chat["chat"]["model"] if chat else body.model
     hosted = msgspec.convert(record.context.get("hosted") or {}, HostedTools)
-    named = asked.model_copy(update={"model": model})
     served_as = str(record.context.get("served_as", ""))
-    reading = read_messages(named, in_force.parsers.policy(model), hosted.kinds, served_as)
-    options = msgspec.convert((record.chat or {}).get("message", []), MessageOptions)
-    return _Message(reading, asked.model, MessagesProtocol(options))
+    reading = protocol.reader.read(body, ReadingScope(model, in_force.parsers.policy(model), hosted.kinds, served_as))
+    form = msgspec.convert(chat.get("form", {}), protocol.reader.form)
+    return reading.request, msgspec.structs.replace(reading, form=form)
+
+
+def protocol_of(record: Record) -> ClientProtocol:
+    """Return the protocol that the client of a recorded exchange spoke."""
+    return PROTOCOLS[record.head.get("door", RESPONSES.name)]
 
 
 def _translated(
-    record: Record, in_force: InForce, request: ResponsesRequest, message: _Message | None
+    record: Record, in_force: InForce, request: ResponsesRequest, reading: Reading | None
 ) -> tuple[ResponsesRequest, ChatRequest]:
     """Return the request as the translation got it, and the chat request that this version makes of it. Raises `ApiError`."""
-    if message is not None:
-        return request, _translated_message(record, message)
+    if reading is not None:
+        return request, _translated_reading(record, reading)
     context = record.context
     policy = in_force.parsers.policy(request.model)
     if context:
@@ -259,23 +250,22 @@ def _translated(
     return request, translate(request, policy, references.get, context.get("history", ()), replaced, hosted, results)
 
 
-def _translated_message(record: Record, message: _Message) -> ChatRequest:
-    """Return the chat request for a request of the Messages API, with the limit that its context had room for."""
-    reading = message.reading
+def _translated_reading(record: Record, reading: Reading) -> ChatRequest:
+    """Return the chat request for a request of another protocol, with the limit that its context had room for."""
     policy = reading.policy
     hosted = msgspec.convert(record.context["hosted"], HostedTools) if "hosted" in record.context else NO_HOSTED_TOOLS
     request = reading.request
     if "input" in record.context:  # with the texts of its documents
         request = request.model_copy(update={"input": record.context["input"]})
     try:
-        found = translate(request, policy, hosted=hosted)
+        translated = translate(request, policy, hosted=hosted)
     except ApiError as error:
-        raise reading.places.error(error) from None
+        raise reading.error(error) from None
     limit = policy.max_tokens_field
     sent = record.chat["chat"].get(limit) if record.chat is not None else None
-    if sent is not None and found.body[limit] > sent:
-        found.body[limit] = sent
-    return found
+    if sent is not None and translated.body[limit] > sent:
+        translated.body[limit] = sent
+    return translated
 
 
 def _in_force(record: Record, settings: Settings) -> InForce:
@@ -333,7 +323,7 @@ def _replay_calls(
     events = [frame.data for frame in frames(bytes(replayed)) if frame.data != "[DONE]"]
     done.events = len(events)
     last = json.loads(events[-1])["type"] if events else None
-    if last in _TERMINALS:
+    if last in protocol_of(record).terminals:
         done.ending = last
     if record.backend is not None and record.end.get("error") is not None:
         done.ending = f"HTTP {record.end['error']['status']}"

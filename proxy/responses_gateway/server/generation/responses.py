@@ -21,7 +21,6 @@ from responses_gateway.server.generation.parser_choice.choice import ParserChoic
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Summary
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
-from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.journal import Charged, ResumedResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
@@ -31,6 +30,7 @@ from responses_gateway.server.generation.request_log.recent_requests import Rece
 from responses_gateway.server.generation.request_log.request_log import RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
 from responses_gateway.server.generation.upstream.upstream import InputCounter, Upstream
+from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.server.recording.recorder import Recorder
@@ -126,7 +126,7 @@ class Creation:
     """One response, from the first byte of its request to its end. `with` ends it, unless it was detached."""
 
     __slots__ = (
-        "_caller", "_clock", "_detached", "_generation", "_responses", "_stopping", "abandon", "answered",
+        "_clock", "_detached", "_generation", "_responses", "_stopping", "abandon", "answered", "caller",
         "ended", "hand_over", "in_force", "log", "prepared", "recording", "translator",
     )  # fmt: skip
 
@@ -149,7 +149,7 @@ class Creation:
         self.ended: asyncio.Future[None] = loop.create_future()
         self.abandon = drop_client
         self._responses = responses
-        self._caller = caller
+        self.caller = caller
         self._clock = loop.time
         self._generation: Generation | None = None
         # Leaves the response to another gateway when this one stops. Returns False if that cannot be done.
@@ -163,7 +163,7 @@ class Creation:
         if responses.tracing is not None and caller.operation is not None:
             trace = responses.tracing.begin(caller.operation, caller.headers, now)
         self.log = RequestLog(
-            new_facts(caller.request_id, caller.headers, settings, responses.history, caller.reservation, now, caller.door),
+            new_facts(caller.request_id, caller.headers, settings, responses.history, caller.reservation, now, caller.protocol),
             responses.metrics,
             settings,
             reservation=caller.reservation,
@@ -182,20 +182,20 @@ class Creation:
         previous: PreviousResponse | None = None,
         context: Context | None = None,
         resumed: ResumedResponse | None = None,
-        dialect: Dialect | None = None,
+        reading: Reading | None = None,
         accepted: AcceptedResponse | None = None,
     ) -> None:
         """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
-        another gateway. `dialect`: the request was made in another protocol. `accepted`: the response has waited. Raise
+        another gateway. `reading`: the request was made in another protocol. `accepted`: the response has waited. Raise
         `ApiError`, `StoreUnavailable`."""
         responses = self._responses
-        caller = self._caller
+        caller = self.caller
         if SESSION_HEADER in caller.headers:
             request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
         if caller.allows is not None and not caller.allows(request.model):
             raise unknown_model(request.model)
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
-        scope = RequestScope(caller, self.in_force, self.recording, resumed, dialect, accepted)
+        scope = RequestScope(caller, self.in_force, self.recording, resumed, reading, accepted)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         for step in responses.additions.steps:
             prepared = await step(prepared, self.in_force.settings)
@@ -259,7 +259,7 @@ class Creation:
         """Take the generation to its end and store the response, if it is to be stored. Return False if that failed."""
         if self._generation is not None:
             await self._generation.run()
-            reservation = self._caller.reservation
+            reservation = self.caller.reservation
             if reservation is not None:
                 await settle(reservation, self.translator)
         store = self._responses.store
@@ -395,7 +395,7 @@ def _recording(recorder: Recorder | None, caller: Caller, settings: Settings) ->
     """Begin to record, if it is time."""
     if recorder is None or not recorder.until:
         return None
-    return recorder.begin(caller.headers, settings, door=caller.door)
+    return recorder.begin(caller.headers, settings, door=caller.protocol.name)
 
 
 def _asked(context: Context) -> Attributes:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from aiohttp import StreamReader, http_exceptions, web
 
 from responses_gateway.server.http import aiohttp_internals
-from responses_gateway.server.http.errors import REQUEST_ID, error_response, name_answer, new_request_id
+from responses_gateway.server.http.request_ids import name_answer, new_request_id
 from responses_gateway.wire.errors import ApiError, server_error
 
 # Longest first line, and longest header, in bytes: Codex describes its turn in one header, which grows with the workspace.
@@ -43,8 +43,9 @@ class Runner(aiohttp_internals.ErrorHandlingRunner):
 
 
 def _refuse_malformed(request: web.BaseRequest, status: int, error: BaseException | None, message: str) -> web.StreamResponse:
-    response = error_response(_malformed(status, error, message), request)
-    name_answer(response, request.get(REQUEST_ID) or new_request_id())
+    answer = _malformed(status, error, message)
+    response = web.json_response(answer.body(), status=answer.status)  # which protocol the client speaks is not known
+    name_answer(response, new_request_id())
     response.force_close()
     return response
 

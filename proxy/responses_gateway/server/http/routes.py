@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from aiohttp import web
-
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from aiohttp.typedefs import Handler
 
 
 class HttpRoute(NamedTuple):

@@ -20,7 +20,6 @@ from responses_gateway.request import Policy
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.stream.tape import Call
 from responses_gateway.stream.translator import Translator
-from responses_gateway.stream.writer.message import MessagesProtocol
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest
 
@@ -124,8 +123,8 @@ class Recording:
             "continuable": options.continuable,
             "holds_text": options.holds_text,
         }
-        if isinstance(options.protocol, MessagesProtocol):
-            self.begun["message"] = msgspec.to_builtins(options.protocol.options)
+        if options.form is not None:
+            self.begun["form"] = msgspec.to_builtins(options.form)
 
     def note(self, call: Call, sent: bytes) -> None:
         """Take a call of the translator, and the events that it returned."""

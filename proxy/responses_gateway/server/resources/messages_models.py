@@ -1,6 +1,4 @@
-"""`/v1/models` in the words of the Messages API, and which model a request of it means.
-
-Clients of this API know Anthropic's names: Claude Code asks for several of them, whatever its user has chosen."""
+"""`/v1/models` in the words of the Messages API."""
 
 from __future__ import annotations
 
@@ -9,42 +7,32 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from responses_gateway.backend.members import Members
-from responses_gateway.server.access.api_keys import Allows
-from responses_gateway.server.http.errors import Handler
+from responses_gateway.server.access.api_keys import Needs, needs
+from responses_gateway.server.access.errors import protocol_of
+from responses_gateway.server.protocols.messages import MESSAGES
 from responses_gateway.server.resources.models import Models, Refused
 from responses_gateway.wire.errors import ApiError, invalid_request, read_error
 from responses_gateway.wire.messages import key_refused
 
-# By this header a client says which of the two APIs with this path it speaks.
-VERSION_HEADER = "anthropic-version"
-_NAMES = ("claude", "anthropic")
 _MOST = 1000
 _DEFAULT = 20
-
-
-def served_model(members: Members, asked: str, default: str | None, allows: Allows | None = None) -> str:
-    """Return the model that a request asks for: for a name of Anthropic's that no backend is known to serve, the default, or
-    else the first one that is served and allowed."""
-    if not asked.lower().startswith(_NAMES):
-        return asked
-    catalogues = [member.catalogue for member in members.by_name.values()]
-    if any(catalogue.serves(asked) for catalogue in catalogues):
-        return asked
-    if default is not None:
-        return default
-    names = (name for catalogue in catalogues for name in catalogue.names())
-    return next((name for name in names if allows is None or allows(name)), asked)
 
 
 def by_version(others: Handler, messages: Handler) -> Handler:
     """Return the handler for a path that both APIs have."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        return await (messages if VERSION_HEADER in request.headers else others)(request)
+        return await (messages if protocol_of(request) is MESSAGES else others)(request)
 
     return handle
+
+
+@needs(Needs.NOTHING)
+async def hello(request: web.Request) -> web.Response:
+    """Answer `HEAD`, which Claude Code asks at its start: there is a server."""
+    return web.Response()
 
 
 class MessagesModels:

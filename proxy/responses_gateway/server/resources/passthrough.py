@@ -19,8 +19,8 @@ from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model,
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.http.bodies import read_body, too_large
-from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.loop_detection import LoopDetection
+from responses_gateway.server.http.request_ids import REQUEST_ID
 from responses_gateway.settings import Settings
 from responses_gateway.settings.identity import PROXY_SECRET_HEADER
 from responses_gateway.settings.keys import KEY_HEADERS

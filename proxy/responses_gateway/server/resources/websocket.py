@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from responses_gateway.request.parameters.background_options import long_window
-from responses_gateway.server.access.api_keys import allowed_models, tenant_of
+from responses_gateway.server.access.api_keys import Needs, allowed_models, needs, tenant_of
 from responses_gateway.server.access.clients import CLIENTS
 from responses_gateway.server.access.cors import check_socket
 from responses_gateway.server.access.identities import IDENTITIES
@@ -24,8 +24,8 @@ from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, PreviousResponse
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.bodies import Bodies, Body, in_thread
-from responses_gateway.server.http.errors import REQUEST_ID
 from responses_gateway.server.http.event_stream import WebSocketSender
+from responses_gateway.server.http.request_ids import REQUEST_ID
 from responses_gateway.server.resources.socket_messages import error_frame, may_be_other, other_message
 from responses_gateway.server.resources.socket_steering import SocketSteering
 from responses_gateway.state import StoreUnavailable
@@ -50,6 +50,8 @@ SLICE = 0.005
 # Larger messages are parsed in a thread, so that no other stream waits for them, in bytes.
 _LARGE = 256 * 1024
 _OPERATION = "WS /v1/responses"
+_DISABLED = "WebSockets are disabled on this gateway: use POST /v1/responses."
+_NO_UPGRADE = "GET /v1/responses opens a WebSocket, which needs an Upgrade header. To create a response, use POST."
 # Of a backend that was to read a prompt and did not.
 _EMPTY_ANSWER = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
@@ -63,9 +65,15 @@ class WebSockets:
         self.bodies = bodies
         self._sockets: set[web.WebSocketResponse] = set()
 
-    async def serve(self, request: web.Request) -> web.WebSocketResponse:
-        """Hold a session until either side ends it."""
+    @needs(Needs.KEY | Needs.RESERVATION)
+    async def upgrade(self, request: web.Request) -> web.StreamResponse:
+        """Answer `GET` with a session, until either side ends it. Where there is none, a 426 makes Codex continue over HTTP
+        without a warning."""
         settings = self.responses.live.current.settings
+        if not settings.websocket:
+            raise ApiError(426, _DISABLED, code="websocket_not_supported")
+        if request.headers.get("Upgrade", "").lower() != "websocket":
+            raise ApiError(426, _NO_UPGRADE, code="upgrade_required")
         check_socket(request, settings)
         # Not compressed: zlib would cost more for a frame than the whole translation.
         socket = web.WebSocketResponse(

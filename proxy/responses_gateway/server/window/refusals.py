@@ -9,9 +9,10 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import KEY_NAME
+from responses_gateway.server.access.errors import HAS_LOG, UNVERSIONED
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.request_log import client_name
-from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID, UNVERSIONED
+from responses_gateway.server.http.request_ids import REQUEST_ID
 from responses_gateway.telemetry import logs
 
 # Answers that are no refusals: to a client that left, and to one that then continues without a WebSocket.

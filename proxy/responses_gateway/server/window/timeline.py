@@ -10,14 +10,19 @@ import json
 from typing import Any
 
 from responses_gateway.conformance.checker import frames
-from responses_gateway.server.generation.replay import RecordedCall, UnusableRecord, as_json, parse_record, replay_record
+from responses_gateway.server.generation.replay import (
+    RecordedCall,
+    UnusableRecord,
+    as_json,
+    parse_record,
+    protocol_of,
+    replay_record,
+)
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.sse import SSEDecoder, SSETooLong
 
 # Most characters of a body that are shown; the recording has all of them.
 _LONGEST = 200_000
-_BLOCKS = {"text": "message", "thinking": "reasoning", "tool_use": "function_call"}
-_ITEM_EVENTS = frozenset({"response.output_item.added", "response.output_item.done"})
 
 
 def contents(text: str) -> dict[str, Any]:
@@ -58,37 +63,19 @@ def answer(text: str) -> dict[str, Any]:
     record = parse_record(text)
     items: dict[int, dict[str, Any]] = {}
     error = record.end.get("error")
+    show = protocol_of(record).show
     for made in record.calls:
         for frame in frames(made.sent):
             event = _value(frame.data)
             if not isinstance(event, dict):
                 continue
             name = frame.name or ""
-            place = event.get("output_index", -1)
-            if name in _ITEM_EVENTS:
-                items[place] = event["item"]
-            elif name.endswith(".delta") and "summary" not in name and place in items:
-                items[place]["so_far"] = items[place].get("so_far", "") + str(event.get("delta", ""))
-            elif name == "content_block_start":
-                items[event["index"]] = _block(event["content_block"])
-            elif name == "content_block_delta" and event["index"] in items:
-                items[event["index"]]["so_far"] = items[event["index"]].get("so_far", "") + _piece(event["delta"])
-            elif name == "error":
+            show(items, name, event)
+            if name == "error":
                 error = event["error"]
             elif "response" in event:
                 error = event["response"].get("error") or error
     return {"items": [_shortened(items[place]) for place in sorted(items)], "error": error}
-
-
-def _block(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block of the Messages API as the window shows it: as an item whose text is still to come."""
-    rest = {name: value for name, value in block.items() if name not in ("text", "thinking", "signature")}
-    return {**rest, "type": _BLOCKS.get(block["type"], block["type"])}
-
-
-def _piece(delta: dict[str, Any]) -> str:
-    """Return the text of a delta of the Messages API."""
-    return next((str(delta[name]) for name in ("text", "thinking", "partial_json") if name in delta), "")
 
 
 class _Observed:

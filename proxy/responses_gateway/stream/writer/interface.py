@@ -1,11 +1,11 @@
 """What a stream is written with: its items by an `EventWriter`, what stands around them by an `AnswerStream`. Each protocol of
-clients has a subclass of both (plain values in, its events out), and a `ClientProtocol` that makes them for a request."""
+clients has a subclass of both (plain values in, its events out), and an `AnswerForm` that makes them for a request."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -246,11 +246,8 @@ class AnswerStream(ABC):
         return [sendable(item) for item in self.writer.done]
 
 
-class ClientProtocol(ABC):
-    """A protocol of clients, with what a request says about how its stream is written."""
+class AnswerForm(Protocol):
+    """What a request says about how its answer is written, in the protocol of its client: plain data, which a record keeps."""
 
-    __slots__ = ()
-
-    @abstractmethod
     def stream(self, start: StreamStart) -> AnswerStream:
         """Return the stream of one response, of which nothing is written yet."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
-from responses_gateway.stream.writer.interface import AnswerStream, ClientProtocol, Outcome, Status, StreamStart
+from responses_gateway.stream.writer.interface import AnswerStream, Outcome, Status, StreamStart
 from responses_gateway.stream.writer.messages import MessagesWriter, Thinking
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import server_error
@@ -15,7 +15,7 @@ from responses_gateway.wire.messages import error_body, for_client
 _WINDOW_MARGIN = 2
 
 
-class MessageOptions(NamedTuple):
+class MessageOptions(msgspec.Struct, frozen=True):
     """What a request of the Messages API says about its stream. `context_window`: in tokens, where it is known; `max_tokens`:
     what the client asked for."""
 
@@ -25,18 +25,9 @@ class MessageOptions(NamedTuple):
     context_window: int | None = None
     request_id: str | None = None
 
-
-class MessagesProtocol(ClientProtocol):
-    """The Messages API."""
-
-    __slots__ = ("options",)
-
-    def __init__(self, options: MessageOptions) -> None:
-        self.options = options
-
     def stream(self, start: StreamStart) -> MessageStream:
         """Return the stream of one message."""
-        return MessageStream(start, self.options)
+        return MessageStream(start, self)
 
 
 class MessageStream(AnswerStream):

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from responses_gateway.stream.writer.interface import AnswerStream, ClientProtocol, Outcome, Status, StreamStart
+from responses_gateway.stream.writer.interface import AnswerStream, Outcome, Status, StreamStart
 from responses_gateway.stream.writer.responses import ResponsesWriter
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
@@ -43,33 +43,20 @@ class _Ending(msgspec.Struct, frozen=True, gc=False):
 _NO_ENDING = _Ending()
 
 
-class ResponsesProtocol(ClientProtocol):
-    """The Responses API. `echo` has the fields that repeat the request; for the others see `ResponsesWriter`."""
-
-    __slots__ = ("_at_end", "_echo", "_mirrors_reasoning", "_reasoning_event", "_stream_id")
-
-    def __init__(
-        self,
-        echo: Mapping[str, Any],
-        *,
-        stream_id: str | None = None,
-        reasoning_event: str = "response.reasoning_text",
-        mirrors_reasoning: bool = False,
-        at_end: Sequence[AtEnd] = (),
-    ) -> None:
-        self._at_end = at_end
-        self._echo = echo
-        self._stream_id = stream_id
-        self._reasoning_event = reasoning_event
-        self._mirrors_reasoning = mirrors_reasoning
-
-    def stream(self, start: StreamStart) -> ResponseStream:
-        """Return the stream of one response."""
-        writer = ResponsesWriter(
-            self._stream_id, start.clock, reasoning_event=self._reasoning_event, mirrors_reasoning=self._mirrors_reasoning
-        )
-        response = ResponseObject(start.response_id, int(start.created), start.model, self._echo)
-        return ResponseStream(response, writer, self._at_end)
+def new_response_stream(
+    start: StreamStart,
+    echo: Mapping[str, Any],
+    *,
+    stream_id: str | None = None,
+    reasoning_event: str = "response.reasoning_text",
+    mirrors_reasoning: bool = False,
+    at_end: Sequence[AtEnd] = (),
+) -> ResponseStream:
+    """Return the stream of one response. `echo` has the fields that repeat the request; for the others see
+    `ResponsesWriter`."""
+    writer = ResponsesWriter(stream_id, start.clock, reasoning_event=reasoning_event, mirrors_reasoning=mirrors_reasoning)
+    response = ResponseObject(start.response_id, int(start.created), start.model, echo)
+    return ResponseStream(response, writer, at_end)
 
 
 class ResponseStream(AnswerStream):

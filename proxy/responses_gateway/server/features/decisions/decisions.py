@@ -39,7 +39,7 @@ from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
 from responses_gateway.server.http.bodies import in_thread, read_json_body
-from responses_gateway.server.http.errors import REQUEST_ID
+from responses_gateway.server.http.request_ids import REQUEST_ID
 from responses_gateway.server.http.routes import HttpRoute
 from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob, possible
 from responses_gateway.wire.errors import ApiError, server_error

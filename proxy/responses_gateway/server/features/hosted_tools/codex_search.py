@@ -10,7 +10,7 @@ from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
 from responses_gateway.server.features.hosted_tools.toolbox import HOSTED_CALLS
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.http.bodies import in_thread, read_json_body
-from responses_gateway.server.http.errors import REQUEST_ID
+from responses_gateway.server.http.request_ids import REQUEST_ID
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError

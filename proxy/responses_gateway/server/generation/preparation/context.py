@@ -4,15 +4,16 @@ its response."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from responses_gateway.server.generation.request_log.facts import Door
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
+from responses_gateway.server.protocols.interface import Allows, ClientProtocol
+from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable, recent
 from responses_gateway.state.responses import ResponseTable
 from responses_gateway.stream.translator import Translator
@@ -34,7 +35,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
     `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message.
-    `door` is the API that the request came through. `allows` tells the models that the client may use; None if it may use
+    `protocol` is that of the client. `allows` tells the models that the client may use; None if it may use
     all."""
 
     tenant: str
@@ -43,8 +44,8 @@ class Caller(msgspec.Struct, frozen=True):
     operation: str | None = None
     reservation: LimitReservation | None = None
     over_websocket: bool = False
-    door: Door = "responses"
-    allows: Callable[[str], bool] | None = None
+    protocol: ClientProtocol = RESPONSES
+    allows: Allows | None = None
 
 
 @dataclass(frozen=True, slots=True)

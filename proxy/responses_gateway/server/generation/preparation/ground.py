@@ -38,8 +38,8 @@ async def find_ground(
 ) -> Ground:
     """Find what the request builds on, unless `context` has it. `previous` is the last response of the same connection. Raise
     `ApiError`, `StoreUnavailable`."""
-    dialect = scope.dialect
-    policy = scope.in_force.parsers.policy(request.model) if dialect is None else dialect.policy
+    reading = scope.reading
+    policy = scope.in_force.parsers.policy(request.model) if reading is None else reading.policy
     most_result_bytes = scope.in_force.settings.hosted_history_bytes
     if previous is not None and previous.response_id == request.previous_response_id:
         # Without a store, too, because what is continued is kept by its connection.

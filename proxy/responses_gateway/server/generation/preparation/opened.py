@@ -67,6 +67,6 @@ async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reade
             break
     items = chain(request.input if isinstance(request.input, list) else (), context.history, context.references.values())
     # Clients of other protocols send a conversation again and again, which one refused document would end.
-    explains = ground.scope.dialect is not None
+    explains = ground.scope.reading is not None
     documents = await read_documents(pdf_reader, items, tenant, explains=explains, strict=policy.strict)
     return Openings(tools, documents)

@@ -85,13 +85,13 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
 
     def _route(self, ground: Ground, *, followed: bool) -> Route:
         request = ground.request
-        dialect = ground.scope.dialect
+        reading = ground.scope.reading
         if not self.pool.chooses:  # then nothing needs to be looked at
             return Route(request.model)
-        if dialect is None:
+        if reading is None:
             return Route(request.model, affinity_key(request, ground.context, continuable=followed))
         # Its client sends the whole conversation each time.
-        return Route(request.model, dialect.affinity or affinity_key(request, ground.context, continuable=True))
+        return Route(request.model, reading.affinity or affinity_key(request, ground.context, continuable=True))
 
     def _options(self, ground: Ground, translated: Translated, start: AnswerStart, tape: Tape | None) -> StreamOptions:
         """Return the options of the translator of the answer; its tape has the texts that it seals."""
@@ -116,7 +116,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         known = scope.resumed or scope.accepted
         response_id = known.response_id if known is not None else _new_response_id()
         options = stream_options(scope.in_force, request, chat, client, response_id, start, **more)
-        return options if scope.dialect is None else scope.dialect.options(options)
+        return options if scope.reading is None else scope.reading.options(options)
 
     def _seal(self, kind: Kind, ground: Ground, tape: Tape | None) -> SealText:
         """Return what encrypts a text of the answer."""

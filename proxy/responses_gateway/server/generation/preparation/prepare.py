@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.prompt_tokens import PromptTokens
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.hosted.pdf import PdfReader
 from responses_gateway.request import ChatRequest
 from responses_gateway.server.generation.preparation.compaction import Summarise
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse
-from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.ground import find_ground
 from responses_gateway.server.generation.preparation.live_settings import InForce
@@ -23,6 +23,7 @@ from responses_gateway.server.generation.preparation.opened import HostedToolbox
 from responses_gateway.server.generation.preparation.plan import Planner
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest, RequestScope
 from responses_gateway.server.generation.preparation.translation import RequestTranslator
+from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.state import Store
 from responses_gateway.wire.requests import ResponsesRequest
 
@@ -42,7 +43,8 @@ class Preparation:
 
     def __post_init__(self) -> None:
         queue = FairQueue(1, 1)  # of long requests
-        object.__setattr__(self, "translator", RequestTranslator(self.pool, self.store, self.encryption, queue))
+        tokens = PromptTokens(self.pool, self.tokenizer)
+        object.__setattr__(self, "translator", RequestTranslator(self.pool, self.store, self.encryption, queue, tokens))
         object.__setattr__(self, "planner", Planner(self.pool, self.store, self.encryption, self.tokenizer))
 
     async def prepare(
@@ -61,9 +63,9 @@ class Preparation:
         return await self.planner.planned(ground, opened, translated, summarise)
 
     async def translate(
-        self, request: ResponsesRequest, caller: Caller, in_force: InForce, dialect: Dialect | None = None
+        self, request: ResponsesRequest, caller: Caller, in_force: InForce, reading: Reading | None = None
     ) -> ChatRequest:
         """Return the chat request alone, of a request that is not answered. Raise `ApiError`, `StoreUnavailable`."""
-        scope = RequestScope(caller, in_force, None, dialect=dialect)
+        scope = RequestScope(caller, in_force, None, reading=reading)
         ground = await find_ground(self.store, request, scope, None, None)
         return await self.translator.chat_request(ground, await open_for(ground, self.toolboxes, self.pdf_reader))

@@ -12,12 +12,12 @@ from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns,
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction
 from responses_gateway.server.generation.preparation.context import Caller, Context
-from responses_gateway.server.generation.preparation.dialect import Dialect
 from responses_gateway.server.generation.preparation.journal import Charged, Journal, ResponseStart, ResumedResponse, digest
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.upstream.answer_filter import AnswerFilter
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation_request import Obstacle
+from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import ResponseRecord
 from responses_gateway.stream.options import StreamOptions
@@ -37,13 +37,13 @@ class AcceptedResponse(NamedTuple):
 
 class RequestScope(msgspec.Struct, frozen=True):
     """What holds for one request: who asks, the settings in force, and its recording. `resumed`: the response has begun in
-    another gateway. `dialect`: the request was made in another protocol. `accepted`: the response has waited."""
+    another gateway. `reading`: the request was made in another protocol. `accepted`: the response has waited."""
 
     caller: Caller
     in_force: InForce
     recording: Recording | None
     resumed: ResumedResponse | None = None
-    dialect: Dialect | None = None
+    reading: Reading | None = None
     accepted: AcceptedResponse | None = None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.prompt_tokens import PromptTokens, estimated_tokens
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
 from responses_gateway.request.tools.hosted_tools import HostedTools
@@ -18,15 +19,18 @@ from responses_gateway.server.generation.preparation.ground import Ground
 from responses_gateway.server.generation.preparation.journal import Journal
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.preparation.opened import Openings
-from responses_gateway.server.generation.preparation.prepared_request import NOT_CONTINUABLE, Continuable
+from responses_gateway.server.generation.preparation.prepared_request import NOT_CONTINUABLE, Continuable, RequestScope
+from responses_gateway.server.generation.upstream.chat_call import backend_headers
 from responses_gateway.server.generation.upstream.continuation_request import why_not_continuable
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import Store
+from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import decode_result
 from responses_gateway.wire.requests import ResponsesRequest
 
 # Items and parts of a request above which it is translated in a thread, because two thousand take some twenty milliseconds.
 _LONG = 2_000
+_CLAMPED = Loss("parameter", "max_output_tokens", "adapted", "reduced to what the context has room for")
 
 
 class Translation(msgspec.Struct, frozen=True, eq=False):
@@ -114,6 +118,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
     store: Store | None
     encryption: Encryption
     queue: FairQueue
+    tokens: PromptTokens
 
     async def translated(self, ground: Ground, opened: Openings) -> Translated:
         """Return the complete chat request. Raise `ApiError`."""
@@ -125,11 +130,15 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         if continuable.now and not translation.token_ids:
             body = _with_token_ids(body)
             translation = msgspec.structs.replace(translation, token_ids=True)  # because the request after a summary needs them
-        dialect = ground.scope.dialect
-        if dialect is not None:
-            fitted = await dialect.fit(body)
-            body = fitted.body
-            losses = [*dialect.losses, *dialect.words(losses), *fitted.losses]
+        reading = ground.scope.reading
+        if reading is not None:
+            room = None
+            if reading.context_window is not None:
+                room = await _room_for_answer(body, reading.context_window, ground.scope, self.tokens)
+            if room is not None:
+                body = {**body, ground.scope.in_force.settings.max_tokens_field: room}
+                losses = [*losses, _CLAMPED]
+            losses = [*reading.losses, *reading.words(losses)]
         if body is not chat.body:
             chat = msgspec.structs.replace(chat, body=body)
         return Translated(chat, losses, continuable, translation)
@@ -199,6 +208,28 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
 
 def _with_token_ids(body: Mapping[str, Any]) -> dict[str, Any]:
     return {**body, "return_token_ids": True}
+
+
+async def _room_for_answer(
+    body: Mapping[str, Any], context_window: int, scope: RequestScope, tokens: PromptTokens
+) -> int | None:
+    """Return the tokens that a window has left behind the prompt; None if a chat request asks for no more. Counting is left
+    out where the room is certain."""
+    settings = scope.in_force.settings
+    wanted = body.get(settings.max_tokens_field)
+    if not isinstance(wanted, int):
+        return None
+    estimate = estimated_tokens(body)
+    if wanted + 2 * estimate <= context_window:  # because the prompt may have twice the estimate
+        return None
+    caller = scope.caller
+    headers = backend_headers(settings, caller.headers, caller.request_id)
+    try:
+        counted = await tokens.count(body, headers, settings.connect_timeout)
+    except ApiError:  # the answer to the request itself will tell
+        counted = None
+    room = context_window - (estimate if counted is None else counted)
+    return None if room < 1 or wanted <= room else room
 
 
 def _is_long(items: object) -> bool:

@@ -10,12 +10,12 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from responses_gateway.request import Loss
+from responses_gateway.server.protocols.interface import ClientProtocol
+from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import MadeCall
 
-# The API through which a request came.
-Door = Literal["responses", "messages"]
 Phase = Literal["request", "backend", "stream", "tools"]
 
 
@@ -46,8 +46,8 @@ class Account(NamedTuple):
 
 class RequestFacts(msgspec.Struct, eq=False):
     """One request. `id` is unique among the requests of all workers, which the client's `request_id` may not be; it is empty
-    where no requests are remembered. `client` is the client's name of itself, `account` says who it is. `door`: the API that
-    it came through.
+    where no requests are remembered. `client` is the client's name of itself, `account` says who it is. `protocol`: that of
+    the client.
 
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
     continues in another gateway, or waits for its completion window. `pod`: the server behind a router. `error` is the HTTP
@@ -63,7 +63,7 @@ class RequestFacts(msgspec.Struct, eq=False):
     began: float
     started: float  # a Unix time
     times: StreamTimes
-    door: Door = "responses"
+    protocol: ClientProtocol = RESPONSES
     phase: Phase = "request"
     model: str = ""
     streamed: bool = False

@@ -16,7 +16,7 @@ from yarl import URL
 from responses_gateway.backend.transport.client import backend_request_id
 from responses_gateway.hosted.interface import HostedLoss
 from responses_gateway.request import Loss
-from responses_gateway.server.generation.request_log.facts import Account, Door, RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.facts import Account, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.metrics import (
     BACKEND_ERRORS,
     CONTINUATIONS,
@@ -43,6 +43,8 @@ from responses_gateway.server.generation.request_log.metrics import (
 )
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.sampling import StreamSample
+from responses_gateway.server.protocols.interface import ClientProtocol
+from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.settings import Settings
 from responses_gateway.state.usage import AMOUNTS, DAY
 from responses_gateway.stream.translator import Translator
@@ -286,7 +288,7 @@ class RequestLog:
         if translator is not None and translator.defect is not None:
             self._report_defect(translator.defect)
         if self._sample is not None and translator is not None and translator.ended:
-            self._sample.check(translator, self._metrics, facts.request_id)
+            self._sample.check(facts.protocol.check, translator, self._metrics, facts.request_id)
         if not (self._logs_line or self.trace is not None or self._history is not None):
             return
         line = _line(facts, translator, error, now)
@@ -324,9 +326,9 @@ def new_facts(
     history: RecentRequests | None,
     reservation: LimitReservation | None,
     now: float,
-    door: Door = "responses",
+    protocol: ClientProtocol = RESPONSES,
 ) -> RequestFacts:
-    """Return what is known of a request with these headers that came `now`, through this API."""
+    """Return what is known of a request with these headers that came `now`, in this protocol."""
     return RequestFacts(
         request_id=request_id,
         id="" if history is None else history.new_id(),
@@ -335,7 +337,7 @@ def new_facts(
         quotes_backends=settings.log_backend_errors,
         began=now,
         started=time.time(),
-        door=door,
+        protocol=protocol,
         times=StreamTimes(now, gaps=[0] * (len(GAP_BUCKETS) + 1)),
     )
 
@@ -412,7 +414,7 @@ def _count_request(
     # Clients make names up: one that no backend answered for gets no time series of its own.
     answered = facts.chunks > 0
     model = metrics.model(facts.model) if answered else "unknown"
-    metrics.count(REQUESTS, model, outcome, "true" if facts.streamed else "false", facts.door)
+    metrics.count(REQUESTS, model, outcome, "true" if facts.streamed else "false", facts.protocol.name)
     metrics.observe(DURATION, now - facts.began, model)
     if facts.account.key is not None:
         metrics.observe(KEY_DURATION, now - facts.began, key_label(facts.account.key))
@@ -509,7 +511,7 @@ def _line(facts: RequestFacts, translator: Translator | None, error: ApiError | 
     fields: dict[str, Any] = {
         "request_id": facts.request_id,
         "response_id": translator.response_id if translator is not None else None,
-        "door": facts.door,
+        "door": facts.protocol.name,
         "key": facts.account.key,
         "team": facts.account.team,
         "model": facts.model[:200] or None,  # clients make names up

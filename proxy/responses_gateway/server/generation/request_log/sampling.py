@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
-from responses_gateway.conformance.checker import check_stream
 from responses_gateway.conformance.levels import Violation
-from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.server.generation.request_log.metrics import SAMPLED, VIOLATIONS
 from responses_gateway.stream.translator import Translator
-from responses_gateway.stream.writer.message import MessageStream
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
 
 # A longer stream is not checked, in bytes.
 _LIMIT = 4 * 1024 * 1024
+# Finds what is wrong with a stream.
+Rules: TypeAlias = Callable[[bytes], Iterable[Violation]]
 
 
 class StreamSample:
@@ -31,19 +31,14 @@ class StreamSample:
         self._size += len(events)
         return self._size <= _LIMIT
 
-    def check(self, translator: Translator, metrics: Metrics, request_id: str) -> None:
+    def check(self, rules: Rules, translator: Translator, metrics: Metrics, request_id: str) -> None:
         """Check the events and the terminal one, in a thread: that takes longer than translating, and no other stream may wait
         for it."""
         stream = b"".join([*self._events, translator.terminal()])
-        rules = check_message_stream if isinstance(translator.response, MessageStream) else _check_responses
         asyncio.get_running_loop().run_in_executor(None, _check, rules, stream, metrics, request_id)
 
 
-def _check_responses(stream: bytes) -> list[Violation]:
-    return check_stream(stream, unfinished_allowed=True)
-
-
-def _check(rules: Callable[[bytes], Iterable[Violation]], stream: bytes, metrics: Metrics, request_id: str) -> None:
+def _check(rules: Rules, stream: bytes, metrics: Metrics, request_id: str) -> None:
     for violation in rules(stream):
         metrics.child(VIOLATIONS, violation.rule).inc()  # in a thread: at once
         fields = logs.fields(request_id=request_id, rule=violation.rule, detail=violation.detail)

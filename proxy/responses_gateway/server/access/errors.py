@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import re
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from responses_gateway.server.http.bodies import BODY, unreadable
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
+from responses_gateway.server.http.request_ids import REQUEST_ID, name_answer, request_id_of
+from responses_gateway.server.protocols.interface import ClientProtocol
+from responses_gateway.server.protocols.responses import RESPONSES
+from responses_gateway.server.protocols.standard import PROTOCOLS
 from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
-from responses_gateway.wire.messages import error_body, error_of
 
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
-# The id of a request: on its answer and in the log. Backends get a UUID that follows from it.
-REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 # The request has a log of its own, which reports a refusal.
 HAS_LOG: web.RequestKey[bool] = web.RequestKey("has_log", bool)
 # The code of the error that an answer tells, for the log.
@@ -30,8 +29,8 @@ _NO_EVENTS = (
     "The log of running responses cannot be reached: they run, but cannot be followed, and none can begin in the background. "
     "GET /v1/responses/{id} without 'stream' tells how one stands. Please try again."
 )
-_MESSAGES = "/v1/messages"
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# Those of which a client says something, where it speaks one.
+_OTHERS = [protocol for protocol in PROTOCOLS.values() if protocol is not RESPONSES]
 # The first part of the paths that clients ask for if their base URL lacks `/v1`.
 UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
 
@@ -47,8 +46,7 @@ def errors_as_json(
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("X-Request-Id", "")
-        request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else new_request_id()
+        request[REQUEST_ID] = request_id_of(request)
         try:
             if request.headers.get("Host") not in host_check.known:
                 host_check.check(request)
@@ -110,31 +108,25 @@ def _base_url_hint(path: str) -> str:
     return ""
 
 
-def speaks_messages(request: web.BaseRequest) -> bool:
-    """Tell whether a client speaks the Messages API: by its path, or by the header that chooses a version of it."""
-    return request.path.startswith(_MESSAGES) or "anthropic-version" in request.headers
+def protocol_of(request: web.Request) -> ClientProtocol:
+    """Return the protocol that a client speaks: by its path, or by the header that names a version of it."""
+    for protocol in _OTHERS:
+        if request.path.startswith(protocol.path) or protocol.version_header in request.headers:
+            return protocol
+    return RESPONSES
 
 
-def error_response(error: ApiError, request: web.BaseRequest) -> web.Response:
-    """Return the error as an HTTP answer, in the words of the API that the client speaks."""
+def error_response(error: ApiError, request: web.Request) -> web.Response:
+    """Return the error as an HTTP answer, in the words of the protocol that the client speaks."""
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
     if error.final:
         headers["X-Should-Retry"] = "false"
-    status = error.status
-    body = error.body()
-    if speaks_messages(request):
-        status, _, _ = error_of(error)
-        body = error_body(error, request.get(REQUEST_ID))
+    status, body = protocol_of(request).error(error, request.get(REQUEST_ID))
     response = web.Response(status=status, text=json.dumps(body), content_type="application/json", headers=headers)
     response[ERROR_CODE] = error.code or error.type
     return response
-
-
-def new_request_id() -> str:
-    """Return an id for a request whose client gave none."""
-    return f"req_{os.urandom(16).hex()}"
 
 
 def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
@@ -142,18 +134,13 @@ def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamRes
     connection after its answer, so that the client opens the next one to another process."""
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
-        name_answer(response, request.get(REQUEST_ID))
-        if speaks_messages(request) and REQUEST_ID in request:
-            response.headers["request-id"] = request[REQUEST_ID]
+        request_id = request.get(REQUEST_ID)
+        name_answer(response, request_id)
+        id_header = protocol_of(request).id_header
+        if id_header is not None and request_id is not None:
+            response.headers[id_header] = request_id
         if ending.is_set() and response.status != 101:
             response.force_close()
             response.headers["Connection"] = "close"
 
     return complete
-
-
-def name_answer(response: web.StreamResponse, request_id: str | None) -> None:
-    """Put the request id on an answer: users quote it, operators grep for it."""
-    if request_id is not None:
-        response.headers["X-Request-Id"] = request_id
-    response.headers["Server"] = "responses-gateway"

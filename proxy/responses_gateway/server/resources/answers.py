@@ -1,122 +1,105 @@
-"""`/v1/responses`: a response over HTTP, streamed or whole; `/v1/responses/compact`: an encrypted item for a history."""
+"""The answer to a request of any protocol of clients: streamed, whole, or left to run without its client; a compaction."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 from aiohttp import web
 
 from responses_gateway.request import Loss, header_value
-from responses_gateway.server.access.api_keys import ALLOWS, Needs, needs, tenant_of
-from responses_gateway.server.access.clients import RESERVATION
+from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
+from responses_gateway.server.access.errors import HAS_LOG
 from responses_gateway.server.generation.background.runner import Background, new_response
 from responses_gateway.server.generation.client_timer import NullSink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.compaction import with_trigger
-from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.request_log.metrics import RELEASE
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
 from responses_gateway.server.http.bodies import in_thread, read_json_body
-from responses_gateway.server.http.errors import HAS_LOG, REQUEST_ID
 from responses_gateway.server.http.event_stream import EventStream
+from responses_gateway.server.protocols.interface import ClientProtocol, Reading
+from responses_gateway.server.protocols.responses import RESPONSES
+from responses_gateway.server.resources.readings import LARGE_BODY, Readings, caller_of
 from responses_gateway.server.resources.resume import Follower
-from responses_gateway.server.resources.websocket import WebSockets
 from responses_gateway.stream.options import recognise
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest, parse_request, read_object
 
-# Larger bodies are parsed in a thread, so that no other stream waits for them, in bytes.
-_LARGE_BODY = 256 * 1024
 # The codes of a 400 that say more to a client than `invalid_prompt`.
 _KNOWN_CODES = frozenset({"context_length_exceeded", "model_not_found"})
 _LOSS_HEADER = "x-responses-gateway-losses"
-_OPERATION = "POST /v1/responses"
 
 
-class ResponsesResource:
-    """Serves the paths with the parts that they need."""
+class Answers:
+    """Answers the requests of one protocol."""
 
     def __init__(
         self,
+        protocol: ClientProtocol,
         responses: Responses,
-        background: Background | None,
-        websockets: WebSockets,
+        hosted: Collection[str],
+        background: Background | None = None,
     ) -> None:
+        """`hosted` are the kinds of tools that the gateway runs itself. `background` runs the responses that outlive their
+        requests, where the protocol has such."""
+        self._protocol = protocol
         self._responses = responses
+        self._readings = None if protocol.reader is None else Readings(responses, protocol.reader, hosted)
         self._background = background
-        self._websockets = websockets
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def create(self, request: web.Request) -> web.StreamResponse:
         """Answer `POST` with a response, streamed or whole."""
-        if self._responses.in_flight.state >= State.DRAINING:
+        responses = self._responses
+        if responses.in_flight.state >= State.DRAINING:
             raise shutting_down()
-        caller = self._caller(request, _OPERATION)
+        caller = caller_of(request, self._protocol, responses.live.current, f"POST {self._protocol.path}")
         request[HAS_LOG] = True
-        creation = self._responses.open(caller, lambda: abort(request))
+        creation = responses.open(caller, lambda: abort(request))
         try:
             with creation:
                 return await self._answer(request, creation)
         except asyncio.CancelledError:  # by now the backend is free
-            observe_release(request, self._responses)
+            _observe_release(request, responses)
             raise
         except ApiError as error:
-            client = recognise(request.headers)
-            if error.status == 400 and error.code not in _KNOWN_CODES and client.reads_invalid_prompt:
+            if error.status == 400 and error.code not in _KNOWN_CODES and recognise(request.headers).reads_invalid_prompt:
                 error.code = "invalid_prompt"
             raise
-
-    def _caller(self, request: web.Request, operation: str) -> Caller:
-        allows = request.get(ALLOWS)
-        reservation = request.get(RESERVATION)
-        return Caller(tenant_of(request), request[REQUEST_ID], request.headers, operation, reservation, allows=allows)
-
-    @needs(Needs.KEY | Needs.RESERVATION)
-    async def upgrade(self, request: web.Request) -> web.StreamResponse:
-        """Answer `GET` with a WebSocket. Where there is none, a 426 makes Codex continue over HTTP without a warning."""
-        if not self._responses.live.current.settings.websocket:
-            message = "WebSockets are disabled on this gateway: use POST /v1/responses."
-            raise ApiError(426, message, code="websocket_not_supported")
-        if request.headers.get("Upgrade", "").lower() != "websocket":
-            message = "GET /v1/responses opens a WebSocket, which needs an Upgrade header. To create a response, use POST."
-            raise ApiError(426, message, code="upgrade_required")
-        return await self._websockets.serve(request)
-
-    @needs(Needs.KEY | Needs.RESERVATION)
-    async def compact(self, request: web.Request) -> web.StreamResponse:
-        """Answer `POST …/compact`: the backend writes the summary. That takes what a response takes; nothing is stored."""
-        body = await read_json_body(request)
-        # In a thread, so that no other stream waits for a long history.
-        asked = await in_thread(request, lambda: parse_request({**read_object(body), "store": False}))
-        caller = self._caller(request, f"{_OPERATION}/compact")
-        request[HAS_LOG] = True
-        summary = await self._responses.summarise(with_trigger(asked), caller)
-        response = msgspec.json.decode(summary.translator.response.json())
-        shown = {name: response[name] for name in ("id", "created_at", "usage")}
-        compacted = msgspec.json.encode({**shown, "object": "response.compaction", "output": summary.output})
-        return web.Response(body=compacted, content_type="application/json")
 
     async def _answer(self, request: web.Request, creation: Creation) -> web.StreamResponse:
         body = await read_json_body(request)
         recording = creation.recording
         if recording is not None:
             recording.received(body)
-        large = len(body) >= _LARGE_BODY
-        asked = await in_thread(request, parse_request, body) if large else parse_request(body)
+        large = len(body) >= LARGE_BODY
+        parse = self._protocol.parse
+        parsed = await in_thread(request, parse, body) if large else parse(body)
         if recording is not None:
             recording.parsed()
-        await creation.prepare(asked)
+        if self._readings is None:
+            return await self._respond(request, creation, parsed)
+        reading = await self._readings.read(request, parsed, creation.caller, creation.in_force, large=large)
+        try:
+            return await self._respond(request, creation, reading.request, reading)
+        except ApiError as error:
+            raise reading.error(error) from None
+
+    async def _respond(
+        self, request: web.Request, creation: Creation, asked: ResponsesRequest, reading: Reading | None = None
+    ) -> web.StreamResponse:
+        await creation.prepare(asked, reading=reading)
         headers = loss_header(creation.prepared.losses)
         continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"
         if asked.background or (asked.stream and continues):
             return await self._detach(request, creation, asked, headers)
         if asked.stream:
-            return await stream_answer(request, creation, headers)
-        return await whole_answer(creation)
+            return await _stream_answer(request, creation, headers)
+        return await _whole_answer(creation, self._protocol)
 
     async def _detach(
         self, request: web.Request, creation: Creation, asked: ResponsesRequest, headers: dict[str, str]
@@ -149,7 +132,29 @@ class ResponsesResource:
         return web.Response(text=snapshot, content_type="application/json", headers=headers)
 
 
-async def stream_answer(request: web.Request, creation: Creation, headers: dict[str, str]) -> web.StreamResponse:
+class Compaction:
+    """Serves `/v1/responses/compact`: an encrypted item for a history."""
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+
+    @needs(Needs.KEY | Needs.RESERVATION)
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        """Answer `POST`: the backend writes the summary. That takes what a response takes; nothing is stored."""
+        responses = self._responses
+        body = await read_json_body(request)
+        # In a thread, so that no other stream waits for a long history.
+        asked = await in_thread(request, lambda: parse_request({**read_object(body), "store": False}))
+        caller = caller_of(request, RESPONSES, responses.live.current, "POST /v1/responses/compact")
+        request[HAS_LOG] = True
+        summary = await responses.summarise(with_trigger(asked), caller)
+        response = msgspec.json.decode(summary.translator.response.json())
+        shown = {name: response[name] for name in ("id", "created_at", "usage")}
+        compacted = msgspec.json.encode({**shown, "object": "response.compaction", "output": summary.output})
+        return web.Response(body=compacted, content_type="application/json")
+
+
+async def _stream_answer(request: web.Request, creation: Creation, headers: dict[str, str]) -> web.StreamResponse:
     """Answer with events. An error of the backend within the grace time is an HTTP error."""
     stream = EventStream(request, creation.pause, creation.resume)
     stream.response.headers.update(headers)
@@ -182,14 +187,17 @@ async def stream_answer(request: web.Request, creation: Creation, headers: dict[
     return stream.response
 
 
-async def whole_answer(creation: Creation) -> web.Response:
-    """Answer with the final response; the events are made in the same way, and not sent. One that failed is an HTTP error,
-    unless tools have run: a client would repeat its request."""
+async def _whole_answer(creation: Creation, protocol: ClientProtocol) -> web.Response:
+    """Answer with the final response; the events are made in the same way, and not sent. One that failed is an HTTP error. Once
+    tools have run, its client must not repeat the request: it gets the response as it is or, where the protocol has no failed
+    ones, an error that says so."""
     creation.start(NullSink())
     stored = await creation.finish()
     translator = creation.translator
-    if translator.error is not None and not creation.prepared.tools_ran:
-        raise translator.error.copy()
+    if translator.error is not None and not (creation.prepared.tools_ran and protocol.has_failed_answers):
+        error = translator.error.copy()
+        error.final = creation.prepared.tools_ran
+        raise error
     text = translator.response.json(stored=None if stored else False)
     headers = loss_header([*creation.prepared.losses, *creation.answer_losses])
     return web.Response(text=text, content_type="application/json", headers=headers)
@@ -202,7 +210,7 @@ async def _begin(stream: EventStream, generation: Generation) -> None:
         await stream.flush()
 
 
-def observe_release(request: web.Request, responses: Responses) -> None:
+def _observe_release(request: web.Request, responses: Responses) -> None:
     """Count how long it took to free the backend of a client that has left."""
     left_at = request.get(LEFT_AT)
     if left_at is not None:

@@ -1,0 +1,74 @@
+"""Requests as they are read: who asks, and the bodies of other protocols as Responses requests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from responses_gateway.server.access.api_keys import ALLOWS, tenant_of
+from responses_gateway.server.access.clients import RESERVATION
+from responses_gateway.server.generation.preparation.context import Caller
+from responses_gateway.server.generation.preparation.live_settings import InForce
+from responses_gateway.server.generation.responses import Responses
+from responses_gateway.server.http.bodies import in_thread
+from responses_gateway.server.http.request_ids import REQUEST_ID
+from responses_gateway.server.protocols.interface import BodyReader, ClientProtocol, Reading, ReadingScope
+from responses_gateway.wire.errors import invalid_request
+
+# Larger bodies are parsed in a thread, so that no other stream waits for them, in bytes.
+LARGE_BODY = 256 * 1024
+_CANNOT_CONTINUE = "the last one is of the assistant, which this backend cannot continue. End with one of the user."
+
+
+def caller_of(request: web.Request, protocol: ClientProtocol, in_force: InForce, operation: str | None = None) -> Caller:
+    """Return who asks, in a protocol. `operation` names the trace of the request; without one there is none."""
+    return Caller(
+        tenant_of(request),
+        request[REQUEST_ID],
+        _headers(request, protocol.reader, in_force),
+        operation,
+        request.get(RESERVATION),
+        protocol=protocol,
+        allows=request.get(ALLOWS),
+    )
+
+
+def _headers(request: web.Request, reader: BodyReader | None, in_force: InForce) -> Mapping[str, str]:
+    """Return the headers of a client with its key where backends look for it."""
+    headers = request.headers
+    key = None if reader is None else headers.get(reader.key_header)
+    if key is None or "Authorization" in headers or not in_force.settings.forwards_client_key:
+        return headers
+    changed = CIMultiDict(headers)
+    changed["Authorization"] = f"Bearer {key}"
+    return changed
+
+
+class Readings:
+    """Reads the bodies of a protocol. `hosted` are the kinds of tools that the gateway runs itself."""
+
+    def __init__(self, responses: Responses, reader: BodyReader, hosted: Collection[str]) -> None:
+        self._pool = responses.pool
+        self._reader = reader
+        self._hosted = hosted
+
+    async def read(self, request: web.Request, body: Any, caller: Caller, in_force: InForce, *, large: bool) -> Reading:
+        """Return a parsed body as a Responses request. Raise `ApiError` 400."""
+        await self._pool.watch.identified()
+        models = self._pool.models
+        model = self._reader.served_model(self._pool.members, body.model, in_force.settings.messages_model, caller.allows)
+        scope = ReadingScope(
+            model,
+            in_force.parsers.policy(model),
+            self._hosted,
+            self._pool.own_name(model),
+            models.context_of(model),
+            caller.request_id,
+        )
+        reading = await in_thread(request, self._reader.read, body, scope) if large else self._reader.read(body, scope)
+        if reading.policy.continues_last_message and not models.all_vllm(model):
+            raise reading.error(invalid_request(_CANNOT_CONTINUE, "input", "unsupported_value"))
+        return reading
