@@ -52,7 +52,8 @@ def stream_options(
 def _hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> HostedOptions | None:
     """Return what the items of hosted tools depend on; None for a request without such tools, and without results of earlier
     ones that may be cited."""
-    if not chat_request.sources and not any(target.hosted for target in chat_request.tools.values()):
+    tools = chat_request.tools
+    if not chat_request.sources and not (tools and any(target.hosted for target in tools.values())):
         return None
     sources = tuple(chat_request.sources)
     return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", sources)

@@ -40,13 +40,13 @@ NO_DOCUMENTS = ReadDocuments({}, ())
 
 
 async def read_documents(
-    reader: PdfReader | None, items: Iterable[Any], tenant: str, *, explains: bool, strict: bool
+    reader: PdfReader, items: Iterable[Any], tenant: str, *, explains: bool, strict: bool
 ) -> ReadDocuments:
-    """Read the PDFs among items, which may be anything. Without a `reader` they stay as they are. With `explains`, `strict`
-    refuses what cannot be read: raise `ApiError` 400."""
-    places = dict(_files(items)) if reader is not None else {}
+    """Read the PDFs among items, which may be anything. With `explains`, `strict` refuses what cannot be read: raise `ApiError`
+    400."""
+    places = dict(_files(items))
     wanted = [sent for sent in places if is_pdf(sent[1])]
-    if reader is None or not (wanted or (places and explains)):
+    if not (wanted or (places and explains)):
         return NO_DOCUMENTS
     found = dict(zip(wanted, await reader.read([data for _, data in wanted], tenant), strict=True))
     texts: dict[SentFile, str] = {}

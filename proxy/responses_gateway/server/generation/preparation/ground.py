@@ -17,16 +17,12 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """What a request stands on. The request is that of `context`."""
+    """What a request stands on: `request` is that of its context, as it is translated."""
 
+    request: ResponsesRequest
     context: Context
     policy: Policy
     scope: RequestScope
-
-    @property
-    def request(self) -> ResponsesRequest:
-        """The request, as it is translated."""
-        return self.context.request
 
 
 async def find_ground(
@@ -49,4 +45,4 @@ async def find_ground(
         context = continue_previous(request, previous, most_result_bytes)
     elif context is None:
         context = await find_context(store, scope.caller.tenant, request, most_result_bytes)
-    return Ground(context, policy, scope)
+    return Ground(context.request, context, policy, scope)

@@ -11,7 +11,7 @@ from responses_gateway.request import Loss
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.hosted_tools.turns import OpenedTools
 from responses_gateway.server.generation.preparation.context import Item
-from responses_gateway.server.generation.preparation.documents import ReadDocuments, read_documents
+from responses_gateway.server.generation.preparation.documents import NO_DOCUMENTS, ReadDocuments, read_documents
 from responses_gateway.server.generation.preparation.ground import Ground
 from responses_gateway.wire.requests import ResponsesRequest
 
@@ -65,7 +65,10 @@ async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reade
         tools = await toolbox.open(request, context.items, context.results, tenant, separate_web_tools=separate)
         if tools is not None:
             break
-    items = chain(request.input if isinstance(request.input, list) else (), context.history, context.references.values())
+    given = request.input if isinstance(request.input, list) else ()
+    if pdf_reader is None or not (given or context.history):
+        return Openings(tools, NO_DOCUMENTS)
+    items = chain(given, context.history, context.references.values())
     # Clients of other protocols send a conversation again and again, which one refused document would end.
     explains = ground.scope.reading is not None
     documents = await read_documents(pdf_reader, items, tenant, explains=explains, strict=policy.strict)

@@ -154,7 +154,7 @@ def _further_turns(ground: Ground, opened: Openings, chat: ChatRequest, response
 
 
 def _has_async_tools(chat: ChatRequest) -> bool:
-    return any(target.asynchronous for target in chat.tools.values())
+    return bool(chat.tools) and any(target.asynchronous for target in chat.tools.values())
 
 
 def _new_response_id() -> str:

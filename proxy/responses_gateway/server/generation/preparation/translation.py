@@ -89,6 +89,8 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
 
     def _completed(self, chat_request: ChatRequest, items: Sequence[Any], model: str) -> ChatRequest:
         """Add what the translation alone does not know. `items` are those of the request as they came."""
+        if not chat_request.losses and not self.documents.losses and not self.token_ids:
+            return chat_request
         changes: dict[str, Any] = {}
         if self.documents.losses:
             changes["losses"] = [*chat_request.losses, *self.documents.losses]
@@ -172,7 +174,8 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         request = ground.request
         context = ground.context
         recording = ground.scope.recording
-        if not _is_long(request.input) and not _is_long(context.history):
+        given = request.input if isinstance(request.input, list) else ()
+        if not (given and _is_long(given)) and not (context.history and _is_long(context.history)):
             return translation.translate(request, context, recording)
         return await self.queue.in_thread(translation.tenant, translation.translate, request, context, recording)
 
@@ -232,9 +235,7 @@ async def _room_for_answer(
     return None if room < 1 or wanted <= room else room
 
 
-def _is_long(items: object) -> bool:
+def _is_long(items: Sequence[Any]) -> bool:
     """Tell whether items, which may be anything, have so many parts that their translation takes a while."""
-    if not isinstance(items, Sequence) or isinstance(items, str) or not items:
-        return False
     parts = (item.get("content") or item.get("output") for item in items if isinstance(item, dict))
     return len(items) + sum(len(part) for part in parts if isinstance(part, list)) > _LONG
