@@ -30,6 +30,6 @@ class CommitHook(BuildHookInterface[Any]):
             folder = "proxy/responses_gateway" if self.target_name == "sdist" else "responses_gateway"
             build_data["force_include"][str(file)] = f"{folder}/commit.txt"
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+    def finalize(self, _version: str, _build_data: dict[str, Any], _artifact_path: str) -> None:
         """Take the file away again."""
         self._folder.cleanup()

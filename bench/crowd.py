@@ -137,7 +137,7 @@ class _Connection(asyncio.Protocol):
         if (tail.endswith(_END) or self._is_whole_error()) and not self.over.done():
             self.over.set_result(None)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _exc: Exception | None) -> None:
         self.lost = True
         self.last = self._loop.time()
         if not self.over.done():

@@ -74,8 +74,8 @@ def _round_robin(gateway: Gateway, _key: str) -> int:
 
 POLICIES: dict[str, Policy] = {
     "round robin": _round_robin,
-    "least loaded, own requests": lambda gateway, key: int(least_busy(_loads(gateway, reports=False))),
-    "hash affinity alone": lambda gateway, key: int(preference(key, ((str(n), 1.0) for n in range(SERVERS)))[0]),
+    "least loaded, own requests": lambda gateway, _key: int(least_busy(_loads(gateway, reports=False))),
+    "hash affinity alone": lambda _gateway, key: int(preference(key, ((str(n), 1.0) for n in range(SERVERS)))[0]),
     "bounded affinity, own requests": lambda gateway, key: int(choose(_loads(gateway, reports=False), key)),
     "bounded affinity, servers' reports": lambda gateway, key: int(choose(_loads(gateway, reports=True), key)),
     "the same, and their KV caches": lambda gateway, key: int(choose(_loads(gateway, reports=True, caches=True), key)),

@@ -111,7 +111,7 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
 class _Version(argparse.Action):
     """Prints the version. The commit may have to be asked from git, which only this option does."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, *_unused: Any) -> None:
         from responses_gateway.version import version_line
 
         print(f"responses-gateway {version_line()}")

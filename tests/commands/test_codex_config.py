@@ -159,7 +159,7 @@ def test_a_new_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"wrote {home / 'config.toml'}\n"
 
 
-def test_what_was_there_stays(home: Path, tmp_path: Path) -> None:
+def test_what_was_there_stays(home: Path) -> None:
     file = home / "config.toml"
     file.write_text(FILE, encoding="utf-8")
     file.chmod(0o600)

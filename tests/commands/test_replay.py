@@ -204,9 +204,7 @@ def test_a_changed_request_is_a_difference(
     assert "0.9" in out
 
 
-def test_a_changed_error_is_a_difference(
-    record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_changed_error_is_a_difference(record: Record, capsys: pytest.CaptureFixture[str]) -> None:
     folder = record({"input": "fault: status=429"})
     path = next(folder.glob(PATTERN))
     path.write_text(path.read_text().replace("Too many requests. Please slow down.", "Slow down.", 1))

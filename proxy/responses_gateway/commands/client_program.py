@@ -98,7 +98,7 @@ def run_in_foreground(command: list[str], environment: dict[str, str]) -> int:
     """Run a program in the foreground, where it gets the terminal and its signals. Returns its exit status."""
     process = subprocess.Popen(command, env=environment)
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
+    def pass_on(number: int, _frame: FrameType | None) -> None:
         process.send_signal(number)
 
     before = {

@@ -54,7 +54,7 @@ class HelpParser(argparse.ArgumentParser):
 class _HelpAll(argparse.Action):
     """Prints the whole help, and exits."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, *_unused: Any) -> None:
         if isinstance(parser, HelpParser):
             parser.print_full_help()
         parser.exit()

@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
             signal.signal(number, handler)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _end(_number: int, _frame: FrameType | None) -> None:
     """End a process that does not serve yet; from then on it handles signals itself. An exception could be swallowed by a
     module that is being imported, and the gateway would serve on."""
     os._exit(0)

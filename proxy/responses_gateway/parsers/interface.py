@@ -38,7 +38,7 @@ class Parser(Protocol):
         """The kind of free text at this point; None if `plain` is never true."""
         return None
 
-    def plain(self, text: str, token_ids: Sequence[int] | None = None) -> bool:
+    def plain(self, _text: str, _token_ids: Sequence[int] | None = None) -> bool:
         """Take a piece (not empty) that merely continues the text or reasoning given out last, without a call of `feed`. True
         if the piece itself, with its tokens, is all that `feed` would return: it counts as fed then. False if it has to be
         fed."""

@@ -157,7 +157,7 @@ class VllmParser(Parser):
     def rewind(self, token_ids: Sequence[int]) -> None:
         """Do nothing: vLLM's parser keeps the ids whose text has not come."""
 
-    def finish(self, reason: FinishReason) -> list[Delta]:
+    def finish(self, _reason: FinishReason) -> list[Delta]:
         """Return the deltas that were held back. vLLM does not distinguish the reasons to stop."""
         if self._finished:
             return []

@@ -39,7 +39,7 @@ class Autoconfiguration:
         """Take the `settings` that were given. `use` is called with the settings to use from then on. What probing shows of the
         models themselves is added to `known`."""
         # Called whenever something was found out, for other workers.
-        self.report: Callable[[Autoconfiguration], None] = lambda found: None
+        self.report: Callable[[Autoconfiguration], None] = lambda _found: None
         self.enabled = settings.adapt
         self.finished = False
         self.looked = asyncio.Event()

@@ -59,7 +59,7 @@ class KnownModels(dict[str, KnownModel]):
     """What is known of each model, by the backend's name of it. `report` is called with what was learned, for other workers."""
 
     def __init__(self) -> None:
-        self.report: Callable[[Mapping[str, KnownModel]], None] = lambda learned: None
+        self.report: Callable[[Mapping[str, KnownModel]], None] = lambda _learned: None
 
     def learn(self, model: str, news: KnownModel) -> None:
         """Add evidence about a model."""

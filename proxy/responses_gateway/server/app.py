@@ -62,7 +62,7 @@ def create_app(
     fleet = _fleet(parts, table)
     app = _new_app(parts, bodies, table, fleet)
     if fleet is not None:
-        app.cleanup_ctx.append(lambda app: fleet.taking_part())
+        app.cleanup_ctx.append(lambda _app: fleet.taking_part())
     loop_detection = LoopDetection()
     hosted = [kind for toolbox in parts.responses.additions.toolboxes for kind in toolbox.kinds]
     _add_answers(app, parts, bodies, hosted)
@@ -195,7 +195,7 @@ def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:
     router.add_route("*", path, refuse)
 
 
-async def _nothing(request: web.Request) -> web.StreamResponse:
+async def _nothing(_request: web.Request) -> web.StreamResponse:
     raise web.HTTPNotFound
 
 
@@ -245,7 +245,7 @@ def _add_operations(
     for route in parts.routes:
         if route.for_operators:
             router.add_route(route.method, route.path, route.handler)
-    admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda done, name, fields: None))
+    admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda _done, _name, _fields: None))
     router.add_get("/admin/backends", admin.list_backends)
     router.add_post("/admin/backends", admin.add)
     router.add_get("/admin/backends/{name}", admin.show)

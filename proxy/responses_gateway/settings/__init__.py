@@ -9,8 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
-
 from responses_gateway.settings.access import AccessSettings
 from responses_gateway.settings.backend import BackendDetails, BackendPool, BackendSettings, check_backend_name
 from responses_gateway.settings.background import CompletionWindowSettings, WebhookSettings
@@ -51,18 +49,9 @@ class Settings(  # pydantic collects the fields from the last base to the first
     CompletionWindowSettings,
     StorageSettings,
     BackendSettings,
-    BaseSettings,
 ):
     """The settings of one gateway, frozen. Times are in seconds, sizes in bytes. The constructor uses only its arguments and
     the defaults; `responses_gateway.settings.load.load` also reads the environment and a file."""
-
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        env_prefix=ENV_PREFIX,
-        env_ignore_empty=True,
-        hide_input_in_errors=True,
-    )
 
     @property
     def identifies_clients(self) -> bool:
@@ -74,21 +63,9 @@ class Settings(  # pydantic collects the fields from the last base to the first
         """Whether a client's own `Authorization` is sent to the backend: never if it is a key for the gateway."""
         return self.forward_authorization and not self.identifies_clients
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use arguments alone, so that `Settings(...)` in a test or a program does not depend on the environment."""
-        return (init_settings,)
-
 
 # In the order of the documentation.
-SECTIONS: tuple[type[Section], ...] = tuple(base for base in reversed(Settings.__bases__) if issubclass(base, Section))
+SECTIONS: tuple[type[Section], ...] = tuple(reversed(Settings.__bases__))
 
 
 def describe(settings: Settings) -> str:

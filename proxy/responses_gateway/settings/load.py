@@ -89,7 +89,8 @@ def _from_environment(environ: Mapping[str, str], complaints: list[str]) -> dict
     known = [variable(field) for field in Settings.model_fields]
     unknown = [name for name in ours if name.upper() not in known]
     complaints += [f"unknown environment variable {name}{suggestion(name.upper(), known)}" for name in unknown]
-    source = EnvSettingsSource(Settings)
+    # It reads the fields alone, which any model has.
+    source = EnvSettingsSource(Settings, env_prefix=ENV_PREFIX, env_ignore_empty=True)  # type: ignore[arg-type]
     source.env_vars = {name.lower(): value for name, value in ours.items() if value and name not in unknown}
     while True:
         try:

@@ -52,7 +52,7 @@ def _identity(server: Server, context: int) -> tuple[str, dict[str, Any]]:
 
 
 def _constant(answer: dict[str, Any]) -> Any:
-    async def handler(request: web.Request) -> web.Response:
+    async def handler(_request: web.Request) -> web.Response:
         return web.json_response(answer)
 
     return handler
@@ -74,7 +74,7 @@ async def models(request: web.Request) -> web.Response:
     return web.json_response({"object": "list", "data": entries})
 
 
-async def health(request: web.Request) -> web.Response:
+async def health(_request: web.Request) -> web.Response:
     """Handle `GET /health`: 200 without a body."""
     return web.Response()
 

@@ -59,12 +59,12 @@ def reasoning_only(request: ChatRequest) -> Script:
     return script(Think(f"Thinking about {_quoted(request.question)}, and thinking on."))
 
 
-def refusal(request: ChatRequest) -> Script:
+def refusal(_request: ChatRequest) -> Script:
     """Refuse, in the field that OpenAI has for it."""
     return script(Refuse("I'm sorry, but I can't help with that."))
 
 
-def empty(request: ChatRequest) -> Script:
+def empty(_request: ChatRequest) -> Script:
     """Say nothing at all: the end token comes first."""
     return script()
 
@@ -190,7 +190,7 @@ def fields(request: ChatRequest) -> Script:
     return script(Think("The fields must be filled in."), Say(with_markers(values)))
 
 
-def title(request: ChatRequest) -> Script:
+def title(_request: ChatRequest) -> Script:
     """Answer with a thread title as JSON."""
     return script(Say(json.dumps({"title": "Simulated conversation"})))
 
@@ -204,18 +204,18 @@ def compaction(request: ChatRequest) -> Script:
     )
 
 
-def continued(request: ChatRequest) -> Script:
+def continued(_request: ChatRequest) -> Script:
     """Answer after a compaction."""
     return script(Say("I have read the summary; everything in it is done."))
 
 
-def long(request: ChatRequest, tokens: int = 2000) -> Script:
+def long(_request: ChatRequest, tokens: int = 2000) -> Script:
     """Say `tokens` tokens of text: every word is one token of the simulator's tokenizer."""
     words = ("Once", *(f" {_WORDS[number % len(_WORDS)]}" for number in range(1, tokens)))
     return script(Say("".join(words[:tokens])))
 
 
-def code(request: ChatRequest) -> Script:
+def code(_request: ChatRequest) -> Script:
     """Answer with Markdown that has a fenced program."""
     return script(
         Think("A small program shows it best."),

@@ -79,12 +79,12 @@ class QuotaTable:
     database: Database
 
     @transaction
-    def read(self, sql: Sql, counters: Sequence[Counter], known: Mapping[str, int]) -> dict[str, int]:
+    def read(self, sql: Sql, counters: Sequence[Counter], _known: Mapping[str, int]) -> dict[str, int]:
         """Return the tokens of counters; `known` is not needed, since a database forgets nothing."""
         return _tokens(sql, [counter.name for counter in counters])
 
     @transaction
-    def charge(self, sql: Sql, charges: Sequence[Charge], known: Mapping[str, int], now: float) -> dict[str, int]:
+    def charge(self, sql: Sql, charges: Sequence[Charge], _known: Mapping[str, int], now: float) -> dict[str, int]:
         """Charge all, and delete what is no longer needed; return the counters."""
         more: dict[Counter, int] = {}
         for charge in sorted(charges, key=lambda charge: charge.id):

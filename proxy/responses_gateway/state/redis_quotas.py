@@ -52,7 +52,7 @@ class RedisQuotas:
         found = await within(TIMEOUT, self._script(keys=keys, args=arguments), QuotasUnavailable)
         return {counter.name: int(tokens) for counter, tokens in zip(counters, found, strict=True)}
 
-    async def charge(self, charges: Sequence[Charge], known: Mapping[str, int], now: float) -> dict[str, int]:
+    async def charge(self, charges: Sequence[Charge], known: Mapping[str, int], _now: float) -> dict[str, int]:
         found: dict[str, int] = {}
         for tokens in await within(TIMEOUT, self._send(charges, known), QuotasUnavailable):
             found |= tokens

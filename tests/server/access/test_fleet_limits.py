@@ -247,7 +247,7 @@ def test_a_redis_that_hangs_delays_one_request_and_stops_none(
 
 
 def test_what_ran_in_a_gateway_that_died_is_free_when_its_lease_ends(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer,
 ) -> None:
     from responses_gateway.state import LimitRequest  # noqa: PLC0415
     from responses_gateway.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)

@@ -163,7 +163,7 @@ def test_the_tokenizer_counts_where_there_is_one(tmp_path: Path) -> None:
     run(test())
 
 
-def test_the_summary_counts_against_the_limits_of_its_client(tmp_path: Path) -> None:
+def test_the_summary_counts_against_the_limits_of_its_client() -> None:
     async def test() -> None:
         async with serving(create_app()) as url, gateway(url, tokens_per_minute=5000) as served:
             said = [*history(LONG), user("scenario: plain")]

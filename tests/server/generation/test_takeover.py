@@ -167,7 +167,7 @@ def test_a_gateway_that_was_only_slow_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_client_of_a_gateway_that_was_only_slow_gets_the_rest_from_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """The slow one does not know yet that its response runs elsewhere, and would send events that nobody stored."""
 

@@ -231,7 +231,7 @@ def test_an_approved_call_that_a_stop_interrupts_is_on_record_and_not_made_again
     run(test())
 
 
-def test_an_approval_in_the_history_whose_call_left_no_trace_is_not_made_again(tmp_path: Path) -> None:
+def test_an_approval_in_the_history_whose_call_left_no_trace_is_not_made_again() -> None:
     """Its gateway was killed, or its client left: the conversation goes on all the same."""
 
     async def test() -> None:

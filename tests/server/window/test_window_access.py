@@ -257,7 +257,7 @@ def test_on_the_port_for_operators_others_see_shapes_and_no_contents(tmp_path: P
     run(test())
 
 
-def test_where_metrics_need_a_key_so_does_the_window(tmp_path: Path) -> None:
+def test_where_metrics_need_a_key_so_does_the_window() -> None:
     async def test() -> None:
         settings: dict[str, Any] = {"operations_port": 0, "metrics": "key"}
         async with gateway(NOWHERE, **settings) as served, elsewhere(served, operations=True) as operators:

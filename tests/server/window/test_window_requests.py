@@ -146,7 +146,7 @@ def test_a_body_that_is_too_large_and_a_gateway_that_stops_are_rows_with_their_r
     run(test())
 
 
-def test_only_so_many_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_requests_are_remembered() -> None:
     async def test() -> None:
         async with simulated() as served:
             history = served.parts.responses.history
@@ -390,7 +390,7 @@ def test_the_record_can_be_downloaded_and_replayed(tmp_path: Path) -> None:
     run(test())
 
 
-def test_a_replay_shows_what_this_version_does_differently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_shows_what_this_version_does_differently(tmp_path: Path) -> None:
     async def test() -> None:
         async with simulated(record=tmp_path) as served:
             await post(served, input="hi")

@@ -134,7 +134,7 @@ def test_who_comes_later_and_who_reads_slowly_miss_nothing(tmp_path: Path) -> No
     run(test())
 
 
-def test_visitors_who_come_together_get_the_very_same_bytes(tmp_path: Path) -> None:
+def test_visitors_who_come_together_get_the_very_same_bytes() -> None:
     async def test() -> None:
         live = LiveRequests(workers_of(FakeView("here")))
         async with aclosing(live.updates()) as one, aclosing(live.updates()) as other:

@@ -83,7 +83,7 @@ class Backend:
         answer_timeout: float | None = None,
         forward_authorization: bool = True,
         on_repeat: Callable[[], None] = lambda: None,
-        on_refused_field: Callable[[str], None] = lambda name: None,
+        on_refused_field: Callable[[str], None] = lambda _name: None,
     ) -> None:
         """Create it inside the running event loop. `url` ends in `/v1`; times are in seconds.
 
@@ -424,7 +424,7 @@ def _ignore_exception(finished: asyncio.Future[None]) -> None:
         finished.exception()
 
 
-def _no_sink(data: bytes) -> None:
+def _no_sink(_data: bytes) -> None:
     raise RuntimeError("finish before attach")
 
 

@@ -58,7 +58,7 @@ class McpRunner:
         self._session = _argument(schema, _SESSION)
         self._output_bytes = output_bytes
 
-    async def has(self, container: ContainerKey) -> bool:
+    async def has(self, _container: ContainerKey) -> bool:
         """Return whether the tool takes a session: then any id may name one of the tenant's."""
         return self._session is not None
 

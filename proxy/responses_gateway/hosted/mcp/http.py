@@ -93,7 +93,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     def client(
         self,
         headers: dict[str, str] | None = None,
-        timeout: httpx2.Timeout | None = None,
+        timeout: httpx2.Timeout | None = None,  # noqa: ARG002  (the library names it)
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
         """Return a client that uses this transport and no proxy."""

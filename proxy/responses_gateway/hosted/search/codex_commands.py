@@ -137,7 +137,7 @@ class CodexCommands:
             raise ToolFailure("The pattern is empty: give the text to find.")
         return f"ref_id: {page.url}\nFind: {clean_line(pattern)}\n{hits(page, pattern, room, 'lineno')}"
 
-    async def _time(self, operation: TimeAt, room: int) -> str:
+    async def _time(self, operation: TimeAt, _room: int) -> str:
         match = _OFFSET.fullmatch(operation.utc_offset.strip())
         hours, minutes = (int(match[2]), int(match[3] or 0)) if match else (99, 0)
         if hours > 14 or minutes > 59:

@@ -51,7 +51,7 @@ class SearchService:
     escaped: bool = False
 
 
-def _searxng(query: Query, key: str, today: date) -> ServiceRequest:
+def _searxng(query: Query, key: str, _today: date) -> ServiceRequest:
     params = {"q": _with_sites(query), "format": "json"}
     if query.recency is not None:
         params["time_range"] = _span(query.recency)
@@ -60,7 +60,7 @@ def _searxng(query: Query, key: str, today: date) -> ServiceRequest:
     return ServiceRequest("/search", params=params, headers=headers, losses=losses)
 
 
-def _brave(query: Query, key: str, today: date) -> ServiceRequest:
+def _brave(query: Query, key: str, _today: date) -> ServiceRequest:
     text, losses = _brave_text(query)
     params = {"q": text, "count": str(min(query.results, _BRAVE_RESULTS)), "text_decorations": "false"}
     if query.recency is not None:

@@ -93,7 +93,7 @@ class JsonEnvelopeReader(ArgumentsReader):
         """Begin the call if its name has come, and is that of a declared tool."""
         return self._name is not None and self._deltas.declared(self._name) and self._begin()
 
-    def finish(self, cut: bool, rest: str) -> None:
+    def finish(self, cut: bool, _rest: str) -> None:
         """Give out an object as text if none of it was given out; one that is not complete stays so."""
         if self._any_call and not self._begun and not (cut and self.begin_cut()):
             self._deltas.stray("".join(self._withheld))

@@ -360,7 +360,7 @@ class RelaxedObjectReader(ArgumentsReader):
             self.status = ReadStatus.DONE
         return at
 
-    def finish(self, cut: bool, rest: str) -> None:
+    def finish(self, _cut: bool, _rest: str) -> None:
         """Tell that the call is cut: its brackets are open."""
         if self._begun:
             self._deltas.cut_call()

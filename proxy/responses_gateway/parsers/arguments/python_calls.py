@@ -42,7 +42,7 @@ class PythonCallsReader(ArgumentsReader):
                 break
         return at
 
-    def finish(self, cut: bool, rest: str) -> None:
+    def finish(self, _cut: bool, _rest: str) -> None:
         """Tell of a call whose brackets are open. Between two calls nothing is missing."""
         if self._arguments is not None:
             self._deltas.cut_call()

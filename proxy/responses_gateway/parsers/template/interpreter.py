@@ -68,7 +68,7 @@ class TemplateParser(Parser):
         """Tell whether a field of reasoning is open."""
         return self._field is not None and self._field.name in REASONING_FIELDS
 
-    def feed(self, text: str, token_ids: Sequence[int] | None = None) -> list[Delta]:
+    def feed(self, text: str, _token_ids: Sequence[int] | None = None) -> list[Delta]:
         """Return the deltas that a piece of text brings. `token_ids`: the ids of its tokens, if known."""
         dropped = max(0, self._at - _CONTEXT)
         self._source = self._source[dropped:] + text

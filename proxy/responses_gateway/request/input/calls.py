@@ -197,7 +197,7 @@ class CallItemReader:
         lines = [optional_text(item, "status", path), optional_text(item, "output", path)]
         return Output("\n".join(filter(None, lines)), [])
 
-    def _tool_search_output(self, item: Object, path: str) -> Output:
+    def _tool_search_output(self, _item: Object, path: str) -> Output:
         names = self._catalog.names_declared_at(f"{path}.tools")
         return Output(f"Tools found: {', '.join(names)}" if names else "No tools found.", [])
 

@@ -338,7 +338,7 @@ class Reservation:
     async def settle(self, tokens: int, response_id: str | None = None) -> None:
         """Write nothing down: the limits of a minute need not outlive the gateway."""
 
-    def end(self, tokens: int = 0, response_id: str | None = None) -> None:
+    def end(self, tokens: int = 0, _response_id: str | None = None) -> None:
         """End the request, which has used so many tokens. Only the first call counts."""
         limits = self._limits
         self._limits = None

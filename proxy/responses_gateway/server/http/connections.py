@@ -42,7 +42,7 @@ class Runner(aiohttp_internals.ErrorHandlingRunner):
         return [] if self.server is None else aiohttp_internals.requests_under_way(self.server)
 
 
-def _refuse_malformed(request: web.BaseRequest, status: int, error: BaseException | None, message: str) -> web.StreamResponse:
+def _refuse_malformed(_request: web.BaseRequest, status: int, error: BaseException | None, message: str) -> web.StreamResponse:
     answer = _malformed(status, error, message)
     response = web.json_response(answer.body(), status=answer.status)  # which protocol the client speaks is not known
     name_answer(response, new_request_id())

@@ -14,7 +14,7 @@ from responses_gateway.wire.requests import parse_request
 _ITEM_EVENTS = frozenset({"response.output_item.added", "response.output_item.done"})
 
 
-def _error(error: ApiError, request_id: str | None) -> tuple[int, dict[str, Any]]:
+def _error(error: ApiError, _request_id: str | None) -> tuple[int, dict[str, Any]]:
     return error.status, error.body()
 
 

@@ -27,7 +27,7 @@ class Health:
     _settings: Settings
 
     @needs(Needs.NOTHING)
-    async def health(self, request: web.Request) -> web.Response:
+    async def health(self, _request: web.Request) -> web.Response:
         """Answer that the process lives. `examining`: it is finding out what its backend wants, so answers may get better."""
         status: dict[str, object] = {"status": "ok"}
         if self._autoconfiguration.pending:
@@ -35,7 +35,7 @@ class Health:
         return web.json_response(status)
 
     @needs(Needs.NOTHING)
-    async def ready(self, request: web.Request) -> web.Response:
+    async def ready(self, _request: web.Request) -> web.Response:
         """Tell whether requests are taken and a backend is healthy. A single backend is asked now: below 500 will do."""
         if self._in_flight.state >= State.LEAVING:
             return web.json_response({"status": "draining"}, status=503)
@@ -54,7 +54,7 @@ class Health:
         return web.json_response({"status": status}, status=200 if reachable else 503)
 
     @needs(Needs.KEY_IF_METRICS_DO)
-    async def metrics(self, request: web.Request) -> web.Response:
+    async def metrics(self, _request: web.Request) -> web.Response:
         """Answer in the Prometheus text format."""
         if self._settings.metrics == "off":
             raise web.HTTPNotFound

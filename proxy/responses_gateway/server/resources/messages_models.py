@@ -30,7 +30,7 @@ def by_version(others: Handler, messages: Handler) -> Handler:
 
 
 @needs(Needs.NOTHING)
-async def hello(request: web.Request) -> web.Response:
+async def hello(_request: web.Request) -> web.Response:
     """Answer `HEAD`, which Claude Code asks at its start: there is a server."""
     return web.Response()
 

@@ -51,13 +51,13 @@ class FrontDoor(web.PlainResource):
 
 
 @needs(Needs.NOTHING)
-async def lead_in(request: web.Request) -> web.Response:
+async def lead_in(_request: web.Request) -> web.Response:
     """Lead a browser from `/` to the window."""
     return web.Response(status=302, headers={"Location": "ui/", "Vary": "Accept", **SECURITY_HEADERS})
 
 
 @needs(Needs.NOTHING)
-async def redirect(request: web.Request) -> web.Response:
+async def redirect(_request: web.Request) -> web.Response:
     """Redirect `/ui` to `/ui/`: the page names its files relative to its own address."""
     return web.Response(status=308, headers={"Location": "ui/", **SECURITY_HEADERS})
 

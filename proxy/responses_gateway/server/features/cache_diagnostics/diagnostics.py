@@ -155,12 +155,12 @@ def _digest_of(text: bytes) -> bytes:
     return blake2b(text, digest_size=_DIGEST).digest()
 
 
-async def _open(core: Core, stack: AsyncExitStack) -> Opened:
+async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
     store = core.responses.store
     hashes = PromptHashMemory() if store is None else PromptHashTable(store.database)
     pool = core.responses.pool
 
-    async def with_diagnostics(prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
+    async def with_diagnostics(prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
         """Have the response tell how its prompt compares with an earlier one, if the request asks for that."""
         request = prepared.context.request
         if request.prompt_cache_options is None:

@@ -247,7 +247,7 @@ def _sum(usages: list[ChatUsage]) -> dict[str, Any]:
     }
 
 
-async def _open(core: Core, stack: AsyncExitStack) -> Opened:
+async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
     return Opened(routes=[HttpRoute("POST", "/v1/decisions", DecisionsResource(core.responses).create)])
 
 

@@ -124,7 +124,7 @@ class ImageOpener:
     generate: Generate
     model: str
 
-    async def open(self, declared: Sequence[Declared], context: ToolContext) -> OpenedKind:
+    async def open(self, declared: Sequence[Declared], _context: ToolContext) -> OpenedKind:
         """Open it with the options that servers of images support."""
         path, tool = declared[0]
         options = read_image_generation(tool, path)

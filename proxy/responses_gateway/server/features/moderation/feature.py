@@ -11,7 +11,7 @@ from responses_gateway.server.features.moderation.guarded_answer import moderate
 from responses_gateway.settings.moderation import ModerationSettings
 
 
-async def _open(core: Core, stack: AsyncExitStack) -> Opened | None:
+async def _open(core: Core, _stack: AsyncExitStack) -> Opened | None:
     if core.settings.moderation_model is None:
         return None
     return Opened(steps=[partial(moderate, Guard(core.responses.pool, core.settings, core.metrics))])

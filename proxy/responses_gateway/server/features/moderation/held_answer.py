@@ -157,7 +157,7 @@ class HeldEnd(HeldAnswer):
         """Return False: nothing waits but the end."""
         return False
 
-    def due(self, *, now: bool = False) -> int | None:
+    def due(self, *, now: bool = False) -> int | None:  # noqa: ARG002  (what is held goes with the end alone)
         """Return the length of the text at its end."""
         return super().due() if self.ended else None
 
