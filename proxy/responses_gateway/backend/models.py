@@ -9,7 +9,6 @@ from responses_gateway.backend.members import Members
 from responses_gateway.backend.policies.alike import difference
 from responses_gateway.backend.policies.routers import PAUSES
 from responses_gateway.backend.served_models import ModelCatalogue, PoolSpec, no_such_model
-from responses_gateway.wire.errors import ApiError
 
 
 class Partners(NamedTuple):
@@ -31,24 +30,21 @@ class ServedModels:
         self._members = members
 
     def serving(self, model: str) -> list[Member]:
+        """Return the same as `candidates`. Raises `ApiError` 404 if there are none, and none can come."""
+        serving = self.candidates(model)
+        if not serving and self._members.by_name and not self.awaits(model):
+            raise no_such_model(model, (member.catalogue for member in self._members.by_name.values()))
+        return serving
+
+    def candidates(self, model: str) -> list[Member]:
         """Return the backends that are known to serve a model, or else those of which that is not known. A single one serves
-        any model, unless the settings say what it serves. Raises `ApiError` 404."""
+        any model, unless the settings say what it serves."""
         only = self._members.only
         members = list(self._members.by_name.values())
         if not model or (only is not None and not only.catalogue.restricted):
             return members
         answers = [(member.catalogue.serves(model), member) for member in members]
-        serving = [member for answer, member in answers if answer] or [member for answer, member in answers if answer is None]
-        if not serving and members and not self.awaits(model):
-            raise no_such_model(model, (member.catalogue for member in members))
-        return serving
-
-    def candidates(self, model: str) -> list[Member]:
-        """Return the same as `serving`, or an empty list if no backend serves the model."""
-        try:
-            return self.serving(model)
-        except ApiError:
-            return []
+        return [member for answer, member in answers if answer] or [member for answer, member in answers if answer is None]
 
     def awaits(self, model: str) -> bool:
         """Tell whether a member that serves the model may come: there is a pool without members that could have one."""
