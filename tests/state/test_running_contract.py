@@ -185,7 +185,7 @@ def test_one_of_several_goes_on_with_what_a_dead_worker_ran(kind: str, opening: 
         found = await asyncio.gather(*(store.running.take_over(running, 5) for running in news))
         (owner,) = [running for running, orphans in zip(news, found, strict=True) if orphans]
         orphan = await store.running.adopt((found[0] or found[1])[0])
-        assert (orphan.id, orphan.tenant, orphan.beginning) == ("resp_1", "a", b"request")
+        assert (orphan.id, orphan.kept) == ("resp_1", b"request")
         assert [(row.first, row.next, row.data, row.journal) for row in orphan.rows] == [
             (0, 2, b"ab", b"A"), (2, 3, b"c", b"B"),
         ]  # fmt: skip

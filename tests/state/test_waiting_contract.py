@@ -47,7 +47,7 @@ def test_one_of_several_begins_what_waits(opening: Opening) -> None:
         clock.now += 16  # it is a background response by now, and kept for as long
         assert await store.upkeep.clean_up() == 0
         (orphan,) = await store.running.take_over(Running("other", clock.now + 15), 9)
-        assert (orphan.id, orphan.beginning) == ("resp_1", b"journal")
+        assert (orphan.id, orphan.kept) == ("resp_1", b"journal")
         await store.responses.delete("a", "resp_1")
         assert set((await rows(database)).values()) == {0}
 

@@ -1,7 +1,7 @@
 """The events of running responses, in pieces, and what another process needs to take such a response over: its journal.
 
-The first row of a journal has the start of the response; each further one belongs to a piece of its events, and is written with
-it. A takeover deletes the journal, so that there is no second one. No journal outlives its response."""
+The first row of a journal has what is kept of the response; each further one belongs to a piece of its events, and is written
+with it. A takeover deletes the journal, so that there is no second one. No journal outlives its response."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from responses_gateway.state import histories, repeated_texts, responses
 from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, StoreUnavailable, transaction
 from responses_gateway.state.records import ACTIVE, EventRow, NewEvents
 
-# The place of the row of a journal with the start of the response.
-_BEGINNING = -1
+# The place of the first row of a journal.
+_KEPT = -1
 
 
 @dataclass(eq=False)
@@ -97,19 +97,19 @@ def read(sql: Sql, response_id: str, after: int) -> list[EventRow]:
     return [row._replace(data=repeated_texts.restored_events(row.data, repeated)) for row in rows]
 
 
-def begin_journal(sql: Sql, response_id: str, beginning: bytes | None) -> None:
-    """Write how a response began, unless none may take it over."""
-    if beginning is not None:
-        _append_to_journal(sql, response_id, _BEGINNING, beginning)
+def begin_journal(sql: Sql, response_id: str, kept: bytes | None) -> None:
+    """Write what is kept of a response, unless none may take it over."""
+    if kept is not None:
+        _append_to_journal(sql, response_id, _KEPT, kept)
 
 
 def take_journal(sql: Sql, response_id: str) -> tuple[bytes, dict[int, bytes]] | None:
-    """Take a journal out: how the response began, and what belongs to its pieces, by their first number. Return None if there
-    is none."""
+    """Take a journal out: what was kept of the response, and what belongs to its pieces, by their first number. Return None if
+    there is none."""
     rows = sql.execute("DELETE FROM journals WHERE response = ? RETURNING first, data", (response_id,)).fetchall()
     pieces = {int(first): bytes(data) for first, data in rows}
-    beginning = pieces.pop(_BEGINNING, None)
-    return None if beginning is None else (beginning, pieces)
+    kept = pieces.pop(_KEPT, None)
+    return None if kept is None else (kept, pieces)
 
 
 def _append_to_journal(sql: Sql, response_id: str, first: int, data: bytes) -> None:

@@ -59,11 +59,11 @@ class ResponseRecord:
 @dataclass(frozen=True, slots=True)
 class Running:
     """The process that runs a response in the background; it is considered dead at `until` (Unix time), None for one that
-    waits. `journal` has the start of the response, if another process may take it over."""
+    waits. `kept` is what another process needs to make the response, if one may take it over."""
 
     worker: str
     until: float | None
-    journal: bytes | None = None
+    kept: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +147,11 @@ class NewEvents(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A running response that was taken over from a dead process: its start, and those of its events that the database has."""
+    """A running response that was taken over from a dead process: what that kept of it, and those of its events that the
+    database has."""
 
     id: str
-    tenant: str
-    beginning: bytes
+    kept: bytes
     rows: Sequence[EventRow]
 
 

@@ -121,7 +121,7 @@ class RunningTable:
     @transaction
     def _begin(self, sql: Sql, record: ResponseRecord, running: Running, first: EventRow | None) -> None:
         responses.insert(sql, record, record.created_at + self.retention, running)
-        events.begin_journal(sql, record.id, running.journal)
+        events.begin_journal(sql, record.id, running.kept)
         if first is not None:
             events.append(sql, record.id, first, record.repeated, running.worker)
 
@@ -146,7 +146,7 @@ class RunningTable:
         ).fetchone()
         if row is None:
             return False
-        events.begin_journal(sql, response_id, running.journal)
+        events.begin_journal(sql, response_id, running.kept)
         return events.append(sql, response_id, first, histories.texts(sql, row[0]), running.worker)
 
     async def end(self, record: ResponseRecord, last: EventRow) -> bool:
@@ -239,15 +239,15 @@ class RunningTable:
         """Return None for what is no orphan any more."""
         statement = (
             "UPDATE responses SET worker = ?, alive_until = ? "
-            "WHERE id = ? AND cancelled = 0 AND (alive_until < ? OR alive_until > ?) RETURNING tenant"
+            "WHERE id = ? AND cancelled = 0 AND (alive_until < ? OR alive_until > ?)"
         )
-        row = sql.execute(statement, (running.worker, running.until, response_id, now, now + _AHEAD)).fetchone()
-        journal = events.take_journal(sql, response_id) if row is not None else None
-        if row is None or journal is None:
+        claimed = sql.execute(statement, (running.worker, running.until, response_id, now, now + _AHEAD)).rowcount > 0
+        journal = events.take_journal(sql, response_id) if claimed else None
+        if journal is None:
             return None
-        beginning, pieces = journal
+        kept, pieces = journal
         rows = [piece._replace(journal=pieces.get(piece.first, b"")) for piece in events.read(sql, response_id, -1)]
-        return Orphan(response_id, row[0], beginning, rows)
+        return Orphan(response_id, kept, rows)
 
     async def adopt(self, orphan: Orphan) -> Orphan:
         """Return an orphan with all of its events, to which its former worker can add nothing more."""

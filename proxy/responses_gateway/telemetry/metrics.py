@@ -197,9 +197,13 @@ class Metrics:
         for task in tasks:
             try:
                 task()
-            except Exception:  # a defect in one task must not stop the others
-                self.count(DEFECTS)
-                logs.logger().exception("defect")
+            except Exception as defect:  # it must not stop the others
+                self.report(defect)
+
+    def report(self, defect: BaseException, **fields: Any) -> None:
+        """Count a defect, and log it with these fields."""
+        self.count(DEFECTS)
+        logs.logger().error("defect", exc_info=defect, extra=logs.fields(**fields))
 
     def text(self) -> bytes:
         """Return the text for Prometheus as of the last `flush`, of this process or of all workers. Any thread may call it."""

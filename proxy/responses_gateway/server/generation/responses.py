@@ -21,11 +21,11 @@ from responses_gateway.server.generation.parser_choice.choice import ParserChoic
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Summary
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
-from responses_gateway.server.generation.preparation.journal import Charged, ResumedResponse
+from responses_gateway.server.generation.preparation.kept_response import KeptResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
 from responses_gateway.server.generation.preparation.prepare import Preparation
-from responses_gateway.server.generation.preparation.prepared_request import AcceptedResponse, PreparedRequest, RequestScope
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest, RequestScope
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
 from responses_gateway.server.generation.request_log.request_log import RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
@@ -76,11 +76,18 @@ class Responses:
         """The store of responses; None without one."""
         return self.preparation.store
 
-    def charge_again(self, charged: Charged | None) -> QuotaReservation | None:
-        """Return what charges a response that another gateway has begun, or that has waited; None if nobody is charged."""
-        if charged is None or self.ledger is None:
-            return None
-        return QuotaReservation(self.ledger, charged.owners, charged.key, charged.team)
+    def reopen(self, kept: KeptResponse) -> Creation:
+        """Begin again with a response that was kept. No client waits for it."""
+        charged = kept.charged
+        reservation = None
+        if charged is not None and self.ledger is not None:
+            reservation = QuotaReservation(self.ledger, charged.owners, charged.key, charged.team)
+        caller = Caller(kept.tenant, kept.request_id, kept.headers, reservation=reservation)
+        creation = self.open(caller, lambda: None)
+        if creation.recording is not None:
+            creation.recording.received(kept.request)
+            creation.recording.parsed()
+        return creation
 
     def open(self, caller: Caller, drop_client: DropClient) -> Creation:
         """Begin with the first byte of a request: its log and its recording begin now. Use it with `with`."""
@@ -181,13 +188,11 @@ class Creation:
         request: ResponsesRequest,
         previous: PreviousResponse | None = None,
         context: Context | None = None,
-        resumed: ResumedResponse | None = None,
+        kept: KeptResponse | None = None,
         reading: Reading | None = None,
-        accepted: AcceptedResponse | None = None,
     ) -> None:
-        """Find what the request builds on, unless `context` has it, and translate it. `resumed`: the response has begun in
-        another gateway. `reading`: the request was made in another protocol. `accepted`: the response has waited. Raise
-        `ApiError`, `StoreUnavailable`."""
+        """Find what the request builds on, unless `context` has it, and translate it. `kept`: the response has waited, or has
+        begun in another gateway. `reading`: the request was made in another protocol. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self.caller
         if SESSION_HEADER in caller.headers:
@@ -195,7 +200,7 @@ class Creation:
         if caller.allows is not None and not caller.allows(request.model):
             raise unknown_model(request.model)
         self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
-        scope = RequestScope(caller, self.in_force, self.recording, resumed, reading, accepted)
+        scope = RequestScope(caller, self.in_force, self.recording, kept, reading)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         for step in responses.additions.steps:
             prepared = await step(prepared, self.in_force.settings)
@@ -203,7 +208,7 @@ class Creation:
         if self.log.trace is not None:
             self.log.trace.asked(_asked(prepared.context))
         tape = prepared.tape
-        created = None if accepted is None else accepted.created
+        created = None if kept is None else kept.created
         self.translator = Translator(prepared.options, time.time if tape is None else tape.clock, created)
         if self.recording is not None:
             assert tape is not None

@@ -15,7 +15,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened | None:
     background = core.background
     if background is None:
         return None
-    windows = CompletionWindows(background.store, core.responses, background, core.share)
+    windows = CompletionWindows(core.responses, background, core.share)
     stack.push_async_callback(windows.close)
     waiting = WaitingResponses(core.settings, windows.table)
     route = HttpRoute("GET", "/admin/waiting", waiting.list_all, for_operators=True)

@@ -18,26 +18,21 @@ from responses_gateway.backend.idle import load_of
 from responses_gateway.backend.pool_options import Share
 from responses_gateway.request import Loss
 from responses_gateway.request.parameters.background_options import LONG_WINDOWS, long_window
-from responses_gateway.server.features.completion_windows.accepted import (
-    AcceptedRequest,
-    UnreadableRequest,
-    accepted_request,
-    read_accepted,
-)
 from responses_gateway.server.features.completion_windows.schedule import ModelSchedule
 from responses_gateway.server.generation.background.response import BackgroundResponse, end_lost
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
-from responses_gateway.server.generation.preparation.context import Caller, context_at, started_record
-from responses_gateway.server.generation.preparation.prepared_request import AcceptedResponse, PreparedRequest
+from responses_gateway.server.generation.preparation.context import started_record
+from responses_gateway.server.generation.preparation.kept_response import KeptResponse, UnreadableResponse, read_kept
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.settings import Settings
-from responses_gateway.state import Due, EventRow, Held, NewWaiting, Store, StoreUnavailable, Waiting
+from responses_gateway.state import Due, EventRow, Held, NewWaiting, StoreUnavailable, Waiting
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.instruments import DEFECTS, Counter, Gauge
+from responses_gateway.telemetry.instruments import Counter, Gauge
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import parse_request
 
@@ -74,10 +69,9 @@ WINDOW_METRICS = (WAITING, OLDEST, BEGUN, MISSED)
 class CompletionWindows:
     """Lets responses wait, and begins them; one for each process. Create it inside the running event loop."""
 
-    def __init__(self, store: Store, responses: Responses, background: Background, share: Share) -> None:
+    def __init__(self, responses: Responses, background: Background, share: Share) -> None:
         """`share`: of this process among the workers."""
-        self.table = store.waiting
-        self._store = store
+        self.table = background.store.waiting
         self._responses = responses
         self._background = background
         self._metrics = responses.metrics
@@ -130,7 +124,7 @@ class CompletionWindows:
         snapshot = translator.response.json()
         now = time.time()
         try:
-            data = accepted_request(prepared, translator.created).encoded()
+            data = prepared.kept(translator.created).encoded()
         except ValueError:
             raise invalid_request("'input' has half a surrogate pair.", "input", "invalid_value") from None
         continuation = (request.background_options or {}).get("continuation_id")
@@ -153,7 +147,7 @@ class CompletionWindows:
             except StoreUnavailable:  # `Background` logs outages
                 pass
             except Exception as defect:  # without this, nothing would begin any more
-                self._report(defect)
+                self._metrics.report(defect)
             if interval == INTERVAL:
                 await asyncio.sleep(interval)
             else:
@@ -198,8 +192,8 @@ class CompletionWindows:
         running: asyncio.Task[None] | None = None
         name = waiting.response_id
         try:
-            running = await self._started(name, read_accepted(data))
-        except UnreadableRequest as problem:
+            running = await self._started(read_kept(data))
+        except UnreadableResponse as problem:
             await self._fail(name, f"The request that waited cannot be read: {problem}.")
         except ApiError as error:
             if (error.status >= 500 or error.status == 429) and time.time() < waiting.deadline:
@@ -212,7 +206,7 @@ class CompletionWindows:
             await self._try_later(name, 0.0)
             raise
         except Exception as defect:  # the response has to end whatever went wrong
-            self._report(defect, response_id=name)
+            self._metrics.report(defect, response_id=name)
             await self._fail(name, "The gateway failed. This is a defect: please report it.")
         finally:
             if running is None:
@@ -227,28 +221,16 @@ class CompletionWindows:
     def _settled(self, response_id: str, _task: asyncio.Task[None]) -> None:
         self._beginning.pop(response_id, None)
 
-    async def _started(self, name: str, accepted: AcceptedRequest) -> asyncio.Task[None] | None:
+    async def _started(self, kept: KeptResponse) -> asyncio.Task[None] | None:
         """Have a response begin. Return what takes it to its end; None if it waits no longer. Raise `ApiError`,
         `StoreUnavailable`."""
         responses = self._responses
-        request = parse_request(accepted.request)
-        reservation = responses.charge_again(accepted.charged)
-        caller = Caller(accepted.tenant, accepted.request_id, accepted.headers, reservation=reservation)
-        creation = responses.open(caller, lambda: None)
+        request = parse_request(kept.request)
+        creation = responses.reopen(kept)
         starting: asyncio.Future[asyncio.Task[None] | None] | None = None
         task = None
         try:
-            if creation.recording is not None:
-                creation.recording.received(accepted.request)
-                creation.recording.parsed()
-            context = await context_at(
-                self._store,
-                accepted.tenant,
-                request,
-                creation.in_force.settings.hosted_history_bytes,
-                *accepted.history,
-            )
-            await creation.prepare(request, context=context, accepted=AcceptedResponse(name, accepted.created))
+            await creation.prepare(request, kept=kept)
             record = creation.prepared.record
             assert record is not None
             background = self._background
@@ -290,10 +272,6 @@ class CompletionWindows:
             oldest = min((each.accepted_at for each in of_window), default=now)
             self._metrics.set(WAITING, sum(each.number for each in of_window), window)
             self._metrics.set(OLDEST, max(0.0, now - oldest), window)
-
-    def _report(self, defect: Exception, **fields: str) -> None:
-        self._metrics.count(DEFECTS)
-        logs.logger().error("defect", exc_info=defect, extra=logs.fields(**fields))
 
 
 def _model(due: Due) -> str:

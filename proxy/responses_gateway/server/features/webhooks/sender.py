@@ -86,13 +86,13 @@ class Webhooks:
         except StoreUnavailable:  # `Background` logs outages
             return 0
         except Exception as defect:  # else nothing would be sent any more, and nobody would know
-            logs.logger().error("defect", exc_info=defect, extra=logs.fields(endpoint=name))
+            self._metrics.report(defect, endpoint=name)
             return 0
         sending = (self._deliver(session, name, endpoint, notice) for notice in notices)
         for failure in await asyncio.gather(*sending, return_exceptions=True):
             # What could not be noted is sent again when its lease has ended.
             if isinstance(failure, BaseException) and not isinstance(failure, StoreUnavailable):
-                logs.logger().error("defect", exc_info=failure, extra=logs.fields(endpoint=name))
+                self._metrics.report(failure, endpoint=name)
         return len(notices)
 
     async def _count_waiting(self) -> None:

@@ -221,16 +221,16 @@ class BackgroundResponse:
         creation = self._creation
         translator = creation.translator
         self.record = replace(self.record, worker=running.worker)
-        beginning = creation.prepared.beginning(translator.created)
+        kept = creation.prepared.journalled(translator.created)
         journal = creation.prepared.continuable.journal
         tape = creation.prepared.tape
-        if beginning is not None and journal is not None and tape is not None:
+        if kept is not None and journal is not None and tape is not None:
             tape.attach(translator, journal.note)
             creation.hand_over = self.hand_over
         events = translator.queue() if self.record.background else translator.start()
         creation.log.sent(events)
         row = EventRow(0, translator.writer.next_number, events, self._journalled())
-        return started_record(self.record, translator), replace(running, journal=beginning), row
+        return started_record(self.record, translator), replace(running, kept=kept), row
 
     async def run(self, generation: Generation) -> None:
         """Take the response to its end, and store it, however long the store may be unavailable."""

@@ -30,7 +30,6 @@ from responses_gateway.server.generation.upstream.continuation_request import Ca
 from responses_gateway.state import Orphan, ResponseRecord, Running, Store, StoreUnavailable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.instruments import DEFECTS
 from responses_gateway.wire.errors import invalid_request, server_error
 
 # Seconds between two renewals of the claims, and seconds after which a claim expires.
@@ -48,7 +47,7 @@ class Background:
         self.running: dict[str, BackgroundResponse] = {}  # by id
         self.taken_over: dict[str, asyncio.Task[None]] = {}  # prepares a response that was taken over, by id
         self.store = store
-        self.events = EventLog(store.events, self._report)
+        self.events = EventLog(store.events, responses.metrics.report)
         self._responses = responses
         self._autoconfiguration = autoconfiguration
         self._kept: dict[str, Creation] = {}  # those of connections that the store knows, by id
@@ -188,12 +187,8 @@ class Background:
                     unavailable = True
                     logs.logger().error("store", extra=logs.fields(error=str(error)))
             except Exception as defect:  # without heartbeats, others would take over all that runs here
-                self._report(defect)
+                self._responses.metrics.report(defect)
             await asyncio.sleep(BEAT)
-
-    def _report(self, defect: Exception, **fields: str) -> None:
-        self._responses.metrics.count(DEFECTS)
-        logs.logger().error("defect", exc_info=defect, extra=logs.fields(**fields))
 
     async def renew_claims(self) -> None:
         """Send the heartbeat of all responses that run here, and stop those that were cancelled or run elsewhere by now. Raise
@@ -232,7 +227,7 @@ class Background:
         except asyncio.CancelledError:  # cancelled, or deleted; or this process stops
             await self._give_up(orphan, "stopped")
         except Exception as defect:  # the response has to end whatever went wrong
-            self._report(defect, response_id=orphan.id)
+            self._responses.metrics.report(defect, response_id=orphan.id)
             await self._give_up(orphan, "defect")
         else:
             assert creation.prepared.record is not None

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
-from responses_gateway.server.generation.preparation.context import Caller
-from responses_gateway.server.generation.preparation.journal import ResumedResponse, UnreadableJournal
+from responses_gateway.server.generation.preparation.kept_response import UnreadableResponse, read_journal, read_kept
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
 from responses_gateway.state import EventsUnavailable, Orphan, StoreUnavailable
@@ -47,29 +46,25 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
     if not orphan.rows:
         raise CannotContinue("events_lost")
     try:
-        journal = [row.journal for row in orphan.rows]
-        resumed = await asyncio.to_thread(ResumedResponse, orphan.id, orphan.beginning, journal)
-        beginning = resumed.beginning
-        request = parse_request(beginning.request)
-    except (UnreadableJournal, ApiError):
+        kept = read_kept(orphan.kept)
+        calls = await asyncio.to_thread(read_journal, [row.journal for row in orphan.rows])
+        request = parse_request(kept.request)
+    except (UnreadableResponse, ApiError):
         raise CannotContinue("unreadable") from None
+    if kept.beginning is None:
+        raise CannotContinue("unreadable")
     await _becomes_true(lambda: autoconfiguration.settled)
     if not await _becomes_true(lambda: bool(responses.pool.partners(request.model, alone=True, begun=True).members)):
         raise CannotContinue("no_backend")
-    reservation = responses.charge_again(beginning.charged)
-    caller = Caller(orphan.tenant, beginning.request_id, beginning.headers, reservation=reservation)
-    creation = responses.open(caller, lambda: None)
-    if creation.recording is not None:
-        creation.recording.received(beginning.request)
-        creation.recording.parsed()
+    creation = responses.reopen(kept)
     try:
         try:
-            await creation.prepare(request, resumed=resumed)
+            await creation.prepare(request, kept=kept)
         except ApiError:
             raise CannotContinue("request_differs") from None
-        if not creation.prepared.begins_like(beginning):
+        if not creation.prepared.begins_like(kept.beginning):
             raise CannotContinue("request_differs")
-        events = await _repeated(creation, resumed.calls)
+        events = await _repeated(creation, calls)
         if events != b"".join(row.data for row in orphan.rows):
             raise CannotContinue("events_differ")
         creation.log.sent(events)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -88,6 +88,14 @@ class Context:
         return [*self.history, *self.input]
 
 
+class History(NamedTuple):
+    """What a request continues: the place in the store, the conversation, and the length in tokens, if that is known."""
+
+    place: int = 0
+    conversation: str | None = None
+    tokens: int | None = None
+
+
 async def find_context(store: Store | None, tenant: str, request: ResponsesRequest, most_result_bytes: int) -> Context:
     """Look up what the request names, and at most so many bytes of the results of earlier hosted calls. Raise `ApiError` for
     what does not exist, or belongs to another tenant."""
@@ -111,20 +119,14 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         place = found.end
-    return await context_at(store, tenant, request, most_result_bytes, place, conversation, tokens)
+    return await context_at(store, tenant, request, most_result_bytes, History(place, conversation, tokens))
 
 
 async def context_at(
-    store: Store,
-    tenant: str,
-    request: ResponsesRequest,
-    most_result_bytes: int,
-    place: int,
-    conversation: str | None,
-    tokens: int | None,
+    store: Store, tenant: str, request: ResponsesRequest, most_result_bytes: int, continued: History
 ) -> Context:
-    """Look up the history up to a place in the store, which has so many tokens if that is known, and what the items of the
-    request refer to."""
+    """Look up the history that a request continues, and what its items refer to."""
+    place, conversation, tokens = continued
     items = request.input if isinstance(request.input, list) else []
     wanted = [item["id"] for item in items if _is_reference(item)]
     history = await store.histories.items(place) if place else ()

@@ -8,6 +8,7 @@ from responses_gateway.request import Policy
 from responses_gateway.server.generation.preparation.context import (
     Context,
     PreviousResponse,
+    context_at,
     continue_previous,
     find_context,
 )
@@ -43,6 +44,8 @@ async def find_ground(
         if store is None:
             request = request.model_copy(update={"store": False})
         context = continue_previous(request, previous, most_result_bytes)
+    elif store is not None and scope.kept is not None:
+        context = await context_at(store, scope.caller.tenant, request, most_result_bytes, scope.kept.history)
     elif context is None:
         context = await find_context(store, scope.caller.tenant, request, most_result_bytes)
     return Ground(context.request, context, policy, scope)

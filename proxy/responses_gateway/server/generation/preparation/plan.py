@@ -48,7 +48,8 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         scope = ground.scope
         context = ground.context
         chat = translated.chat
-        start = scope.resumed.beginning.start if scope.resumed is not None else await scope.in_force.parsers.start(chat.body)
+        beginning = scope.beginning
+        start = beginning.start if beginning is not None else await scope.in_force.parsers.start(chat.body)
         continuable = translated.continuable
         tape = _new_tape(scope, continuable)
         options = self._options(ground, translated, start, tape)
@@ -113,8 +114,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         if chat.compacting and not chat.warming:
             more["compaction"] = self._seal("compaction", ground, tape)
         client = recognise(scope.caller.headers)
-        known = scope.resumed or scope.accepted
-        response_id = known.response_id if known is not None else _new_response_id()
+        response_id = scope.kept.response_id if scope.kept is not None else _new_response_id()
         options = stream_options(scope.in_force, request, chat, client, response_id, start, **more)
         return options if scope.reading is None else scope.reading.options(options)
 
@@ -134,10 +134,9 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
 
 def _new_tape(scope: RequestScope, continuable: Continuable) -> Tape | None:
     """Return the tape of a response that is recorded, or that another gateway may take over or has begun."""
-    resumed = scope.resumed
-    if scope.recording is None and continuable.journal is None and resumed is None:
+    if scope.recording is None and continuable.journal is None and scope.beginning is None:
         return None
-    return Tape(time.time, resumed.beginning.created if resumed is not None else None)
+    return Tape(time.time)
 
 
 def _further_turns(ground: Ground, opened: Openings, chat: ChatRequest, response_id: str) -> FurtherTurns | None:

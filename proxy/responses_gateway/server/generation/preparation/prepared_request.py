@@ -12,7 +12,7 @@ from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns,
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction
 from responses_gateway.server.generation.preparation.context import Caller, Context
-from responses_gateway.server.generation.preparation.journal import Charged, Journal, ResponseStart, ResumedResponse, digest
+from responses_gateway.server.generation.preparation.kept_response import Beginning, Journal, KeptResponse, digest, keep
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.upstream.answer_filter import AnswerFilter
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
@@ -24,27 +24,21 @@ from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.tape import Tape
 from responses_gateway.stream.writer.response import AtEnd
 
-# Headers of a client's request that a gateway needs which takes the response over.
-_KEPT_HEADERS = ("originator", "User-Agent")
-
-
-class AcceptedResponse(NamedTuple):
-    """A response that was accepted earlier: its id, and the Unix time in seconds at which it was created."""
-
-    response_id: str
-    created: float
-
 
 class RequestScope(msgspec.Struct, frozen=True):
-    """What holds for one request: who asks, the settings in force, and its recording. `resumed`: the response has begun in
-    another gateway. `reading`: the request was made in another protocol. `accepted`: the response has waited."""
+    """What holds for one request: who asks, the settings in force, and its recording. `kept`: the response was kept in the
+    store until now. `reading`: the request was made in another protocol."""
 
     caller: Caller
     in_force: InForce
     recording: Recording | None
-    resumed: ResumedResponse | None = None
+    kept: KeptResponse | None = None
     reading: Reading | None = None
-    accepted: AcceptedResponse | None = None
+
+    @property
+    def beginning(self) -> Beginning | None:
+        """How the response began in another gateway; None if it begins now."""
+        return None if self.kept is None else self.kept.beginning
 
 
 class Continuable(NamedTuple):
@@ -101,25 +95,22 @@ class PreparedRequest(msgspec.Struct, frozen=True, eq=False):
         options = msgspec.structs.replace(self.options, at_end=(*self.options.at_end, at_end))
         return msgspec.structs.replace(self, options=options)
 
-    def beginning(self, created: float) -> bytes | None:
-        """Return what another gateway needs to begin the response again; None if none may take it over. `created` is the Unix
-        time of the response in seconds."""
+    def kept(self, created: float, beginning: Beginning | None = None) -> KeptResponse:
+        """Return what the store keeps of the response, which was created at this Unix time in seconds. Raise `ValueError` for
+        half a surrogate pair."""
+        return keep(self.options.response_id, created, self.caller, self.context, beginning)
+
+    def journalled(self, created: float) -> bytes | None:
+        """Return the same for another gateway that takes the response over, encoded; None if none may."""
         if self.continuable.journal is None:
             return None
-        caller = self.caller
-        headers = {name: caller.headers[name] for name in _KEPT_HEADERS if name in caller.headers}
+        beginning = Beginning(self.start, digest(self.call.data), self.continuable.checkpoint)
         try:
-            request = self.context.request.model_dump_json(exclude_unset=True).encode()
-        except ValueError:  # half a surrogate pair
+            return self.kept(created, beginning).encoded()
+        except ValueError:
             return None
-        chat = digest(self.call.data)
-        checkpoint = self.continuable.checkpoint
-        held = caller.reservation
-        charged = Charged(held.key, held.team, held.owners) if held is not None and held.key is not None else None
-        start = ResponseStart(request, caller.request_id, headers, created, self.start, chat, checkpoint, charged=charged)
-        return msgspec.msgpack.encode(start)
 
-    def begins_like(self, beginning: ResponseStart) -> bool:
+    def begins_like(self, beginning: Beginning) -> bool:
         """Tell whether the backends are asked what they were asked before, and serve what they served."""
         checkpoint = self.continuable.checkpoint
         return digest(self.call.data) == beginning.chat and checkpoint in ("", beginning.checkpoint)

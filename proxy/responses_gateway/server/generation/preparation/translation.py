@@ -16,7 +16,7 @@ from responses_gateway.server.generation.preparation.context import Context, Ite
 from responses_gateway.server.generation.preparation.documents import ReadDocuments, with_texts
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, removed_reasoning
 from responses_gateway.server.generation.preparation.ground import Ground
-from responses_gateway.server.generation.preparation.journal import Journal
+from responses_gateway.server.generation.preparation.kept_response import Journal
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.preparation.opened import Openings
 from responses_gateway.server.generation.preparation.prepared_request import NOT_CONTINUABLE, Continuable, RequestScope
@@ -183,7 +183,7 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         """Find out whether the answer may be continued; then the ids of its tokens are needed."""
         scope = ground.scope
         outlives = self._outlives_its_gateway(ground, chat)
-        partners = self.pool.partners(ground.request.model, alone=outlives, begun=scope.resumed is not None)
+        partners = self.pool.partners(ground.request.model, alone=outlives, begun=scope.beginning is not None)
         if not partners.attempts:
             return NOT_CONTINUABLE
         if scope.in_force.settings.token_ids == "off":

@@ -50,7 +50,7 @@ from responses_gateway.state.usage import AMOUNTS, DAY
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.gen_ai import GenAiMetrics
-from responses_gateway.telemetry.instruments import DEFECTS, key_label
+from responses_gateway.telemetry.instruments import key_label
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.deltas import Usage
@@ -305,8 +305,7 @@ class RequestLog:
             self._history.add(summary)
 
     def _report_defect(self, defect: BaseException) -> None:
-        self._metrics.count(DEFECTS)
-        logs.logger().error("defect", exc_info=defect, extra=logs.fields(request_id=self.facts.request_id))
+        self._metrics.report(defect, request_id=self.facts.request_id)
         defect.__traceback__ = None  # its frames hold the request and this log
 
     def running(self, translator: Translator | None, now: float, record: str | None) -> RequestSummary:

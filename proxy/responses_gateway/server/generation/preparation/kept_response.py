@@ -1,0 +1,130 @@
+"""A response that is still to be made, as the store keeps it: what any process needs to make it, or to go on with it.
+
+One that waits is a background response that has not begun. One that runs has a journal, too: the calls of its translator
+(`stream/tape.py`), which does no I/O: given the same calls it gives the same events. Whoever takes the response over makes the
+calls again, and compares the events with those that were stored: only if they are the same, to the byte, is it continued."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from responses_gateway.server.generation.parser_choice.choice import AnswerStart
+from responses_gateway.server.generation.preparation.context import Caller, Context, History
+from responses_gateway.stream.tape import METHODS, Call
+
+# Changes when gateways with the former one could not read it any more, because a rolling restart has both.
+_FORMAT = 1
+# Headers of the client's request that matter later; its keys are never stored.
+_KEPT_HEADERS = ("originator", "User-Agent")
+
+
+class UnreadableResponse(Exception):
+    """A kept response or a journal of another version, or a damaged one."""
+
+
+class Charged(msgspec.Struct, frozen=True):
+    """Whom the tokens of a response are charged to: the name of the client's key, its team, the owners of its quotas."""
+
+    key: str | None
+    team: str | None
+    owners: tuple[str, ...]
+
+
+class Beginning(msgspec.Struct, frozen=True):
+    """How a response began. `start` tells how the answer is read, `chat` is the digest of the chat request, `checkpoint` what
+    the backends list of the model."""
+
+    start: AnswerStart
+    chat: bytes
+    checkpoint: str = ""
+
+
+class KeptResponse(msgspec.Struct, frozen=True):
+    """The response's id, when it was created (Unix time in seconds), the client's request, who asked and who is charged, and
+    what the request continues. `beginning`: it has begun."""
+
+    response_id: str
+    created: float
+    request: bytes
+    tenant: str
+    request_id: str
+    headers: Mapping[str, str]
+    charged: Charged | None
+    history: History
+    beginning: Beginning | None = None
+    format: int = _FORMAT
+
+    def encoded(self) -> bytes:
+        """Return it as it is stored."""
+        return zlib.compress(msgspec.msgpack.encode(self), 1)
+
+
+class Journal:
+    """Collects the calls of a translator since it was last taken."""
+
+    def __init__(self) -> None:
+        self._calls: list[Call] = []
+
+    def note(self, call: Call, _events: bytes) -> None:
+        """Take a call of the translator."""
+        self._calls.append(call)
+
+    def take(self) -> bytes:
+        """Return what is new."""
+        calls = self._calls
+        self._calls = []
+        return zlib.compress(msgspec.msgpack.encode(calls), 1) if calls else b""
+
+
+def keep(
+    response_id: str, created: float, caller: Caller, context: Context, beginning: Beginning | None = None
+) -> KeptResponse:
+    """Return what is kept of a response. Raise `ValueError` for half a surrogate pair."""
+    held = caller.reservation
+    return KeptResponse(
+        response_id,
+        created,
+        context.request.model_dump_json(exclude_unset=True).encode(),
+        caller.tenant,
+        caller.request_id,
+        {name: caller.headers[name] for name in _KEPT_HEADERS if name in caller.headers},
+        Charged(held.key, held.team, held.owners) if held is not None and held.key is not None else None,
+        History(context.place, context.conversation, context.history_tokens),
+        beginning,
+    )
+
+
+def read_kept(data: bytes) -> KeptResponse:
+    """Read what was stored. Raise `UnreadableResponse`."""
+    try:
+        kept = msgspec.msgpack.decode(zlib.decompress(data), type=KeptResponse)
+    except (msgspec.DecodeError, zlib.error) as error:
+        raise UnreadableResponse(str(error)) from None
+    if kept.format != _FORMAT:
+        raise UnreadableResponse("another format")
+    return kept
+
+
+def read_journal(pieces: Iterable[bytes]) -> Sequence[Call]:
+    """Return the calls of all pieces of a journal. Raise `UnreadableResponse`."""
+    calls: list[Call] = []
+    data = b"".join(pieces)
+    try:
+        while data:
+            piece = zlib.decompressobj()
+            calls += msgspec.msgpack.decode(piece.decompress(data), type=list[Call])
+            data = piece.unused_data
+    except (msgspec.DecodeError, zlib.error, UnicodeDecodeError) as error:
+        raise UnreadableResponse(str(error)) from None
+    if not all(call.method in METHODS for call in calls):
+        raise UnreadableResponse("a call that this version does not know")
+    return calls
+
+
+def digest(chat: bytes) -> bytes:
+    """Return what tells a chat request from others."""
+    return blake2b(chat, digest_size=16).digest()
