@@ -29,7 +29,6 @@ from typing import Literal, TypeAlias
 from responses_gateway.stream.answer.answer import Answer, HeldPart, new_answer
 from responses_gateway.stream.continuation.catch_up import Diverged
 from responses_gateway.stream.continuation.join import Join
-from responses_gateway.stream.items.calls import without_rest
 from responses_gateway.stream.items.hosted import (
     ApprovedCall,
     CallOutcome,
@@ -42,12 +41,12 @@ from responses_gateway.stream.items.text_items import begin_compaction, write_co
 from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, LastItemDone, Lifecycle, NextTurn, Stop
 from responses_gateway.stream.lifecycle.needs import (
     AnotherTurn,
-    CallToRun,
     Continue,
     Ended,
     Needs,
     RunCalls,
     Verdict,
+    calls_to_run,
     close_judged,
     waiting_call,
 )
@@ -62,9 +61,7 @@ from responses_gateway.wire.chat import MalformedChunk
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.hosted_kinds import MCP, TOOL_LIST
-from responses_gateway.wire.item_ids import BEFORE_THE_MODEL
 from responses_gateway.wire.sse import SSETooLong, as_stream, is_stream
-from responses_gateway.wire.tools import ToolTable, target_of
 
 # Takes each call of a public method: its name, its argument (plain data, or an error), the events that it returns. The terminal
 # event is among those of the call that ended the response.
@@ -234,7 +231,7 @@ class Translator:
         if not self.ended:
             self.stop_reason = reason
             self.lifecycle.open_no_more()
-            if type(self.needs) is AnotherTurn or (self.needs is None and _is_between_items(self.lifecycle)):
+            if type(self.needs) is AnotherTurn or (self.needs is None and self.lifecycle.is_between_items):
                 self._break(LastItemDone())
         return self._noted("stop_after_item", reason, self._take())
 
@@ -298,24 +295,24 @@ class Translator:
         """Return the events for an item that the gateway made itself, as JSON: behind `start`, before the model's first one."""
         if not self.ended:
             self.writer.write_record(kind, item)
-            _count_inserted(self.lifecycle)
+            self.lifecycle.note_inserted()
         return self._noted("insert", item, self._take())
 
     def list_tools(self, listing: ToolListing) -> bytes:
         """Return the events for the tools of an MCP server, which are offered to the model."""
         if not self.ended:
-            write_tool_list(self.writer, _inserted_id(self, TOOL_LIST.id_prefix), listing)
-            _count_inserted(self.lifecycle)
+            write_tool_list(self.writer, self.lifecycle.inserted_id(TOOL_LIST.id_prefix), listing)
+            self.lifecycle.note_inserted()
         return self._noted("list_tools", listing, self._take())
 
     def approved_call(self, call: ApprovedCall) -> bytes:
         """Return the events for a call that the client has approved and that was run."""
         if not self.ended:
             write_approved_call(
-                self.writer, _inserted_id(self, MCP.item.id_prefix), call, self.options.hosted or HostedOptions()
+                self.writer, self.lifecycle.inserted_id(MCP.item.id_prefix), call, self.options.hosted or HostedOptions()
             )
             self.lifecycle.count_approved()
-            _count_inserted(self.lifecycle)
+            self.lifecycle.note_inserted()
         return self._noted("approved_call", call, self._take())
 
     # ---- hosted calls ----------------------------------------------------------------------------------------------------
@@ -414,7 +411,7 @@ class Translator:
             if call is not None and reason == "stop" and call.runnable:
                 self.answer.forget_ids()
                 lifecycle.step(CallRuns())
-                self.needs = _calls_to_run(lifecycle, self.options.tools)
+                self.needs = calls_to_run(lifecycle, self.options.tools)
                 return
             if grammars and (verdict := waiting_call(lifecycle, grammars)) is not None:
                 self.needs = verdict
@@ -492,31 +489,3 @@ class Translator:
             return "failed"
         self.incomplete_reason = None  # a summary that was cut is better than none, and one token was all that was asked for
         return "completed"
-
-
-def _inserted_id(translator: Translator, prefix: str) -> str:
-    return f"{prefix}_{translator.response_id.removeprefix('resp_')}{translator.writer.next_index:04x}{BEFORE_THE_MODEL}"
-
-
-def _is_between_items(lifecycle: Lifecycle) -> bool:
-    """Tell whether the turn has nothing open, no calls, and has not ended."""
-    turn = lifecycle.turn
-    return lifecycle.state == "idle" and turn.finish_reason is None and lifecycle.pending is None and not turn.has_calls
-
-
-def _count_inserted(lifecycle: Lifecycle) -> None:
-    lifecycle.turn.first_item = len(lifecycle.writer.done)
-
-
-def _calls_to_run(lifecycle: Lifecycle, tools: ToolTable) -> RunCalls:
-    """Return the calls of hosted tools for which an outcome is needed: the open one, and those that are held behind it."""
-    assert lifecycle.call is not None
-    asked = [(lifecycle.call.name, lifecycle.call.arguments.text)]
-    if lifecycle.pending is not None:
-        asked += lifecycle.pending.whole_calls()
-    found: list[CallToRun] = []
-    for name, arguments in asked:
-        target = target_of(tools, name)
-        if target is not None and target.hosted and not target.needs_approval:
-            found.append(CallToRun(name, target, without_rest(arguments)))
-    return RunCalls(found)

@@ -38,7 +38,7 @@ from responses_gateway.wire.deltas import (
     Usage,
 )
 from responses_gateway.wire.hosted import CitedSource
-from responses_gateway.wire.item_ids import turn_mark
+from responses_gateway.wire.item_ids import BEFORE_THE_MODEL, turn_mark
 from responses_gateway.wire.tools import ToolTarget, offered_name, target_of
 
 # The kind of the open item.
@@ -189,6 +189,16 @@ class Lifecycle:
         """Close what is open in a stream that broke, and all that was held."""
         while self.state != "ended":
             self.step(Break())
+
+    @property
+    def is_between_items(self) -> bool:
+        """Whether the turn has nothing open, no calls, and has not ended."""
+        turn = self.turn
+        return self.state == "idle" and turn.finish_reason is None and self.pending is None and not turn.has_calls
+
+    def note_inserted(self) -> None:
+        """Begin the model's first turn after what was written so far."""
+        self.turn.first_item = len(self.writer.done)
 
     def count_approved(self) -> None:
         """Count a call that the client has approved, which was run before the model's first turn."""
@@ -398,6 +408,10 @@ class Lifecycle:
                 self.step(delta)
         if pending:
             self.pending = pending
+
+    def inserted_id(self, prefix: str) -> str:
+        """Return an id for an item that the gateway writes before the model's first turn."""
+        return f"{prefix}_{self._token}{self.writer.next_index:04x}{BEFORE_THE_MODEL}"
 
     def _new_id(self, prefix: str) -> str:
         return f"{prefix}_{self._token}{self.writer.next_index:04x}{self.turn.mark}"

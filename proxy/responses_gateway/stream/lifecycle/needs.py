@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from responses_gateway.stream.items.calls import CustomCallItem
+from responses_gateway.stream.items.calls import CustomCallItem, without_rest
 from responses_gateway.stream.lifecycle.machine import Lifecycle, Stop
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.tools import Grammar, ToolTarget
+from responses_gateway.wire.tools import Grammar, ToolTable, ToolTarget, target_of
 
 # Why an answer broke off, as the stream shows it: its body ended, the engine behind the server died, the server aborted it.
 BrokenOff: TypeAlias = Literal["eof", "engine", "abort"]
@@ -91,3 +91,17 @@ def close_judged(lifecycle: Lifecycle, replacement: str | None) -> None:
     lifecycle.call.accepted = True
     lifecycle.call.item.replacement = replacement
     lifecycle.step(Stop())
+
+
+def calls_to_run(lifecycle: Lifecycle, tools: ToolTable) -> RunCalls:
+    """Return the calls of hosted tools for which an outcome is needed: the open one, and those that are held behind it."""
+    assert lifecycle.call is not None
+    calls = [(lifecycle.call.name, lifecycle.call.arguments.text)]
+    if lifecycle.pending is not None:
+        calls += lifecycle.pending.whole_calls()
+    hosted: list[CallToRun] = []
+    for name, arguments in calls:
+        target = target_of(tools, name)
+        if target is not None and target.hosted and not target.needs_approval:
+            hosted.append(CallToRun(name, target, without_rest(arguments)))
+    return RunCalls(hosted)
