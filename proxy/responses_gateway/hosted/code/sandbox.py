@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import fcntl
 import os
@@ -20,17 +18,11 @@ import msgspec
 
 from responses_gateway.hosted.code.container import Container, ContainerDied, ContainerLimits, SandboxUnavailable
 from responses_gateway.hosted.code.runner import CodeOutcome, ContainerKey
+from responses_gateway.hosted.images.generation import image_format
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.result_text import plain_text
 
 _MAX_FILES_NAMED = 50
-# The first bytes of the types that clients show. No SVG: it may contain scripts.
-_SIGNATURES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
 # The folder that all containers share: its name begins so, and the lock in it is held as long as its process lives.
 _PREFIX = "responses-gateway-sandbox-"
 _LOCK = "lock"
@@ -68,11 +60,9 @@ class Sandbox:
     """Runs code in containers of its own, each a child process. Use `start` before the first run, and `close`."""
 
     def __init__(self, options: SandboxOptions) -> None:
-        self._python = options.python
+        self._options = options
         self._limits = options.limits
-        self._capacity = options.containers
         self._share = max(1, options.containers // 2)
-        self._idle = options.idle
         self._entries: dict[ContainerKey, _KeptContainer] = {}  # the one that was used last is the last one
         self._ending: set[asyncio.Task[None]] = set()
         self._folder: RuntimeFolder | None = None
@@ -85,7 +75,7 @@ class Sandbox:
     async def start(self) -> None:
         """Unpack the interpreter into a folder that all containers share and none can write to. Raise SandboxUnavailable."""
         self._folder = await asyncio.to_thread(RuntimeFolder)
-        first = Container(self._python, self._folder.path, self._limits)
+        first = Container(self._options.python, self._folder.path, self._limits)
         try:
             await first.start("prepare")
         except BaseException:
@@ -140,7 +130,7 @@ class Sandbox:
         finally:
             entry.calls -= 1
             if not entry.calls and self._entries.get(key) is entry:
-                entry.timer = asyncio.get_running_loop().call_later(self._idle, self._remove, key)
+                entry.timer = asyncio.get_running_loop().call_later(self._options.idle, self._remove, key)
 
     def _create(self, key: ContainerKey) -> _KeptContainer:
         """Make room and return a new container. A tenant has a share of the room, so that one cannot keep out all others."""
@@ -149,9 +139,9 @@ class Sandbox:
         own = [other for other in self._entries if other.tenant == key.tenant]
         if len(own) >= self._share:
             self._remove_idle(own)
-        elif len(self._entries) >= self._capacity:
+        elif len(self._entries) >= self._options.containers:
             self._remove_idle(list(self._entries))
-        return _KeptContainer(Container(self._python, self._folder.path, self._limits))
+        return _KeptContainer(Container(self._options.python, self._folder.path, self._limits))
 
     def _remove_idle(self, keys: list[ContainerKey]) -> None:
         """Remove the container that was not used for longest."""
@@ -171,15 +161,15 @@ class Sandbox:
 
     def _outcome(self, answer: Mapping[str, Any]) -> CodeOutcome:
         """Return what the child says. The code may have changed any of it, except its size."""
-        urls = [image_url(content) if isinstance(content, str) else None for content in _list(answer, "images")]
-        images = [url for url in urls if url is not None]
+        contents = [content for content in _list(answer, "images") if isinstance(content, str)]
+        images = [f"data:image/{name};base64,{content}" for content in contents if (name := image_format(content[:32]))]
         files = [plain_text(name)[:256] for name in _list(answer, "files") if isinstance(name, str)]
         losses = []
         if answer.get("unwritten"):
             losses.append("code_interpreter: files for which the container has no room")
         if answer.get("cut"):
             losses.append(f"code_interpreter: output beyond {self._limits.output_bytes} bytes")
-        if answer.get("left_out") or len(images) < len(urls):
+        if answer.get("left_out") or len(images) < len(_list(answer, "images")):
             losses.append(f"code_interpreter: files that are not images, or larger than {self._limits.image_bytes} bytes")
         return CodeOutcome(
             logs=plain_text(str(answer.get("logs", ""))),
@@ -206,22 +196,6 @@ _ENDED = {
 def _list(answer: Mapping[str, Any], name: str) -> list[Any]:
     value = answer.get(name)
     return value if isinstance(value, list) else []
-
-
-def image_url(content: str) -> str | None:
-    """Return the `data:` URL of an image, given in base64, or None if its first bytes are those of no known type."""
-    try:
-        head = base64.b64decode(content[:32], validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    media_type = _media_type(head)
-    return f"data:{media_type};base64,{content}" if media_type else None
-
-
-def _media_type(head: bytes) -> str | None:
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((media_type for signature, media_type in _SIGNATURES.items() if head.startswith(signature)), None)
 
 
 async def _start(container: Container) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,8 @@ LONGEST_IMAGE = 8 * 1024 * 1024
 LONGEST_ANSWER = LONGEST_IMAGE + 64 * 1024
 _LONGEST_PROMPT = 32_000
 _DONE = "The image was generated, and the user sees it. Do not describe it at length."
-# How files of these formats begin.
-_FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp", b"GIF8": "gif"}
+# How files of the formats begin that clients show. No SVG: it may contain scripts.
+_FORMATS = {"png": b"\x89PNG", "jpeg": b"\xff\xd8\xff", "webp": b"RIFF....WEBP", "gif": b"GIF8[79]a"}
 # What an item may say of its image -> the values that the API knows; None for any text.
 _SHOWN: dict[str, frozenset[str] | None] = {
     "size": None,
@@ -80,11 +81,7 @@ def read_image(body: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
         raise ToolFailure("The server of images sent no image.")
     if len(image.b64_json) > LONGEST_IMAGE:
         raise ToolFailure("The image is too large. Ask for a smaller one.")
-    try:
-        data = base64.b64decode(image.b64_json, validate=True)
-    except (binascii.Error, ValueError):
-        data = b""
-    layout = next((name for start, name in _FORMATS.items() if data.startswith(start)), None)
+    layout = image_format(image.b64_json)
     if layout is None:
         raise ToolFailure("The server of images sent something that is not an image.")
     item: dict[str, Any] = {"result": image.b64_json, "output_format": layout}
@@ -95,3 +92,12 @@ def read_image(body: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, str) and (known is None or value in known):
             item[name] = value
     return item
+
+
+def image_format(content: str) -> str | None:
+    """Return the format of an image in base64, or of its beginning; None for what is no image, or no base64."""
+    try:
+        data = base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return next((name for name, beginning in _FORMATS.items() if re.match(beginning, data, re.DOTALL)), None)
