@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from responses_gateway.extras import packages_with
 from responses_gateway.hosted.fetch import Fetcher
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.search import pages as module
@@ -136,9 +137,12 @@ def test_without_the_extra_web_search_does_not_start(monkeypatch: pytest.MonkeyP
         with pytest.raises(ValueError, match=r"pip install '\.\[web\]'"):
             open_web(Settings(web_search_url="http://b.example"))
 
-    html_packages.cache_clear()
+    packages_with.cache_clear()
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    run(scene())
+    try:
+        run(scene())
+    finally:
+        packages_with.cache_clear()
 
 
 @pytest.mark.parametrize(

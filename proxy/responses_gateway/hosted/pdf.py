@@ -6,16 +6,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import importlib.util
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from responses_gateway.child_process import run_program
+from responses_gateway.extras import packages_with
 from responses_gateway.fair_queue import FairQueue
 
 PDF_PROCESS = Path(__file__).with_name("pdf_process.py")
@@ -50,11 +49,9 @@ def is_pdf(data: str) -> bool:
     return data[: len(_PREFIX)].lower() == _PREFIX or data.startswith(_BEGINNING)
 
 
-@cache
 def packages() -> str | None:
     """Return the folder of the package that reads PDFs; None if the extra `pdf` is not installed."""
-    package = importlib.util.find_spec("pypdf")
-    return None if package is None or package.origin is None else str(Path(package.origin).parents[1])
+    return packages_with("pypdf")
 
 
 async def read_pdf(content: bytes) -> PdfText:

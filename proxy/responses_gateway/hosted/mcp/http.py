@@ -162,7 +162,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             self.status = response.status_code
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         content_type = response.headers.get("content-type", "").lower()
-        parts = read_body(_counted(response.stream, self._limit(request, response)), content_type, self._reader)
+        parts = read_body(self._bounded(request, response), content_type, self._reader)
         stream = _Body(parts, response.stream, closed)
         headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _OF_THE_BODY]
         # Without the server's charset: there are decoders that may take for ever, and messages are UTF-8.
@@ -177,23 +177,22 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     def _answered(self) -> None:
         self.pending -= 1
 
-    def _limit(self, request: httpx2.Request, response: httpx2.Response) -> Callable[[int], None]:
-        """Return what counts the bytes of an answer, and raises `StreamError` for too many of them."""
+    async def _bounded(self, request: httpx2.Request, response: httpx2.Response) -> AsyncIterator[bytes]:
+        """Yield the parts of a body. Raise `StreamError` for too many bytes; a stream that stays open may have so many for each
+        of our requests."""
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
         compressed = response.headers.get("content-encoding", "identity").strip().lower() != "identity"
         received = 0
-        sent = self._requests
-
-        def count(size: int) -> None:
-            nonlocal received, sent
-            if request.method == "GET" and self._requests != sent:
-                sent = self._requests
+        requests = self._requests
+        async for part in response.stream:
+            if request.method == "GET" and self._requests != requests:
+                requests = self._requests
                 received = 0
-            received += size
+            received += len(part)
             if compressed or received > self._most_bytes:
                 self.problem = "compressed, which it must not be" if compressed else f"longer than {self._most_bytes} bytes"
                 raise httpx2.StreamError(f"the answer is {self.problem}")
-
-        return count
+            yield part
 
     async def _to_public(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request to an address that was checked. The name stays in its `Host` and in the check of the certificate."""
@@ -235,13 +234,6 @@ def _leads_elsewhere(request: httpx2.Request, response: httpx2.Response) -> bool
     except httpx2.InvalidURL:
         return True
     return (target.scheme, target.host, target.port) != (request.url.scheme, request.url.host, request.url.port)
-
-
-async def _counted(stream: httpx2.AsyncByteStream, count: Callable[[int], None]) -> AsyncIterator[bytes]:
-    """Yield the parts of a body, each of which is counted before it is passed on."""
-    async for part in stream:
-        count(len(part))
-        yield part
 
 
 class _Body(httpx2.AsyncByteStream):

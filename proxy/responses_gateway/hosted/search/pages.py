@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import importlib.util
 import json
 import re
 import time
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from responses_gateway.child_process import run_program
-from responses_gateway.extras import how_to_install
+from responses_gateway.extras import how_to_install, packages_with
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.hosted.fetch import Fetched, Fetcher
 from responses_gateway.hosted.interface import ToolFailure
@@ -131,14 +129,12 @@ class WebPages:
         self._size -= page.size
 
 
-@functools.cache
 def html_packages() -> str:
-    """Return the folder of the packages that read HTML, for a process without this one's environment. Raise `ValueError` if
-    they are not installed."""
-    package = importlib.util.find_spec("trafilatura")
-    if package is None or package.origin is None:
+    """Return the folder of the packages that read HTML. Raise `ValueError` if they are not installed."""
+    folder = packages_with("trafilatura")
+    if folder is None:
         raise ValueError(f"web search needs an extra, to read pages: {how_to_install('web')}")
-    return str(Path(package.origin).parents[1])
+    return folder
 
 
 async def _run_page_process(fetched: Fetched, html: bool) -> Any:

@@ -89,12 +89,12 @@ def read_mcp_tool(tool: Object, path: str, access: McpAccess) -> McpToolset:
     else:
         configured = _configured(label, path, access)
         server = McpServer(label, None, _forwarded(tool, path, configured))
-    requested = _allowed_tools(tool, path)
+    requested = read_allowed_tools(tool, path)
     return McpToolset(
         server=server,
         description=optional_text(tool, "server_description", path) or configured.description,
         allowed=tuple(allowed for allowed in (configured.allowed, requested) if allowed is not None),
-        approval=_approval(tool, path),
+        approval=read_approval(tool, path),
         configured_approval=configured.approval,
     )
 
@@ -179,7 +179,8 @@ def _header_value(value: Any, param: str) -> str:
     return value
 
 
-def _allowed_tools(tool: Object, path: str) -> ToolFilter | None:
+def read_allowed_tools(tool: Object, path: str) -> ToolFilter | None:
+    """Return the tools that a request, or the operator, allows; None for all. Raises `ApiError` 400."""
     value = tool.get("allowed_tools")
     param = f"{path}.allowed_tools"
     if value is None:
@@ -191,7 +192,8 @@ def _allowed_tools(tool: Object, path: str) -> ToolFilter | None:
     raise wrong_type(param, "a list or an object")
 
 
-def _approval(tool: Object, path: str) -> ApprovalPolicy | None:
+def read_approval(tool: Object, path: str) -> ApprovalPolicy | None:
+    """Return which calls need an approval; None without a rule. Raises `ApiError` 400."""
     value = tool.get("require_approval")
     param = f"{path}.require_approval"
     if value is None:

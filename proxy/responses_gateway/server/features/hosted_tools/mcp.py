@@ -10,12 +10,11 @@ from pydantic import SecretStr
 
 from responses_gateway.extras import how_to_install
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, McpServers, StdioEndpoint
-from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess
+from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess, read_allowed_tools, read_approval
 from responses_gateway.settings import Settings
-from responses_gateway.settings.mcp_servers import ApprovalRules, McpServerDetails, ToolSelection
+from responses_gateway.settings.mcp_servers import McpServerDetails
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
-from responses_gateway.wire.mcp import ALL_TOOLS, ApprovalPolicy, ToolFilter
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # What programs get of the gateway's own environment; anything else the settings have to name.
@@ -55,15 +54,12 @@ def mcp_endpoints(settings: Settings, environ: Mapping[str, str] = os.environ) -
 
 def mcp_access(settings: Settings) -> McpAccess:
     """Return which servers requests may use."""
-    servers = {
-        label: ConfiguredServer(
-            description=details.description,
-            allowed=_filter(details.allowed_tools),
-            approval=_approval(details.require_approval),
-            forwards_authorization=details.forward_authorization,
-        )
-        for label, details in settings.mcp_servers.items()
-    }
+    servers: dict[str, ConfiguredServer] = {}
+    for label, details in settings.mcp_servers.items():
+        rules = details.model_dump(include={"allowed_tools", "require_approval"})
+        allowed = read_allowed_tools(rules, label)
+        approval = read_approval(rules, label)
+        servers[label] = ConfiguredServer(details.description, allowed, approval, details.forward_authorization)
     return McpAccess(servers, _allowed_hosts(settings))
 
 
@@ -95,21 +91,6 @@ def _filled(values: Mapping[str, SecretStr], place: str, environ: Mapping[str, s
         return environ[name]
 
     return {name: _REFERENCE.sub(value_of, value.get_secret_value()) for name, value in values.items()}
-
-
-def _filter(selection: ToolSelection | None) -> ToolFilter | None:
-    if selection is None:
-        return None
-    names = None if selection.tool_names is None else frozenset(selection.tool_names)
-    return ToolFilter(names, selection.read_only)
-
-
-def _approval(rules: ApprovalRules | str | None) -> ApprovalPolicy | None:
-    if isinstance(rules, ApprovalRules):
-        return ApprovalPolicy(_filter(rules.always), _filter(rules.never))
-    if rules is None:
-        return None
-    return ApprovalPolicy(always=ALL_TOOLS) if rules == "always" else ApprovalPolicy(never=ALL_TOOLS)
 
 
 def _log(label: str, message: str) -> None:
