@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from responses_gateway.backend.idle import ModelLoad
 from responses_gateway.server.features.completion_windows.schedule import AT_ONCE, ModelSchedule
-from responses_gateway.state import Due, Waiting
+from responses_gateway.state.waiting import Due, Waiting
 
 BACKENDS = 2
 PLACES = 16

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from responses_gateway.state import Charge, Period, QuotaCounters, QuotaTable, counter
+from responses_gateway.state.quotas import Charge, Period, QuotaCounters, QuotaTable, counter
 from tests.state.conftest import Opening
 from tests.state.database_servers import redis_running
 

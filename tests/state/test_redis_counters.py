@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from responses_gateway.state import CountersUnavailable, LimitRequest
+from responses_gateway.state.fleet_counters import CountersUnavailable, LimitRequest
 from tests.server.running_gateway import run
 from tests.state.database_servers import RedisServer
 

@@ -9,7 +9,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from responses_gateway.state import Ages, Database, EventRow, Running, Sqlite, Store
+from responses_gateway.state import Database, EventRow, Running, Sqlite, Store
+from responses_gateway.state.records import Ages
 from tests.state.conftest import Clock, Opening
 from tests.state.test_store_contract import USER, play, record, rows, said
 

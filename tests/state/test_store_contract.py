@@ -24,9 +24,8 @@ from responses_gateway.state import (
     Sqlite,
     Store,
     StoreUnavailable,
-    recent,
 )
-from responses_gateway.state.hosted_calls import approval_digest
+from responses_gateway.state.hosted_calls import approval_digest, recent
 from responses_gateway.state.schema import VERSION
 from tests.state.conftest import Clock, Opening
 

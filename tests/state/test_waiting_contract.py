@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from responses_gateway.state import Database, EventRow, Held, NewWaiting, Running, Store
-from responses_gateway.state.waiting import WaitingTable
+from responses_gateway.state import Database, EventRow, Running, Store
+from responses_gateway.state.waiting import Held, NewWaiting, WaitingTable
 from tests.state.conftest import Clock, Opening
 from tests.state.test_running_contract import GONE
 from tests.state.test_store_contract import USER, play, record, rows

@@ -18,7 +18,8 @@ from responses_gateway.server.identity.sources import Sources
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.setup.discovery import PoolWatch
 from responses_gateway.settings import Settings
-from responses_gateway.state import FleetCounters, Store
+from responses_gateway.state import Store
+from responses_gateway.state.fleet_counters import FleetCounters
 from responses_gateway.telemetry.metrics import Metrics
 
 

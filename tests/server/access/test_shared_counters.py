@@ -15,7 +15,7 @@ from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.protocols.responses import openai_headers
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import ApiKey, hash_of
-from responses_gateway.state import Verdict
+from responses_gateway.state.fleet_counters import Verdict
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 

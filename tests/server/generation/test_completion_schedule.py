@@ -13,7 +13,7 @@ from responses_gateway.server.features.completion_windows.schedule import (
     ModelSchedule,
     Startable,
 )
-from responses_gateway.state import Due, Waiting
+from responses_gateway.state.waiting import Due, Waiting
 
 HOUR = 3600.0
 LATER = 8 * HOUR

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from responses_gateway.state import CountersUnavailable, FleetCounters, LimitRequest, Verdict
+from responses_gateway.state.fleet_counters import CountersUnavailable, FleetCounters, LimitRequest, Verdict
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import STORE_UP, Gauge
 from responses_gateway.telemetry.metrics import Metrics

@@ -7,7 +7,7 @@ from typing import Any
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import Owner, owner_of
 from responses_gateway.settings import Settings
-from responses_gateway.state import counter
+from responses_gateway.state.quotas import counter
 
 # Quotas that are shown, those of which most is used.
 _MOST_ROWS = 500

@@ -21,7 +21,7 @@ from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.protocols.interface import LimitCount
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import Limited
-from responses_gateway.state import LimitRequest, Refusal, Verdict
+from responses_gateway.state.fleet_counters import LimitRequest, Refusal, Verdict
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, Counter, key_label
 from responses_gateway.telemetry.metrics import Metrics

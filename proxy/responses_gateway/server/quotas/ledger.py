@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from responses_gateway.state import Charge, Counter, QuotaCounters, QuotasUnavailable, StoreUnavailable
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.state.quotas import Charge, Counter, QuotaCounters, QuotasUnavailable
 from responses_gateway.telemetry import logs
 
 # Seconds for which a request waits for the counters, and an answer until it is charged.

@@ -11,7 +11,7 @@ from typing import Protocol
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import Limited
-from responses_gateway.state import Charge, Counter, Period, counter
+from responses_gateway.state.quotas import Charge, Counter, Period, counter
 from responses_gateway.telemetry import instruments, logs
 from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, Gauge, key_label
 from responses_gateway.telemetry.metrics import Metrics

@@ -29,7 +29,8 @@ from responses_gateway.server.generation.preparation.prepared_request import Pre
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.settings import Settings
-from responses_gateway.state import Due, EventRow, Held, NewWaiting, StoreUnavailable, Waiting
+from responses_gateway.state import EventRow, StoreUnavailable
+from responses_gateway.state.waiting import Due, Held, NewWaiting, Waiting
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import Counter, Gauge

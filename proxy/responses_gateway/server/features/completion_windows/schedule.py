@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from responses_gateway.backend.idle import ModelLoad
-from responses_gateway.state import Due, Waiting
+from responses_gateway.state.waiting import Due, Waiting
 
 # For how long the busiest moment counts, in seconds.
 MEMORY = 180.0

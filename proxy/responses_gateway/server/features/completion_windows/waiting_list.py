@@ -11,8 +11,7 @@ from aiohttp import web
 
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
 from responses_gateway.settings import Settings
-from responses_gateway.state import Due
-from responses_gateway.state.waiting import WaitingTable
+from responses_gateway.state.waiting import Due, WaitingTable
 
 
 class WaitingResponses:

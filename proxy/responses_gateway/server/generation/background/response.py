@@ -14,15 +14,7 @@ from responses_gateway.server.generation.generation import LOST, Generation
 from responses_gateway.server.generation.preparation.context import final_record, started_record, stored_stream
 from responses_gateway.server.generation.request_log.request_log import settle
 from responses_gateway.server.generation.responses import Creation
-from responses_gateway.state import (
-    Abandoned,
-    AbandonedEnd,
-    EventRow,
-    NewEvents,
-    ResponseRecord,
-    Running,
-    StoreUnavailable,
-)
+from responses_gateway.state import Abandoned, AbandonedEnd, EventRow, NewEvents, ResponseRecord, Running, StoreUnavailable
 from responses_gateway.state.running import RunningTable
 from responses_gateway.stream.stored.abandoned import fail_stream, with_status
 from responses_gateway.telemetry import logs

@@ -14,7 +14,8 @@ import msgspec
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.server.protocols.interface import Allows, ClientProtocol
 from responses_gateway.server.protocols.responses import RESPONSES
-from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable, recent
+from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable
+from responses_gateway.state.hosted_calls import recent
 from responses_gateway.state.responses import ResponseTable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.response import ResponseStream
