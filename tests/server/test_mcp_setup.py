@@ -126,7 +126,7 @@ def test_what_cannot_be_used_is_said_at_the_start(tmp_path: Path, text: str, sai
         ("a: {url: 'https://a', command: b}", "a: either url or command is expected"),
         ("a: {url: 'https://a', args: [b]}", "a: args, env, cwd and transport: stdio belong to a command"),
         ("a: {command: b, headers: {X: y}}", "a: headers, forward_authorization and transport: http or sse belong to a url"),
-        ("a: {url: 'ftp://a'}", "a: url: a URL like https://mcp.example.com/mcp is expected"),
+        ("a: {url: 'ftp://a'}", "a: url: a URL like https://host.example/path is expected"),
         ("a: {url: 'https://u:hunter2@a'}", "a: url: the URL must have no user and password"),
         ("a: {url: 'https://a:b'}", "a: url: not a valid URL"),
         ("a: {url: 'https://a', headers: {X: \"hunter2\\n\"}}", "a: headers: a header consists of a name and a value"),

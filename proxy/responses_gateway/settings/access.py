@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from responses_gateway.settings.keys import ApiKeys, Teams
-from responses_gateway.settings.section import Seconds, Section, TextList
+from responses_gateway.settings.section import Seconds, Section, TextList, each
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
 # As browsers send it; a trailing slash is tolerated. Extensions have schemes of their own.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s*]+/?", re.IGNORECASE)
+_Origins = Annotated[
+    TextList,
+    each(
+        lambda origin: origin == "*" or _ORIGIN.fullmatch(origin),
+        "an origin consists of a scheme, a host and optionally a port: https://chat.example.com",
+    ),
+]
+_Hosts = Annotated[
+    TextList,
+    each(
+        partial(is_entry, ports=False, patterns=True),
+        "a host is a name without scheme and port: llm.example.com, or *.example.com",
+    ),
+]
 
 
 class AccessSettings(Section):
@@ -20,88 +35,44 @@ class AccessSettings(Section):
 
     title = "Access"
 
-    api_keys: ApiKeys = Field(
-        default={},
-        description="Keys that clients must send, by name, each with the `hash` that `responses-gateway key new` prints "
-        "and optionally its own limits. The variable also accepts `alice=KEY,bob=KEY`. Without keys, "
-        "everybody may use the gateway. See [docs/security.md](security.md).",
-    )
-    teams: Teams = Field(
-        default={},
-        description="Teams by name, to which keys belong (`team` of a key), with the limits, quotas and models of all members "
-        "together: the same fields as those of a key. The stricter of key and team counts.",
-    )
-    tokens_per_day: int = Field(
-        default=0,
-        ge=0,
-        description="Maximum tokens per day (UTC), input and output together, for each key that has no `tokens_per_day` of its "
-        "own: a quota. The response that exceeds it completes, the next request gets 429 `insufficient_quota`. Counted in "
-        "Redis (`events`) or else in the store, by all replicas together. 0 for no quota.",
-    )
-    tokens_per_month: int = Field(default=0, ge=0, description="The same for each month (UTC).")
-    requests_per_minute: int = Field(
-        default=0,
-        ge=0,
-        description="Maximum requests per minute for each key, or without keys for each client address. 0 for no limit. "
-        "All workers count together, and with Redis (`events`) all replicas.",
-    )
-    tokens_per_minute: int = Field(
-        default=0,
-        ge=0,
-        description="Maximum input and output tokens per minute for each key or client address, counted when a response "
-        "has ended. 0 for no limit.",
-    )
-    concurrent_requests: int = Field(
-        default=0, ge=0, description="Maximum simultaneous requests for each key or client address. 0 for no limit."
-    )
-    cors_origins: TextList = Field(
-        default=[],
-        description="Origins of web pages that may use the gateway from a browser, such as `https://chat.example.com`; "
-        "`*` for all. None by default.",
-    )
-    allowed_hosts: TextList = Field(
-        default=[],
-        description="Names by which clients may address the gateway (the header `Host`), such as `llm.example.com`; "
-        "`*.example.com` for all names below, `*` for any. By default other names than those of machines and "
-        "addresses are refused for requests without keys over a loopback connection. See "
-        "[docs/security.md](security.md#requests-from-web-pages).",
-    )
-    relay: bool = Field(
-        default=True,
-        description="Forward other paths below `/v1/`, `/tokenize` and `/detokenize` to the backend unchanged. If disabled, "
-        "they return 404.",
-    )
-    url_inputs: Literal["pass", "public", "refuse"] = Field(
-        default="pass",
-        description="How to treat URLs of images, videos and files, which the backend fetches: `pass` forwards them, "
-        "`public` refuses private, local and metadata addresses (names are not resolved), `refuse` accepts "
-        "only `data:` URLs.",
-    )
-    pdf_inputs: Literal["text", "pass"] = Field(
-        default="text",
-        description="PDFs are sent as their `text` (extra `pdf`), or as files (`pass`), which few servers read.",
-    )
-    body_timeout: Seconds = Field(
-        default=120,
-        ge=0,
-        description="Maximum time, in seconds, for a client to send the body of a request. 0 for no limit.",
-    )
-
-    @field_validator("allowed_hosts")
-    @classmethod
-    def _check_hosts(cls, value: list[str]) -> list[str]:
-        for host in value:
-            if not is_entry(host, ports=False, patterns=True):
-                raise ValueError("a host is a name without scheme and port: llm.example.com, or *.example.com")
-        return value
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _check_origins(cls, value: list[str]) -> list[str]:
-        for origin in value:
-            if origin != "*" and not _ORIGIN.fullmatch(origin):
-                raise ValueError("an origin consists of a scheme, a host and optionally a port: https://chat.example.com")
-        return value
+    api_keys: ApiKeys = Field(default={})
+    """Keys that clients must send, by name, each with the `hash` that `responses-gateway key new` prints and optionally its own
+    limits. The variable also accepts `alice=KEY,bob=KEY`. Without keys, everybody may use the gateway. See
+    [docs/security.md](security.md)."""
+    teams: Teams = Field(default={})
+    """Teams by name, to which keys belong (`team` of a key), with the limits, quotas and models of all members together: the
+    same fields as those of a key. The stricter of key and team counts."""
+    tokens_per_day: int = Field(default=0, ge=0)
+    """Maximum tokens per day (UTC), input and output together, for each key that has no `tokens_per_day` of its own: a quota.
+    The response that exceeds it completes, the next request gets 429 `insufficient_quota`. Counted in Redis (`events`) or else
+    in the store, by all replicas together. 0 for no quota."""
+    tokens_per_month: int = Field(default=0, ge=0)
+    """The same for each month (UTC)."""
+    requests_per_minute: int = Field(default=0, ge=0)
+    """Maximum requests per minute for each key, or without keys for each client address. 0 for no limit. All workers count
+    together, and with Redis (`events`) all replicas."""
+    tokens_per_minute: int = Field(default=0, ge=0)
+    """Maximum input and output tokens per minute for each key or client address, counted when a response has ended. 0 for no
+    limit."""
+    concurrent_requests: int = Field(default=0, ge=0)
+    """Maximum simultaneous requests for each key or client address. 0 for no limit."""
+    cors_origins: _Origins = Field(default=[])
+    """Origins of web pages that may use the gateway from a browser, such as `https://chat.example.com`; `*` for all. None by
+    default."""
+    allowed_hosts: _Hosts = Field(default=[])
+    """Names by which clients may address the gateway (the header `Host`), such as `llm.example.com`; `*.example.com` for all
+    names below, `*` for any. By default other names than those of machines and addresses are refused for requests without keys
+    over a loopback connection. See [docs/security.md](security.md#requests-from-web-pages)."""
+    relay: bool = True
+    """Forward other paths below `/v1/`, `/tokenize` and `/detokenize` to the backend unchanged. If disabled, they return
+    404."""
+    url_inputs: Literal["pass", "public", "refuse"] = "pass"
+    """How to treat URLs of images, videos and files, which the backend fetches: `pass` forwards them, `public` refuses private,
+    local and metadata addresses (names are not resolved), `refuse` accepts only `data:` URLs."""
+    pdf_inputs: Literal["text", "pass"] = "text"
+    """PDFs are sent as their `text` (extra `pdf`), or as files (`pass`), which few servers read."""
+    body_timeout: Seconds = Field(default=120, ge=0)
+    """Maximum time, in seconds, for a client to send the body of a request. 0 for no limit."""
 
 
 # The settings of limits, which each key and team can have of its own.

@@ -9,9 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationInfo,
@@ -19,8 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from responses_gateway.extras import install_command
-from responses_gateway.settings.section import Seconds, Section, TextList, backend_url
+from responses_gateway.settings.section import Details, Seconds, Section, TextList, backend_url
 
 # It appears in metrics and in paths.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\[\]-]{0,127}")
@@ -66,17 +63,15 @@ def check_backend_name(name: object) -> str:
     return name
 
 
-class BackendOptions(BaseModel):
+class BackendOptions(Details):
     """What can be said of one backend, or of all members of a pool."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     # replaces `backend_api_key`
     api_key: SecretStr | None = None
     # patterns of the models that it serves; empty for those that it lists itself
-    models: TextList = []
+    models: TextList = Field(default=[])
     # a name that clients use -> the backend's name of that model
-    aliases: dict[str, str] = {}
+    aliases: dict[str, str] = Field(default={})
     # replaces the general setting
     max_concurrency: int | None = Field(default=None, ge=1)
     # its share of the requests, relative to other backends
@@ -173,105 +168,59 @@ class BackendSettings(Section):
 
     title = "Backends"
 
-    backend: TextList = Field(
-        default=[],
-        description="URL of a Chat Completions server, with or without `/v1`. Can be repeated: a request goes to a backend "
-        "that serves its model. See [docs/backends.md](backends.md).",
-    )
-    backends: dict[str, BackendDetails] = Field(
-        default={},
-        description="Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` "
-        "(client's model name to backend's), `max_concurrency`, `weight`, `continue_answers`, "
-        "`forward_authorization`, `router` (many servers behind one URL; `auto`: where it shows).",
-    )
-    backend_headers: dict[str, str] = Field(
-        default={},
-        description="Headers of requests for an answer, by name, with placeholders: `{conversation}`, `{key}`, `{team}`, "
-        "`{service_tier}`, `{model}`. A header whose placeholder has no value is left out. See "
-        "[docs/backends.md](backends.md#routers).",
-    )
-    pools: dict[str, BackendPool] = Field(
-        default={},
-        description="Backends that come and go, by the name of their pool. Each has one source: `dns` (`name:port`), "
-        "`file` (paths or patterns of files in Prometheus' `file_sd` form) or `kubernetes` "
-        "(`namespace/service`); with it `interval`, `port`, `api`, `credentials`, and for all members "
-        "`scheme`, `path` and the details of `backends`. See "
-        "[docs/backends.md](backends.md#backends-that-come-and-go).",
-    )
-    max_concurrency: int | None = Field(
-        default=None,
-        ge=1,
-        description="Maximum simultaneous requests to a backend; further ones wait. Unlimited by default. Divided among "
-        "the workers, at least 1 each.",
-    )
-    queue_size: int = Field(
-        default=100,
-        ge=0,
-        description="Maximum requests that wait for the same backends; further ones are answered with 429. Divided among the "
-        "workers.",
-    )
-    queue_timeout: Seconds = Field(
-        default=30, gt=0, description="Maximum time that a request waits; then it is answered with 503."
-    )
-    retries: int = Field(
-        default=2,
-        ge=0,
-        description="How many times a request is sent to another backend if it fails before the client has received any "
-        "output.",
-    )
-    continue_answers: Continuations = Field(
-        default="auto",
-        description="How many times an answer that breaks off is continued at another vLLM backend; background responses "
-        "also outlive a restart of the gateway. `auto`: once, if all servers of a model list the same "
-        "checkpoint (`root`) and context; with a number you vouch for it. See "
-        "[docs/resilience.md](resilience.md#answers-that-go-on-elsewhere).",
-    )
-    health_interval: Seconds = Field(
-        default=10, gt=0, description="Interval of the checks of health and models, if there are several backends."
-    )
-    load_interval: Seconds = Field(
-        default=0,
-        ge=0,
-        description="How often each of several vLLM servers is asked in its metrics how many requests it has, running and "
-        "waiting, so that gateways in front of the same servers do not all choose the same one; 0: never.",
-    )
-    breaker_failures: int = Field(
-        default=5, ge=1, description="Consecutive failures after which one of several backends gets no requests for a while."
-    )
-    breaker_time: Seconds = Field(
-        default=10, gt=0, description="Duration of that pause at first; it doubles each time the backend fails again."
-    )
-    backend_api_key: SecretStr | None = Field(
-        default=None,
-        description="Key sent to the backend. Without it the client's own `Authorization` is forwarded, unless it is one "
-        "of `api_keys`. Prefer the environment to the flag.",
-    )
-    adapt: bool = Field(
-        default=True,
-        description="Examine the backend once it answers, with five small requests, and choose values for settings that "
-        "are not given (names of fields, parsers), which are logged. See [docs/doctor.md](doctor.md).",
-    )
-    forward_authorization: bool = Field(
-        default=True,
-        description="Forward the client's `Authorization` to the backend if neither `backend_api_key` nor `api_keys` is set.",
-    )
-    tokenizer: str | None = Field(
-        default=None,
-        description="The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` "
-        "and the chat template, the file itself, or a model in the local Hugging Face cache. Nothing is "
-        f"downloaded. Requires `{install_command('tokenizer')}`; with the extra `transformers` also sentencepiece,"
-        " tiktoken and tekken files.",
-    )
-    trust_remote_code: bool = Field(
-        default=False,
-        description="Run the Python code in the folder of `tokenizer` (Kimi). It can do whatever the gateway can: read it"
-        " first.",
-    )
-    model_table: Path | None = Field(
-        default=None,
-        description="YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more "
-        "(see docs/codex.md).",
-    )
+    backend: TextList = Field(default=[])
+    """URL of a Chat Completions server, with or without `/v1`. Can be repeated: a request goes to a backend that serves its
+    model. See [docs/backends.md](backends.md)."""
+    backends: dict[str, BackendDetails] = Field(default={})
+    """Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` (client's model
+    name to backend's), `max_concurrency`, `weight`, `continue_answers`, `forward_authorization`, `router` (many servers behind
+    one URL; `auto`: where it shows)."""
+    backend_headers: dict[str, str] = Field(default={})
+    """Headers of requests for an answer, by name, with placeholders: `{conversation}`, `{key}`, `{team}`, `{service_tier}`,
+    `{model}`. A header whose placeholder has no value is left out. See [docs/backends.md](backends.md#routers)."""
+    pools: dict[str, BackendPool] = Field(default={})
+    """Backends that come and go, by the name of their pool. Each has one source: `dns` (`name:port`), `file` (paths or patterns
+    of files in Prometheus' `file_sd` form) or `kubernetes` (`namespace/service`); with it `interval`, `port`, `api`,
+    `credentials`, and for all members `scheme`, `path` and the details of `backends`. See
+    [docs/backends.md](backends.md#backends-that-come-and-go)."""
+    max_concurrency: int | None = Field(default=None, ge=1)
+    """Maximum simultaneous requests to a backend; further ones wait. Unlimited by default. Divided among the workers, at least
+    1 each."""
+    queue_size: int = Field(default=100, ge=0)
+    """Maximum requests that wait for the same backends; further ones are answered with 429. Divided among the workers."""
+    queue_timeout: Seconds = Field(default=30, gt=0)
+    """Maximum time that a request waits; then it is answered with 503."""
+    retries: int = Field(default=2, ge=0)
+    """How many times a request is sent to another backend if it fails before the client has received any output."""
+    continue_answers: Continuations = "auto"
+    """How many times an answer that breaks off is continued at another vLLM backend; background responses also outlive a
+    restart of the gateway. `auto`: once, if all servers of a model list the same checkpoint (`root`) and context; with a number
+    you vouch for it. See [docs/resilience.md](resilience.md#answers-that-go-on-elsewhere)."""
+    health_interval: Seconds = Field(default=10, gt=0)
+    """Interval of the checks of health and models, if there are several backends."""
+    load_interval: Seconds = Field(default=0, ge=0)
+    """How often each of several vLLM servers is asked in its metrics how many requests it has, running and waiting, so that
+    gateways in front of the same servers do not all choose the same one; 0: never."""
+    breaker_failures: int = Field(default=5, ge=1)
+    """Consecutive failures after which one of several backends gets no requests for a while."""
+    breaker_time: Seconds = Field(default=10, gt=0)
+    """Duration of that pause at first; it doubles each time the backend fails again."""
+    backend_api_key: SecretStr | None = None
+    """Key sent to the backend. Without it the client's own `Authorization` is forwarded, unless it is one of `api_keys`. Prefer
+    the environment to the flag."""
+    adapt: bool = True
+    """Examine the backend once it answers, with five small requests, and choose values for settings that are not given (names
+    of fields, parsers), which are logged. See [docs/doctor.md](doctor.md)."""
+    forward_authorization: bool = True
+    """Forward the client's `Authorization` to the backend if neither `backend_api_key` nor `api_keys` is set."""
+    tokenizer: str | None = None
+    """The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` and the chat template,
+    the file itself, or a model in the local Hugging Face cache. Nothing is downloaded. Requires the extra `tokenizer`; with the
+    extra `transformers` also sentencepiece, tiktoken and tekken files."""
+    trust_remote_code: bool = False
+    """Run the Python code in the folder of `tokenizer` (Kimi). It can do whatever the gateway can: read it first."""
+    model_table: Path | None = None
+    """YAML file that describes the models to Codex: modalities, reasoning levels, base prompt and more (see docs/codex.md)."""
 
     @field_validator("backend_headers")
     @classmethod
@@ -280,20 +229,13 @@ class BackendSettings(Section):
             check_header(name, template)
         return value
 
-    @field_validator("pools")
+    @field_validator("backends", "pools")
     @classmethod
-    def _check_pool_names(cls, value: dict[str, BackendPool], info: ValidationInfo) -> dict[str, BackendPool]:
+    def _check_names(cls, value: dict[str, BackendOptions], info: ValidationInfo) -> dict[str, BackendOptions]:
         for name in value:
             check_backend_name(name)
             if name in info.data.get("backends", {}):
                 raise ValueError(f"a pool and a backend have the same name {name}")
-        return value
-
-    @field_validator("backends")
-    @classmethod
-    def _check_names(cls, value: dict[str, BackendDetails]) -> dict[str, BackendDetails]:
-        for name in value:
-            check_backend_name(name)
         return value
 
     @field_validator("backend")

@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
-from yarl import URL
+from pydantic import Field, SecretStr, field_validator
 
-from responses_gateway.settings.section import Section
+from responses_gateway.settings.section import Details, HttpUrl, Section
 
 # In bytes.
 _SHORTEST_KEY = 16
 
 
-class WebhookEndpoint(BaseModel):
+class WebhookEndpoint(Details):
     """One endpoint: where events are sent, and the secret that signs them (`whsec_` and base64, or any text). `private`: its
     host may have a private address."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    url: str
+    url: HttpUrl
     secret: SecretStr
     private: bool = False
-
-    @field_validator("url")
-    @classmethod
-    def _check_url(cls, value: str) -> str:
-        try:
-            url = urlsplit(value.strip())
-            _ = url.port
-            _ = URL(value.strip()).host  # as it is resolved
-        except ValueError:
-            raise ValueError("not a valid URL") from None
-        if url.scheme not in ("http", "https") or not url.hostname or "@" in url.netloc:
-            raise ValueError("a URL like https://example.com/hooks is expected, without user and password")
-        return value.strip()
 
     @field_validator("secret")
     @classmethod
@@ -57,11 +40,9 @@ class WebhookSettings(Section):
     title = "Webhooks"
     optional = True
 
-    webhooks: dict[str, WebhookEndpoint] = Field(
-        default={},
-        description="Endpoints that are told when a background response has ended, by name, each with `url`, `secret` and "
-        "optionally `private`. See [docs/state.md](state.md).",
-    )
+    webhooks: dict[str, WebhookEndpoint] = Field(default={})
+    """Endpoints that are told when a background response has ended, by name, each with `url`, `secret` and optionally
+    `private`. See [docs/state.md](state.md)."""
 
 
 class CompletionWindowSettings(Section):
@@ -70,9 +51,6 @@ class CompletionWindowSettings(Section):
     title = "Completion windows"
     optional = True
 
-    idle_requests: int = Field(
-        default=4,
-        ge=1,
-        description="With how many requests, or half of `max_concurrency` if that is less, a backend still counts as idle, so "
-        "that responses with a `completion_window` begin. Divided among the workers, at least 1 each.",
-    )
+    idle_requests: int = Field(default=4, ge=1)
+    """With how many requests, or half of `max_concurrency` if that is less, a backend still counts as idle, so that responses
+    with a `completion_window` begin. Divided among the workers, at least 1 each."""

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated
 
-from pydantic import ByteSize, Field, SecretStr, field_validator
+from pydantic import AfterValidator, ByteSize, Field, SecretStr, field_validator
 
-from responses_gateway.extras import install_command
-from responses_gateway.settings.mcp_servers import McpServerDetails, check_label
-from responses_gateway.settings.section import OFF, Seconds, Section, TextList
+from responses_gateway.settings.mcp_servers import McpServersByLabel
+from responses_gateway.settings.section import OFF, Seconds, Section, TextList, each
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
 SEARCH_SERVICES = ("searxng", "brave", "tavily", "exa")
 _MCP_TOOL = re.compile(r"mcp:[^/\s]+/\S+")
 _TOOL = re.compile(r"[^/\s]+/\S.*")
 _SERVICE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", re.IGNORECASE)
+_PrivateHosts = Annotated[
+    TextList,
+    each(
+        partial(is_entry, ports=True, patterns=False),
+        "a host is a name or an address, optionally with a port: wiki.example.lan, 10.1.2.3:8080",
+    ),
+    AfterValidator(lambda hosts: [host.lower() for host in hosts]),
+]
 
 
 class Hosted(Section):
@@ -24,86 +32,48 @@ class Hosted(Section):
     title = "Hosted tools"
     optional = True
 
-    hosted_calls: int = Field(
-        default=128,
-        ge=1,
-        le=100_000,
-        description="Maximum calls of hosted tools in one response, or its `max_tool_calls` if that is less. Further ones"
-        " fail.",
-    )
-    hosted_call_timeout: Seconds = Field(default=60, gt=0, description="Maximum time for one call of a hosted tool.")
-    hosted_result_bytes: ByteSize = Field(
-        default=ByteSize(64 * 1024), ge=1024, description="Maximum size of a result as shown to the model; the rest is cut off."
-    )
-    web_search_provider: str | None = Field(
-        default=None,
-        description="`searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as `mcp:LABEL/TOOL`. Default: "
-        f"`searxng` if `web_search_url` is set, else no web search. Requires `{install_command('web')}`. See "
-        "docs/hosted-tools.md.",
-    )
-    web_search_url: str | None = Field(
-        default=None,
-        description="Base URL of the search service, for example `http://searxng:8080`, with the format `json` enabled; "
-        "by default that of the provider.",
-    )
-    web_search_api_key: SecretStr | None = Field(
-        default=None,
-        description="Key for Brave, Tavily or Exa; for SearXNG a bearer token. Prefer the environment to the flag.",
-    )
-    web_fetch_private_hosts: TextList = Field(
-        default=[],
-        description="Hosts whose pages may be read though their addresses are private, such as `wiki.example.lan` or "
-        "`10.1.2.3:8080`; without a port, all ports.",
-    )
-    mcp_servers: dict[str, McpServerDetails] = Field(
-        default={},
-        description="MCP servers that requests may use by their label, each with `url` (and `headers`, `transport`) or "
-        "`command` (and `args`, `env`, `cwd`), and optionally `require_approval`, `allowed_tools`, "
-        f"`description`, `forward_authorization`. Requires `{install_command('mcp')}`. See "
-        "[docs/hosted-tools.md](hosted-tools.md).",
-    )
-    mcp_allowed_hosts: TextList = Field(
-        default=[],
-        description="Hosts of MCP servers that requests may name with `server_url`: `mcp.example.com` (HTTPS), "
-        "`*.example.com`, `*` for any public host, `tools.internal:9000` for one port, also plain HTTP and at"
-        " a private address. None by default.",
-    )
-    file_search_tools: dict[str, str] = Field(
-        default={},
-        description="The MCP tool that searches a vector store, as `label/tool`, by the store's id; `*` for all others: "
-        "`{vs_manuals: docs/search, '*': wiki/search}`.",
-    )
-    code_interpreter: Annotated[str, OFF] = Field(
-        default="off",
-        description="Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python "
-        "3.12 or later with the extra `sandbox`), or a tool of an MCP server as `mcp:LABEL/TOOL`.",
-    )
-    image_generation_model: str | None = Field(
-        default=None,
-        description="The model that makes images for the tool `image_generation`: one of a backend that serves "
-        "`/v1/images/generations`. By default the tool is not offered.",
-    )
-    code_interpreter_python: str | None = Field(
-        default=None,
-        description="Python that runs the sandbox: an interpreter, 3.12 or later, with pyeryx. By default the one that "
-        "runs the gateway.",
-    )
-    code_interpreter_timeout: Seconds = Field(
-        default=30, gt=0, le=3600, description="Maximum time for one run of code. Then it is stopped, and loses its variables."
-    )
-    code_interpreter_memory_bytes: ByteSize = Field(
-        default=ByteSize(256 * 1024**2),
-        ge=64 * 1024**2,
-        le=2 * 1024**3,
-        description="Maximum memory of a container: the code's variables and its files together.",
-    )
-    code_interpreter_containers: int = Field(
-        default=16,
-        ge=1,
-        le=1000,
-        description="Maximum containers of a gateway, all its workers together. One key may have half of them. The one "
-        "unused for longest ends for a new one.",
-    )
+    hosted_calls: int = Field(default=128, ge=1, le=100_000)
+    """Maximum calls of hosted tools in one response, or its `max_tool_calls` if that is less. Further ones fail."""
+    hosted_call_timeout: Seconds = Field(default=60, gt=0)
+    """Maximum time for one call of a hosted tool."""
+    hosted_result_bytes: ByteSize = Field(default=ByteSize(64 * 1024), ge=1024)
+    """Maximum size of a result as shown to the model; the rest is cut off."""
+    web_search_provider: str | None = None
+    """`searxng`, `brave`, `tavily`, `exa`, or a tool of an MCP server as `mcp:LABEL/TOOL`. Default: `searxng` if
+    `web_search_url` is set, else no web search. Requires the extra `web`. See docs/hosted-tools.md."""
+    web_search_url: str | None = None
+    """Base URL of the search service, for example `http://searxng:8080`, with the format `json` enabled; by default that of the
+    provider."""
+    web_search_api_key: SecretStr | None = None
+    """Key for Brave, Tavily or Exa; for SearXNG a bearer token. Prefer the environment to the flag."""
+    web_fetch_private_hosts: _PrivateHosts = Field(default=[])
+    """Hosts whose pages may be read though their addresses are private, such as `wiki.example.lan` or `10.1.2.3:8080`; without
+    a port, all ports."""
+    mcp_servers: McpServersByLabel = Field(default={})
+    """MCP servers that requests may use by their label, each with `url` (and `headers`, `transport`) or `command` (and `args`,
+    `env`, `cwd`), and optionally `require_approval`, `allowed_tools`, `description`, `forward_authorization`. Requires the
+    extra `mcp`. See [docs/hosted-tools.md](hosted-tools.md)."""
+    mcp_allowed_hosts: TextList = Field(default=[])
+    """Hosts of MCP servers that requests may name with `server_url`: `mcp.example.com` (HTTPS), `*.example.com`, `*` for any
+    public host, `tools.internal:9000` for one port, also plain HTTP and at a private address. None by default."""
+    file_search_tools: dict[str, str] = Field(default={})
+    """The MCP tool that searches a vector store, as `label/tool`, by the store's id; `*` for all others: `{vs_manuals:
+    docs/search, '*': wiki/search}`."""
+    code_interpreter: Annotated[str, OFF] = "off"
+    """Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python 3.12 or later with
+    the extra `sandbox`), or a tool of an MCP server as `mcp:LABEL/TOOL`."""
+    image_generation_model: str | None = None
+    """The model that makes images for the tool `image_generation`: one of a backend that serves `/v1/images/generations`. By
+    default the tool is not offered."""
+    code_interpreter_python: str | None = None
+    """Python that runs the sandbox: an interpreter, 3.12 or later, with pyeryx. By default the one that runs the gateway."""
+    code_interpreter_timeout: Seconds = Field(default=30, gt=0, le=3600)
+    """Maximum time for one run of code. Then it is stopped, and loses its variables."""
+    code_interpreter_memory_bytes: ByteSize = Field(default=ByteSize(256 * 1024**2), ge=64 * 1024**2, le=2 * 1024**3)
+    """Maximum memory of a container: the code's variables and its files together."""
+    code_interpreter_containers: int = Field(default=16, ge=1, le=1000)
+    """Maximum containers of a gateway, all its workers together. One key may have half of them. The one unused for longest ends
+    for a new one."""
 
     @property
     def searches_with(self) -> str | None:
@@ -125,21 +95,6 @@ class Hosted(Section):
         if not _SERVICE_URL.fullmatch(value):
             raise ValueError("expected a URL without user, query and fragment, such as http://searxng:8080")
         return value.rstrip("/")
-
-    @field_validator("web_fetch_private_hosts")
-    @classmethod
-    def _check_private_hosts(cls, value: list[str]) -> list[str]:
-        for host in value:
-            if not is_entry(host, ports=True, patterns=False):
-                raise ValueError("a host is a name or an address, optionally with a port: wiki.example.lan, 10.1.2.3:8080")
-        return [host.lower() for host in value]
-
-    @field_validator("mcp_servers")
-    @classmethod
-    def _check_labels(cls, value: dict[str, McpServerDetails]) -> dict[str, McpServerDetails]:
-        for label in value:
-            check_label(label)
-        return value
 
     @field_validator("file_search_tools")
     @classmethod

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from responses_gateway.extras import install_command
-from responses_gateway.settings.section import Section, TextList
+from responses_gateway.settings.section import Details, Section, TextList
 from responses_gateway.wire.hosts.addresses import Networks
 
 # The header in which a trusted proxy sends the shared secret.
 PROXY_SECRET_HEADER = "X-Responses-Gateway-Proxy-Secret"
 
 
-class TokenIssuer(BaseModel):
+class TokenIssuer(Details):
     """An issuer of tokens (OpenID Connect). A token must have one of the audiences: otherwise one for any other service of the
     issuer would be accepted."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     issuer: str
     audience: TextList
@@ -44,16 +41,14 @@ class TokenIssuer(BaseModel):
         return value
 
 
-class TrustedProxy(BaseModel):
+class TrustedProxy(Details):
     """A proxy that authenticates clients: the headers in which it tells who they are, and how it is known, by its address or
     by a secret: otherwise any client could send the headers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     name_header: str = Field(min_length=1)
     # separated by commas
     groups_header: str | None = Field(default=None, min_length=1)
-    addresses: TextList = []
+    addresses: TextList = Field(default=[])
     secret: SecretStr | None = Field(default=None, min_length=16)
 
     @field_validator("addresses")
@@ -78,16 +73,11 @@ class IdentitySettings(Section):
 
     title = "Identity"
 
-    jwt: TokenIssuer | None = Field(
-        default=None,
-        description="Accept tokens of an `issuer` (OpenID Connect, such as `https://login.example.com`) in place of keys, if "
-        "one of their audiences is in `audience`. `name_claim` (`sub`) has the name of the client, `groups_claim` (`groups`) "
-        f"its groups: the first that is one of `teams` is its team. Requires `{install_command('jwt')}`. See "
-        "[docs/security.md](security.md#clients-without-a-key).",
-    )
-    trusted_proxy: TrustedProxy | None = Field(
-        default=None,
-        description="A proxy that authenticates clients: it sends their name in `name_header`, such as `X-Forwarded-User`, "
-        "and their groups, separated by commas, in `groups_header`. It is trusted at its `addresses` (or networks), or with "
-        "the `secret` of at least 16 characters that it sends in `X-Responses-Gateway-Proxy-Secret`.",
-    )
+    jwt: TokenIssuer | None = None
+    """Accept tokens of an `issuer` (OpenID Connect, such as `https://login.example.com`) in place of keys, if one of their
+    audiences is in `audience`. `name_claim` (`sub`) has the name of the client, `groups_claim` (`groups`) its groups: the first
+    that is one of `teams` is its team. Requires the extra `jwt`. See [docs/security.md](security.md#clients-without-a-key)."""
+    trusted_proxy: TrustedProxy | None = None
+    """A proxy that authenticates clients: it sends their name in `name_header`, such as `X-Forwarded-User`, and their groups,
+    separated by commas, in `groups_header`. It is trusted at its `addresses` (or networks), or with the `secret` of at least 16
+    characters that it sends in `X-Responses-Gateway-Proxy-Secret`."""

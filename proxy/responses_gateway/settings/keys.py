@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator
-from pydantic_settings import NoDecode
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
+
+from responses_gateway.settings.section import Details
 
 _PREFIX = "sha256:"
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
@@ -34,10 +35,8 @@ def given_key(headers: Mapping[str, str]) -> str:
     return headers.get("X-Api-Key") or headers.get("Api-Key") or ""
 
 
-class Limited(BaseModel):
+class Limited(Details):
     """What a key or a team may use. 0 is no limit; None stands for the general setting of the same name, where there is one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     requests_per_minute: Annotated[int, Field(ge=0)] | None = None
     tokens_per_minute: Annotated[int, Field(ge=0)] | None = None
@@ -137,6 +136,6 @@ def _hash_of_plain(key: str) -> str:
 
 
 # Name -> key. In the environment also `NAME=KEY,…` with plain keys, of which only the hash is kept.
-ApiKeys = Annotated[dict[str, ApiKey], NoDecode, BeforeValidator(_read)]
+ApiKeys = Annotated[dict[str, ApiKey], BeforeValidator(_read)]
 # Name -> team.
 Teams = Annotated[dict[str, Team], BeforeValidator(_check_names)]

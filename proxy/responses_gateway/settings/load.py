@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic_settings import EnvSettingsSource
-from pydantic_settings import SettingsError as EnvironmentSourceError
 
-from responses_gateway.settings import (
-    CONFIG_VARIABLE,
-    ENV_PREFIX,
-    ApiKey,
-    BackendDetails,
-    BackendPool,
-    McpServerDetails,
-    ModelParsers,
-    Settings,
-    SettingsError,
-    flag,
-    suggestion,
-    variable,
-)
-from responses_gateway.settings.background import WebhookEndpoint
-from responses_gateway.settings.contradictions import contradictions
-from responses_gateway.settings.identity import TokenIssuer, TrustedProxy
-from responses_gateway.settings.keys import Team
+from responses_gateway.settings import CONFIG_VARIABLE, ENV_PREFIX, Settings, SettingsError, flag, suggestion, variable
+from responses_gateway.settings.access import QUOTA_SETTINGS, has_quotas
+from responses_gateway.settings.keys import Limited
+from responses_gateway.settings.reference import kind_of
 from responses_gateway.wire.validation import problem
 
 # Kubernetes sets these in every pod of a namespace with a Service called "responses-gateway"; they are not settings.
 _SERVICE_LINK = re.compile(r"(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)", re.IGNORECASE)
 _SERVICE_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
-
-# Settings that are mappings, and the type of their entries, or of the setting itself.
-_ENTRIES: dict[str, type[BaseModel]] = {
-    "models": ModelParsers,
-    "api_keys": ApiKey,
-    "teams": Team,
-    "backends": BackendDetails,
-    "pools": BackendPool,
-    "mcp_servers": McpServerDetails,
-    "webhooks": WebhookEndpoint,
-    "jwt": TokenIssuer,
-    "trusted_proxy": TrustedProxy,
-}
 
 
 def load(
@@ -78,29 +50,36 @@ def load(
     except ValidationError as error:
         complaints += _messages(error, sources)
     if settings is not None and only is None:
-        complaints += contradictions(settings)
+        complaints += _contradictions(settings)
     if settings is None or (complaints and only is None):
         raise SettingsError("\n".join(dict.fromkeys(complaints)))
     return settings
 
 
 def _from_environment(environ: Mapping[str, str], complaints: list[str]) -> dict[str, Any]:
-    ours = {name: value for name, value in environ.items() if _is_ours(name, value)}
-    known = [variable(field) for field in Settings.model_fields]
-    unknown = [name for name in ours if name.upper() not in known]
-    complaints += [f"unknown environment variable {name}{suggestion(name.upper(), known)}" for name in unknown]
-    # It reads the fields alone, which any model has.
-    source = EnvSettingsSource(Settings, env_prefix=ENV_PREFIX, env_ignore_empty=True)  # type: ignore[arg-type]
-    source.env_vars = {name.lower(): value for name, value in ours.items() if value and name not in unknown}
-    while True:
+    """Read the variables, of which those that are empty count as absent."""
+    fields = {variable(field): field for field in Settings.model_fields}
+    values: dict[str, Any] = {}
+    for name, text in environ.items():
+        field = fields.get(name.upper())
+        if not _is_ours(name, text):
+            continue
+        if field is None:
+            complaints.append(f"unknown environment variable {name}{suggestion(name.upper(), fields)}")
+        elif text:
+            values[field] = text
+    for field in [name for name in values if _is_json(name)]:
         try:
-            return source()
-        except EnvironmentSourceError as error:
-            field = next((name for name in _ENTRIES if f'"{name}"' in str(error)), None)
-            if field is None or variable(field).lower() not in source.env_vars:
-                raise SettingsError("\n".join([*complaints, f"environment: {error}"])) from None
+            values[field] = json.loads(values[field])
+        except ValueError:
             complaints.append(f"{variable(field)}: a mapping in JSON is expected")
-            source.env_vars = {name: value for name, value in source.env_vars.items() if name != variable(field).lower()}
+            del values[field]
+    return values
+
+
+def _is_json(field: str) -> bool:
+    """Tell whether a variable has JSON: for a mapping, but for keys, which have a form of their own."""
+    return field != "api_keys" and kind_of(Settings.model_fields[field].annotation) == "MAPPING"
 
 
 def _from_opentelemetry(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -148,10 +127,49 @@ def _messages(error: ValidationError, sources: list[tuple[str, dict[str, Any]]])
         place = [label, *(part for part in detail["loc"][1:] if isinstance(part, str))]
         if detail["type"] == "extra_forbidden":
             key = place.pop()
-            yield f"{': '.join(place)}: unknown key {key}{suggestion(key, _ENTRIES[field].model_fields)}"
+            yield f"{': '.join(place)}: unknown key {key}{suggestion(key, _keys_of(field))}"
         else:
             context = detail.get("ctx", {})
             # Of a secret the library does not tell that it is a text.
             is_secret = detail["type"] == "too_short" and context["field_type"] == "Value"
             kind = "string_too_short" if is_secret else detail["type"]
             yield f"{': '.join(place)}: {problem(kind, context, detail['msg'])}"
+
+
+def _keys_of(field: str) -> Iterable[str]:
+    """Return the keys of a setting that is a mapping, or of each of its entries."""
+    parts = get_args(Settings.model_fields[field].annotation)
+    return next(part.model_fields for part in parts if isinstance(part, type) and issubclass(part, BaseModel))
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    """Yield what is wrong with settings each of which is right by itself, while together they cannot have the effect that is
+    meant."""
+    yield from _quotas_nowhere(settings)
+    for name, key in settings.api_keys.items():
+        if key.team is not None and key.team not in settings.teams:
+            yield f"api_keys: {name}: team: there is no {key.team} in teams"
+    for place, entries in (("api_keys", settings.api_keys), ("teams", settings.teams)):
+        for name, entry in entries.items():
+            yield from _within(f"{place}: {name}", entry)
+    if 0 < settings.tokens_per_month < settings.tokens_per_day:
+        yield "tokens_per_day is more than tokens_per_month"
+
+
+def _quotas_nowhere(settings: Settings) -> Iterator[str]:
+    if not has_quotas(settings):
+        return
+    if not settings.identifies_clients:
+        sources = "api_keys, jwt or trusted_proxy"
+        yield f"tokens_per_day, tokens_per_month and those of teams need {sources}: a quota belongs to somebody who has a name"
+    if settings.store == "none" and settings.events == "store":
+        yield "tokens_per_day and tokens_per_month need a store, or Redis in events: there the tokens are counted"
+
+
+def _within(place: str, entry: Limited) -> Iterator[str]:
+    for hard, soft in QUOTA_SETTINGS.items():
+        most = getattr(entry, hard)
+        if most and (getattr(entry, soft) or 0) > most:
+            yield f"{place}: {soft} is more than {hard}: it would never warn"
+    if entry.tokens_per_month and (entry.tokens_per_day or 0) > entry.tokens_per_month:
+        yield f"{place}: tokens_per_day is more than tokens_per_month"

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from responses_gateway.settings.section import TextList
+from responses_gateway.settings.section import Details, HttpUrl, TextList, each
 
 # As in a request, whose tools name a server by its label.
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-def check_label(label: str) -> str:
-    """Return a valid label. Raises ValueError for any other."""
-    if not _LABEL.fullmatch(label):
-        raise ValueError("a label begins with a letter and has at most 64 letters, digits, dashes and underscores")
-    return label
-
-
-class ToolSelection(BaseModel):
+class ToolSelection(Details):
     """Some tools of a server: by name, and by what the server says about whether they change something."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     tool_names: TextList | None = None
     read_only: bool | None = None
@@ -45,50 +35,30 @@ def _selection(value: object) -> object:
 Selection = Annotated[ToolSelection, BeforeValidator(_selection, json_schema_input_type=str | list[str] | ToolSelection)]
 
 
-class ApprovalRules(BaseModel):
+class ApprovalRules(Details):
     """The tools whose calls need the approval of the client, and those whose calls never do."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     always: Selection | None = None
     never: Selection | None = None
 
 
-class McpServerDetails(BaseModel):
+class McpServerDetails(Details):
     """One MCP server: one that is reached at a URL, or a program that the gateway runs. `${NAME}` in a value of `headers` or
     `env` stands for the environment variable of the gateway."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    url: str | None = None
+    url: HttpUrl | None = None
     command: str | None = None
-    args: list[str] = []
-    env: dict[str, SecretStr] = {}
+    args: list[str] = Field(default=[])
+    env: dict[str, SecretStr] = Field(default={})
     cwd: str | None = None
     transport: Literal["auto", "http", "sse", "stdio"] = "auto"
-    headers: dict[str, SecretStr] = {}
+    headers: dict[str, SecretStr] = Field(default={})
     # what clients may do with it
     require_approval: Literal["always", "never"] | ApprovalRules | None = None
     allowed_tools: Selection | None = None
     description: str | None = None
     # True: the `authorization` of a request is sent to it
     forward_authorization: bool = False
-
-    @field_validator("url")
-    @classmethod
-    def _check_url(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        try:
-            url = urlsplit(value.strip())
-            _ = url.port
-        except ValueError:
-            raise ValueError("not a valid URL") from None
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError("a URL like https://mcp.example.com/mcp is expected")
-        if "@" in url.netloc:
-            raise ValueError("the URL must have no user and password: put them into headers")
-        return value.strip()
 
     @field_validator("headers")
     @classmethod
@@ -108,3 +78,10 @@ class McpServerDetails(BaseModel):
         if self.url is None and (self.headers or self.forward_authorization or self.transport in ("http", "sse")):
             raise ValueError("headers, forward_authorization and transport: http or sse belong to a url")
         return self
+
+
+# By the labels of the servers.
+McpServersByLabel = Annotated[
+    dict[str, McpServerDetails],
+    each(_LABEL.fullmatch, "a label begins with a letter and has at most 64 letters, digits, dashes and underscores"),
+]

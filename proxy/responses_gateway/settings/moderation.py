@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from responses_gateway.settings.section import Section
 
@@ -16,17 +16,12 @@ class ModerationSettings(Section):
     title = "Moderation"
     optional = True
 
-    moderation_model: str | None = Field(
-        default=None,
-        description="The guard model that judges requests with `moderation`: a model of a backend that answers `safe`, "
-        "or `unsafe` and a line of categories, as Llama Guard does. See [docs/security.md](security.md#moderation). By "
-        "default nothing is judged.",
-    )
-    moderation_prompt: str | None = Field(
-        default=None,
-        description="A prompt with `{text}` for a guard model without a chat template of its own for this. It has to ask for "
-        "the same answer. By default the guard gets the conversation.",
-    )
+    moderation_model: str | None = None
+    """The guard model that judges requests with `moderation`: a model of a backend that answers `safe`, or `unsafe` and a line
+    of categories, as Llama Guard does. See [docs/security.md](security.md#moderation). By default nothing is judged."""
+    moderation_prompt: str | None = None
+    """A prompt with `{text}` for a guard model without a chat template of its own for this. It has to ask for the same answer.
+    By default the guard gets the conversation."""
 
     @field_validator("moderation_prompt")
     @classmethod

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from pydantic import ByteSize, Field, SecretStr, field_validator
 
-from responses_gateway.extras import install_command
 from responses_gateway.settings.section import OFF, Section
 
 
@@ -17,61 +16,41 @@ class OperationSettings(Section):
 
     title = "Operation"
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Minimum severity of log records."
-    )
-    log_format: Literal["text", "json"] = Field(default="text", description="One line of text or one JSON object per record.")
-    access_log: bool = Field(default=True, description="Log one line per HTTP request, and one per response.")
-    log_backend_errors: bool = Field(
-        default=False,
-        description="Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. "
-        "It may repeat the prompt.",
-    )
-    metrics: Annotated[Literal["open", "key", "off"], OFF] = Field(
-        default="open",
-        description="Serve Prometheus metrics at `/metrics`: to everybody (`open`), or, where clients have keys, with one of "
-        "them (`key`). `/health` and `/ready` stay open.",
-    )
-    gen_ai_metrics: Annotated[Literal["off", "1.44", "latest"], OFF] = Field(
-        default="off",
-        description="Also serve metrics of requests to backends and calls of hosted tools under OpenTelemetry's names "
-        "(`gen_ai_…`): those of semantic conventions `1.44`, or the `latest` ones. With `otel_endpoint` they are also sent "
-        "over OTLP, unless the variable `OTEL_METRICS_EXPORTER` is `none`.",
-    )
-    admin_key: SecretStr | None = Field(
-        default=None,
-        min_length=16,
-        description="Key for `/admin/backends` and for the window at `/ui/`, at least 16 characters. Without it there is "
-        "no `/admin/`, and the window is for this machine.",
-    )
-    otel_endpoint: str | None = Field(
-        default=None,
-        description="Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP "
-        f"over HTTP). Requires `{install_command('otel')}`. The variables `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and"
-        " `OTEL_EXPORTER_OTLP_ENDPOINT` do the same. See docs/observability.md.",
-    )
-    invariant_sampling: float = Field(
-        default=0.002,
-        ge=0,
-        le=1,
-        description="Fraction of streams that are checked against the rules of a Responses stream while they are sent; a "
-        "metric counts violations.",
-    )
-    ui: Annotated[Literal["auto", "open", "off"], OFF] = Field(
-        default="auto",
-        description="Serve the window at `/ui/`: every request, live. It needs the `admin_key`; without one it is for "
-        "this machine, and for others on `operations_port`, without contents. `open` is for demonstrations "
-        "(`--simulator`): every request is recorded, and without `admin_key` and `api_keys` everybody who "
-        "reaches the port may see it. See docs/window.md.",
-    )
-    record: Path | None = Field(
-        default=None,
-        description="Folder in which each exchange is saved as a file, for `responses-gateway replay`. Keys are removed, "
-        "the conversation is not.",
-    )
-    record_limit: ByteSize = Field(
-        default=ByteSize(1024**3), gt=0, description="Maximum total size of the files in `record`; the oldest are deleted."
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Minimum severity of log records."""
+    log_format: Literal["text", "json"] = "text"
+    """One line of text or one JSON object per record."""
+    access_log: bool = True
+    """Log one line per HTTP request, and one per response."""
+    log_backend_errors: bool = False
+    """Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. It may repeat the
+    prompt."""
+    metrics: Annotated[Literal["open", "key", "off"], OFF] = "open"
+    """Serve Prometheus metrics at `/metrics`: to everybody (`open`), or, where clients have keys, with one of them (`key`).
+    `/health` and `/ready` stay open."""
+    gen_ai_metrics: Annotated[Literal["off", "1.44", "latest"], OFF] = "off"
+    """Also serve metrics of requests to backends and calls of hosted tools under OpenTelemetry's names (`gen_ai_…`): those of
+    semantic conventions `1.44`, or the `latest` ones. With `otel_endpoint` they are also sent over OTLP, unless the variable
+    `OTEL_METRICS_EXPORTER` is `none`."""
+    admin_key: SecretStr | None = Field(default=None, min_length=16)
+    """Key for `/admin/backends` and for the window at `/ui/`, at least 16 characters. Without it there is no `/admin/`, and the
+    window is for this machine."""
+    otel_endpoint: str | None = None
+    """Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP over HTTP). Requires
+    the extra `otel`. The variables `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_EXPORTER_OTLP_ENDPOINT` do the same. See
+    docs/observability.md."""
+    invariant_sampling: float = Field(default=0.002, ge=0, le=1)
+    """Fraction of streams that are checked against the rules of a Responses stream while they are sent; a metric counts
+    violations."""
+    ui: Annotated[Literal["auto", "open", "off"], OFF] = "auto"
+    """Serve the window at `/ui/`: every request, live. It needs the `admin_key`; without one it is for this machine, and for
+    others on `operations_port`, without contents. `open` is for demonstrations (`--simulator`): every request is recorded, and
+    without `admin_key` and `api_keys` everybody who reaches the port may see it. See docs/window.md."""
+    record: Path | None = None
+    """Folder in which each exchange is saved as a file, for `responses-gateway replay`. Keys are removed, the conversation is
+    not."""
+    record_limit: ByteSize = Field(default=ByteSize(1024**3), gt=0)
+    """Maximum total size of the files in `record`; the oldest are deleted."""
 
     @field_validator("otel_endpoint")
     @classmethod

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ByteSize, SecretStr
+from pydantic.fields import FieldInfo
 
+from responses_gateway.extras import install_command
 from responses_gateway.settings import SECTIONS
 
 
@@ -24,6 +27,7 @@ class SettingInfo(NamedTuple):
     repeated: bool
 
 
+_EXTRA = re.compile(r"Requires the extra `(\w+)`")
 _KINDS: dict[Any, str] = {
     list[str]: "TEXT",
     str: "TEXT",
@@ -42,7 +46,7 @@ def reference() -> Iterator[SettingInfo]:
         for name, field in section.model_fields.items():
             kind = kind_of(field.annotation)
             repeated = field.annotation == list[str]
-            yield SettingInfo(section.title, name, kind, _default_text(field.default), field.description or "", repeated)
+            yield SettingInfo(section.title, name, kind, _default_text(field.default), _on_one_line(field), repeated)
 
 
 def kind_of(annotation: Any) -> str:
@@ -66,3 +70,9 @@ def _default_text(value: object) -> str:
     if isinstance(value, ByteSize):
         return value.human_readable(separator=" ").replace(".0 ", " ")
     return "none" if value in (None, [], {}) else str(value)
+
+
+def _on_one_line(field: FieldInfo) -> str:
+    """Return the description of a setting, with the command that installs the extra which it needs."""
+    text = " ".join((field.description or "").split())
+    return _EXTRA.sub(lambda extra: f"Requires `{install_command(extra[1])}`", text)

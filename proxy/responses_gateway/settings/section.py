@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_settings import NoDecode
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from yarl import URL
 
+Entries = TypeVar("Entries", list[str], dict[str, Any])
 _VERSION_SEGMENT = re.compile(r"v\d+[a-z0-9]*")
 # A password in the URL of a database.
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
@@ -37,17 +39,35 @@ def _split(value: object) -> object:
 
 
 # A flag that may be repeated; in the environment a JSON list, or texts separated by commas.
-TextList = Annotated[list[str], NoDecode, BeforeValidator(_split, json_schema_input_type=str | list[str])]
+TextList = Annotated[list[str], BeforeValidator(_split, json_schema_input_type=str | list[str])]
+
+
+def each(valid: Callable[[str], object], message: str) -> AfterValidator:
+    """Return what refuses a list, or a mapping by names, with an entry that is not valid."""
+
+    def check(entries: Entries) -> Entries:
+        if not all(map(valid, entries)):
+            raise ValueError(message)
+        return entries
+
+    return AfterValidator(check)
 
 
 class SettingsError(Exception):
     """Settings are invalid. The message names each of them as the user wrote it, one per line, and never repeats a value."""
 
 
-class Section(BaseModel):
-    """Settings that belong together, with one heading in the documentation. `Settings` combines all sections."""
+class Details(BaseModel):
+    """What a setting that is a mapping says of one thing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Section(Details):
+    """Settings that belong together, with one heading in the documentation: the text below each describes it. `Settings`
+    combines all sections."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     title: ClassVar[str]
     optional: ClassVar[bool] = False  # read by a feature alone: unknown where the gateway is without it
@@ -75,6 +95,25 @@ def backend_url(text: str) -> str:
     if not _VERSION_SEGMENT.fullmatch(path.rpartition("/")[2]):
         path += "/v1"
     return urlunsplit((url.scheme, url.netloc, path, "", ""))
+
+
+def http_url(text: str) -> str:
+    """Return the URL of a service. Raises ValueError for another scheme, and for a user or a password, which would appear in
+    logs. The message does not repeat them."""
+    try:
+        url = urlsplit(text.strip())
+        _ = url.port
+        _ = URL(text.strip()).host  # as it is resolved
+    except ValueError:
+        raise ValueError("not a valid URL") from None
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError("a URL like https://host.example/path is expected")
+    if "@" in url.netloc:
+        raise ValueError("the URL must have no user and password")
+    return text.strip()
+
+
+HttpUrl = Annotated[str, AfterValidator(http_url)]
 
 
 def without_password(url: str) -> str:

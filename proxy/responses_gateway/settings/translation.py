@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field
+from pydantic import ByteSize, Field
 
-from responses_gateway.settings.section import OFF, ON, Section, TextList, YesNo
+from responses_gateway.settings.section import OFF, ON, Details, Section, TextList, YesNo
 
 # Settings that belong together: where one is given, the others are taken to be as intended.
 PARSER_SETTINGS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thinking"})
 
 
-class ModelParsers(BaseModel):
+class ModelParsers(Details):
     """How the text of some models is parsed. None stands for the value of the general setting of the same name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     reasoning_parser: str | None = None
     tool_call_parser: str | None = None
@@ -28,104 +26,61 @@ class RequestSettings(Section):
 
     title = "Requests to the backend"
 
-    system_messages: Literal["merge", "keep"] = Field(
-        default="merge",
-        description="`merge` combines the instructions and the first system and developer messages into one, as most chat"
-        " templates require; `keep` sends each as a system message.",
-    )
-    late_developer: Literal["user", "system", "merge"] = Field(
-        default="user",
-        description="Role of a system or developer message after the first user message; `merge` moves its text into the "
-        "leading system message.",
-    )
-    user_messages: Literal["keep", "merge"] = Field(
-        default="keep",
-        description="`merge` combines consecutive user messages into one, for templates that require alternating roles.",
-    )
-    reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = Field(
-        default="reasoning",
-        description="Field of an assistant message in which earlier reasoning is sent back to the backend.",
-    )
-    reasoning_effort: Literal["map", "pass", "drop"] = Field(
-        default="map",
-        description="`map` adapts `reasoning.effort` to chat servers, `pass` sends it unchanged, `drop` omits it.",
-    )
-    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = Field(
-        default="max_completion_tokens",
-        description="Field of the chat request for `max_output_tokens`; older servers support only `max_tokens`.",
-    )
-    default_max_output_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="Limit sent for requests without `max_output_tokens`, for servers that otherwise end answers early "
-        "(mlx_lm.server: 512 tokens, transformers serve: 1024). By default none is sent.",
-    )
-    named_tool_choice: Literal["object", "required"] = Field(
-        default="object",
-        description="How to enforce a call of the function that `tool_choice` names: `object` as in OpenAI's API; "
-        "`required` sends that function alone, for servers that only know strings (llama.cpp, LM Studio).",
-    )
-    reasoning_parser: str = Field(
-        default="none",
-        description="Parser for reasoning markup in the text of a backend that does not parse it: a name of vLLM's "
-        "`--reasoning-parser`, `auto` (by the model's name, or the first markers), `template` (by the "
-        "`response_template` of the `tokenizer`), or `none`.",
-    )
-    tool_call_parser: str = Field(
-        default="none",
-        description="Parser for markup of calls: a name of vLLM's `--tool-call-parser`, `auto`, `template`, or `none`.",
-    )
-    token_ids: Annotated[Literal["auto", "on", "off"], ON, OFF] = Field(
-        default="auto",
-        description="Request the ids of tokens (`return_token_ids`, vLLM), to count reasoning exactly and to tell markers"
-        " from text like them. `auto`: for vLLM servers whose markup is parsed here.",
-    )
-    opened_thinking: YesNo = Field(
-        default="auto",
-        description="Whether the chat template ends inside an open reasoning block, for `reasoning_parser`. `auto` "
-        "decides by the prompt, else by what is known of the model, else by its family.",
-    )
-    rescue: bool = Field(
-        default=False,
-        description="Convert markup that the backend's parsers have missed (`<tool_call>` or `</think>` in the text) to items.",
-    )
-    models: dict[str, ModelParsers] = Field(
-        default={},
-        description="`reasoning_parser`, `tool_call_parser`, `opened_thinking` and `rescue` by patterns of model names "
-        "(`*` matches anything, case does not matter). The first matching pattern applies. See "
-        "[docs/parsers.md](parsers.md).",
-    )
-    forward: TextList = Field(
-        default=[],
-        description="Parameters of the request to send to the backend unchanged that would otherwise be ignored (for example "
-        "`service_tier`); `*` for all that are unknown. Can be repeated.",
-    )
-    service_tier_priorities: dict[str, int] = Field(
-        default={},
-        description="The `priority` to send for a `service_tier` or `completion_window`: `{priority: -10, flex: 10, 8h: 20}`. "
-        "vLLM with `--scheduling-policy priority` serves lower numbers first. Other tiers are ignored.",
-    )
-    custom_tool_grammar: Annotated[Literal["auto", "json", "text", "describe", "off"], OFF] = Field(
-        default="auto",
-        description="How to use the grammar of a custom tool: `describe` explains it to the model and checks the input; "
-        "`auto` also sends it as a pattern if all backends interpret it alike; `json` and `text` send it for "
-        "backends that match patterns with an argument's JSON, or its text (`doctor` tells which); `off` "
-        "drops it. See [docs/custom-tools.md](custom-tools.md).",
-    )
-    repair_custom_tools: Annotated[Literal["off", "once"], OFF] = Field(
-        default="off",
-        description="`once` asks the backend once to correct a custom tool's input that does not match its grammar; such "
-        "inputs are sent when complete. `off` passes them on and counts them.",
-    )
-    messages_model: str | None = Field(
-        default=None,
-        description="Model for requests to `/v1/messages` with a name that begins with `claude` or `anthropic` and that no "
-        "backend serves: Claude Code asks for such names beside its main model. Default: the first model that is served.",
-    )
-    strict: bool = Field(
-        default=False,
-        description="Answer 400 instead of ignoring a parameter, an item or a tool that could change the answer.",
-    )
+    system_messages: Literal["merge", "keep"] = "merge"
+    """`merge` combines the instructions and the first system and developer messages into one, as most chat templates require;
+    `keep` sends each as a system message."""
+    late_developer: Literal["user", "system", "merge"] = "user"
+    """Role of a system or developer message after the first user message; `merge` moves its text into the leading system
+    message."""
+    user_messages: Literal["keep", "merge"] = "keep"
+    """`merge` combines consecutive user messages into one, for templates that require alternating roles."""
+    reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = "reasoning"
+    """Field of an assistant message in which earlier reasoning is sent back to the backend."""
+    reasoning_effort: Literal["map", "pass", "drop"] = "map"
+    """`map` adapts `reasoning.effort` to chat servers, `pass` sends it unchanged, `drop` omits it."""
+    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    """Field of the chat request for `max_output_tokens`; older servers support only `max_tokens`."""
+    default_max_output_tokens: int | None = Field(default=None, ge=1)
+    """Limit sent for requests without `max_output_tokens`, for servers that otherwise end answers early (mlx_lm.server: 512
+    tokens, transformers serve: 1024). By default none is sent."""
+    named_tool_choice: Literal["object", "required"] = "object"
+    """How to enforce a call of the function that `tool_choice` names: `object` as in OpenAI's API; `required` sends that
+    function alone, for servers that only know strings (llama.cpp, LM Studio)."""
+    reasoning_parser: str = "none"
+    """Parser for reasoning markup in the text of a backend that does not parse it: a name of vLLM's `--reasoning-parser`,
+    `auto` (by the model's name, or the first markers), `template` (by the `response_template` of the `tokenizer`), or
+    `none`."""
+    tool_call_parser: str = "none"
+    """Parser for markup of calls: a name of vLLM's `--tool-call-parser`, `auto`, `template`, or `none`."""
+    token_ids: Annotated[Literal["auto", "on", "off"], ON, OFF] = "auto"
+    """Request the ids of tokens (`return_token_ids`, vLLM), to count reasoning exactly and to tell markers from text like them.
+    `auto`: for vLLM servers whose markup is parsed here."""
+    opened_thinking: YesNo = "auto"
+    """Whether the chat template ends inside an open reasoning block, for `reasoning_parser`. `auto` decides by the prompt, else
+    by what is known of the model, else by its family."""
+    rescue: bool = False
+    """Convert markup that the backend's parsers have missed (`<tool_call>` or `</think>` in the text) to items."""
+    models: dict[str, ModelParsers] = Field(default={})
+    """`reasoning_parser`, `tool_call_parser`, `opened_thinking` and `rescue` by patterns of model names (`*` matches anything,
+    case does not matter). The first matching pattern applies. See [docs/parsers.md](parsers.md)."""
+    forward: TextList = Field(default=[])
+    """Parameters of the request to send to the backend unchanged that would otherwise be ignored (for example `service_tier`);
+    `*` for all that are unknown. Can be repeated."""
+    service_tier_priorities: dict[str, int] = Field(default={})
+    """The `priority` to send for a `service_tier` or `completion_window`: `{priority: -10, flex: 10, 8h: 20}`. vLLM with
+    `--scheduling-policy priority` serves lower numbers first. Other tiers are ignored."""
+    custom_tool_grammar: Annotated[Literal["auto", "json", "text", "describe", "off"], OFF] = "auto"
+    """How to use the grammar of a custom tool: `describe` explains it to the model and checks the input; `auto` also sends it
+    as a pattern if all backends interpret it alike; `json` and `text` send it for backends that match patterns with an
+    argument's JSON, or its text (`doctor` tells which); `off` drops it. See [docs/custom-tools.md](custom-tools.md)."""
+    repair_custom_tools: Annotated[Literal["off", "once"], OFF] = "off"
+    """`once` asks the backend once to correct a custom tool's input that does not match its grammar; such inputs are sent when
+    complete. `off` passes them on and counts them."""
+    messages_model: str | None = None
+    """Model for requests to `/v1/messages` with a name that begins with `claude` or `anthropic` and that no backend serves:
+    Claude Code asks for such names beside its main model. Default: the first model that is served."""
+    strict: bool = False
+    """Answer 400 instead of ignoring a parameter, an item or a tool that could change the answer."""
 
 
 class ResponseSettings(Section):
@@ -133,24 +88,13 @@ class ResponseSettings(Section):
 
     title = "Responses to the client"
 
-    hosted_turns: int = Field(
-        default=16,
-        ge=2,
-        le=1000,
-        description="Maximum turns of the model in one response with hosted or asynchronous tools. In the last one it may call"
-        " none.",
-    )
-    hosted_history_bytes: ByteSize = Field(
-        default=ByteSize(256 * 1024),
-        description="How much of what searches and code of earlier responses have found the model is shown again; the "
-        "oldest are left out. 0: nothing is stored.",
-    )
-    reasoning_summary: Annotated[Literal["mirror", "always", "off"], OFF] = Field(
-        default="mirror",
-        description="`mirror` repeats the reasoning as its summary if the request asks for one, `always` for all requests.",
-    )
-    reasoning_events: Literal["openai", "spec"] = Field(
-        default="openai",
-        description="Names of the reasoning events: `response.reasoning_text.*` as sent by OpenAI, or `response.reasoning.*` "
-        "as in the Open Responses specification.",
-    )
+    hosted_turns: int = Field(default=16, ge=2, le=1000)
+    """Maximum turns of the model in one response with hosted or asynchronous tools. In the last one it may call none."""
+    hosted_history_bytes: ByteSize = ByteSize(256 * 1024)
+    """How much of what searches and code of earlier responses have found the model is shown again; the oldest are left out. 0:
+    nothing is stored."""
+    reasoning_summary: Annotated[Literal["mirror", "always", "off"], OFF] = "mirror"
+    """`mirror` repeats the reasoning as its summary if the request asks for one, `always` for all requests."""
+    reasoning_events: Literal["openai", "spec"] = "openai"
+    """Names of the reasoning events: `response.reasoning_text.*` as sent by OpenAI, or `response.reasoning.*` as in the Open
+    Responses specification."""
