@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from responses_gateway.server.app import METRICS
+from responses_gateway.server.metrics import METRICS
 from tests.server.gateway_process import program
 from tests.server.running_gateway import run
 from tests.telemetry.draw_dashboards import PICTURES, picture
