@@ -53,7 +53,3 @@ def test_arguments_become_options() -> None:
     assert options.models == ("a", "b")
     assert (options.dialect.shape.server, options.dialect.tokens_per_delta) == ("sglang", 3)
     assert options.api_key == "k"
-
-
-def test_the_earlier_name_of_a_dialect_is_understood() -> None:
-    assert simulate.options_from(arguments("--personality", "sglang")).dialect.shape.owner == "sglang"

@@ -65,7 +65,6 @@ def test_an_unknown_name_is_refused(ask: Ask) -> None:
         ask("scenario: nonsense"),
         ask("hi", model="sim-nonsense"),
         ask("dialect: nonsense"),
-        ask("personality: nonsense"),
     ):
         assert reply.status == 400
         assert "nonsense" in reply.json["error"]["message"]

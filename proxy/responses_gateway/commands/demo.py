@@ -50,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens-per-second", type=not_negative, default=45.0, metavar="N", help="pace (default: %(default)s)")
     parser.add_argument(
         "--dialect",
-        "--personality",  # its earlier name
         choices=sorted(DIALECTS),
         default="vllm",
         help="server that the backend behaves like (default: %(default)s)",

@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict-models", action="store_true", help="answer 404 to models that are not listed")
     parser.add_argument(
         "--dialect",
-        "--personality",  # its earlier name
         choices=sorted(DIALECTS),
         default="vllm",
         metavar="NAME",

@@ -15,8 +15,7 @@ from responses_gateway.simulator.dialect import DIALECTS
 from responses_gateway.simulator.faults import Faults, parse_faults
 from responses_gateway.simulator.scenarios import SCENARIOS, choose, is_title_request
 
-# `personality` is the earlier name of `dialect`.
-_DIRECTIVE = re.compile(r"\b(scenario|fault|dialect|personality|tps|tokens)\s?[:=]\s?([A-Za-z0-9_=.,+-]*[A-Za-z0-9])")
+_DIRECTIVE = re.compile(r"\b(scenario|fault|dialect|tps|tokens)\s?[:=]\s?([A-Za-z0-9_=.,+-]*[A-Za-z0-9])")
 _MODEL_PREFIX = "sim-"
 
 
@@ -52,9 +51,7 @@ def read_directives(request: ChatRequest, model: str, headers: Mapping[str, str]
 
 
 def _from_text(text: str) -> dict[str, str]:
-    found = {match[1]: match[2] for match in _DIRECTIVE.finditer(text)}
-    earlier_name = found.pop("personality", None)
-    return found if earlier_name is None else {"dialect": earlier_name, **found}
+    return {match[1]: match[2] for match in _DIRECTIVE.finditer(text)}
 
 
 def _from_model(model: str) -> dict[str, str]:

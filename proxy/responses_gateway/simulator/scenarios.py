@@ -1,7 +1,7 @@
 """The scenarios by name: each turns a request into the script of its answer.
 
 A scenario is a function of the request alone, so that a client may retry, resume or fork as it likes. To add one, write a
-function and give it a name in `SCENARIOS`."""
+function and add it to `_ALL`."""
 
 from __future__ import annotations
 
@@ -223,35 +223,12 @@ def code(_request: ChatRequest) -> Script:
     )
 
 
-SCENARIOS: dict[str, Scenario] = {
-    "default": default,
-    "plain": plain,
-    "reasoning": reasoning,
-    "reasoning_only": reasoning_only,
-    "demo": demo,
-    "refusal": refusal,
-    "empty": empty,
-    "unicode": unicode,
-    "tool": tool,
-    "parallel": parallel,
-    "text_after_call": text_after_call,
-    "broken_arguments": broken_arguments,
-    "patch": patch,
-    "wrong_patch": wrong_patch,
-    "mcp": mcp,
-    "subagent": subagent,
-    "approval": approval,
-    "image": image,
-    "schema": schema,
-    "fields": fields,
-    "title": title,
-    "compaction": compaction,
-    "continued": continued,
-    "long": long,
-    "code": code,
-    "agent": agent,
-    "research": research,
-}
+_ALL: tuple[Scenario, ...] = (
+    default, plain, reasoning, reasoning_only, demo, refusal, empty, unicode, tool, parallel, text_after_call, broken_arguments,
+    patch, wrong_patch, mcp, subagent, approval, image, schema, fields, title, compaction, continued, long, code, agent,
+    research,
+)  # fmt: skip
+SCENARIOS: dict[str, Scenario] = {scenario.__name__: scenario for scenario in _ALL}
 
 _KEYWORDS: tuple[tuple[str, str], ...] = (
     (

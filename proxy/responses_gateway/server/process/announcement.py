@@ -8,11 +8,8 @@ import shlex
 import shutil
 import sys
 import time
-from http.client import HTTPException
 from threading import Thread
-from typing import Any, TextIO
-from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+from typing import TextIO
 
 from responses_gateway.backend.served_models import BackendSpec, Listing, ModelCatalogue
 from responses_gateway.server.process.sockets import Listeners, url_of
@@ -110,13 +107,6 @@ def _connectable(url: str) -> str:
     return url
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Takes a redirect as the answer: following it would send the backend's key elsewhere."""
-
-    def redirect_request(self, *arguments: Any) -> None:
-        """Follow none."""
-
-
 def _models(specs: list[BackendSpec]) -> list[str] | None:
     """Return the models that clients can name, as the first backend lists them that answers; None if none answers."""
     return next((models for spec in specs if (models := _models_of(spec)) is not None), None)
@@ -124,15 +114,16 @@ def _models(specs: list[BackendSpec]) -> list[str] | None:
 
 def _models_of(spec: BackendSpec) -> list[str] | None:
     """Return the models of a backend, none if it lists them only for the key of a client; None if it does not answer."""
+    import httpx  # noqa: PLC0415  (for terminals alone)
+
     headers = {} if spec.api_key is None else {"Authorization": f"Bearer {spec.api_key}"}
     catalogue = ModelCatalogue(spec.models, spec.aliases)
-    request = Request(f"{spec.url}/models", headers=headers)
     try:
-        with build_opener(ProxyHandler({}), _NoRedirects()).open(request, timeout=_TIMEOUT) as answer:
-            catalogue.listed = Listing({str(model["id"]): None for model in json.load(answer)["data"]})
-    except HTTPError as error:
-        return None if error.code >= 500 else catalogue.names()
-    except (OSError, HTTPException):
+        answer = httpx.get(f"{spec.url}/models", headers=headers, timeout=_TIMEOUT, trust_env=False)
+        if answer.status_code >= 500:
+            return None
+        catalogue.listed = Listing({str(model["id"]): None for model in answer.json()["data"]})
+    except httpx.HTTPError:
         return None
     except (ValueError, LookupError, TypeError):  # not a list of models
         pass
