@@ -76,12 +76,12 @@ def test_only_the_first_characters_wait() -> None:
     assert shown == [False, True, True, True, True]
 
 
-def test_the_usual_chunks_of_plain_text_take_the_short_way() -> None:
+def test_nothing_is_asked_about_plain_text_any_more() -> None:
     markup = watch()
+    play(text(" "), markup=markup)
+    assert not markup.settled
     play(text("Hi"), text(" there"), finish(), markup=markup)
-    shortcut = markup.shortcut("text")
-    assert shortcut is not None
-    assert shortcut.is_plain is None
+    assert markup.settled
 
 
 @pytest.mark.parametrize("client_sees", ["thinking", "calls", "refusal"])

@@ -99,7 +99,9 @@ class Choice(msgspec.Struct, gc=False):
     @property
     def stop_string(self) -> str | None:
         """The stop string that the model wrote, if the server tells."""
-        return next((found for found in (self.stop_reason, self.matched_stop) if isinstance(found, str)), None)
+        if type(self.stop_reason) is str:
+            return self.stop_reason
+        return self.matched_stop if type(self.matched_stop) is str else None
 
 
 class PromptTokensDetails(msgspec.Struct, gc=False):
@@ -153,11 +155,6 @@ class Chunk(msgspec.Struct, gc=False):
     lenient: bool = False
     # Set by `decode_chunk`: some fields had other types.
     converted: bool = False
-
-    @property
-    def token_ids(self) -> list[int] | None:
-        """The ids of its tokens, if the server sends them."""
-        return self.choices[0].token_ids if self.choices else None
 
     @property
     def prompt_end(self) -> list[int]:

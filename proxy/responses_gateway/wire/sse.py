@@ -51,9 +51,9 @@ class SSEDecoder:
         """Return the payloads of all events completed by `data`, in order. Raises `SSETooLong`."""
         if self.buffer:
             data = self.buffer + data
-        elif data.find(b"\n") == len(data) - 2 and data[-1] == _LF and data[:6] == b"data: " and data.find(b"\r") < 0:
+        elif data.find(b"\n") == len(data) - 2 and data[-1] == _LF and data[:6] == b"data: " and b"\r" not in data:
             return [data[6:-2]]  # the usual case: one read is one event
-        if data.find(b"\r") < 0:
+        if b"\r" not in data:
             events, _, rest = data.rpartition(b"\n\n")
             self._keep(rest)
             payloads = events.split(b"\n\ndata: ")

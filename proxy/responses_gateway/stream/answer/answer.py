@@ -180,16 +180,25 @@ class Answer:
         if failure is not None:
             self._take_failure(failure)
             return
-        token_ids = chunk.token_ids
-        deltas = self._reader.read(chunk)
-        if deltas or token_ids or self._reader.waiting:
+        token_ids = chunk.choices[0].token_ids if chunk.choices else None
+        reader = self._reader
+        deltas = reader.read(chunk)
+        if deltas or token_ids or reader.waiting:
             self._received = True
-        for stage in self._stages:
-            deltas = stage(deltas, token_ids)
-        for delta in deltas:
-            self._lifecycle.step(delta)
+            for stage in self._stages:
+                deltas = stage(deltas, token_ids)
+            for delta in deltas:
+                self._lifecycle.step(delta)
+            if type(self._markup) is LeadingThoughtDetector and self._markup.settled:
+                self._read_no_markup()
         if self._plain or self._may_skip_reader:
-            fast_path.look_ahead(self._reader.waiting)
+            fast_path.look_ahead(reader.waiting)
+
+    def _read_no_markup(self) -> None:
+        """Have nothing read the text any more: the answer does not begin with a thought."""
+        self._markup = None
+        self._fast_path.markup = None
+        self._stages = self._chosen_stages()
 
     def _take_failure(self, failure: object) -> None:
         self.last = True

@@ -78,7 +78,6 @@ class FastPath:
         "_learns",
         "_ledger",
         "_lifecycle",
-        "_markup",
         "_missed",
         "_misses",
         "_run",
@@ -87,6 +86,7 @@ class FastPath:
         "_tokens",
         "chunks",
         "item",
+        "markup",
         "pattern",
     )  # fmt: skip
 
@@ -106,7 +106,7 @@ class FastPath:
         self._tokens = tokens
         self._ledger = ledger
         self._space = lifecycle.space
-        self._markup = markup
+        self.markup = markup  # what reads the text of the answer, until nothing has to
         self._learns = learns
         self.chunks = 0  # of the stream so far
         self.item: TextItem | None = None  # the open text, if the next chunk may bring more of it
@@ -178,7 +178,7 @@ class FastPath:
         text = continued(self._field, chunk)
         if text is None:
             return False
-        token_ids = chunk.token_ids
+        token_ids = chunk.choices[0].token_ids if chunk.choices else None
         if not (self._is_plain is None or self._is_plain(text, token_ids)):
             return False
         self._run.append(text)
@@ -211,8 +211,8 @@ class FastPath:
         field = self._field
         self.item = None if waiting else self._lifecycle.open_text
         self._kind = self._field = self._lifecycle.state
-        if self._markup is not None and self.item is not None:
-            shortcut = self._markup.shortcut(self._kind)
+        if self.markup is not None and self.item is not None:
+            shortcut = self.markup.shortcut(self._kind)
             if shortcut is None:
                 self.item = None
             else:
@@ -273,7 +273,8 @@ def _is_read(pattern: ChunkPattern, field: State) -> bool:
         chunk = decode_chunk(b"%btext%b[7,11]%b" % (pattern.head, pattern.between, pattern.tail))
     except MalformedChunk:
         return False
-    return continued(field, chunk) == "text" and chunk.token_ids == [7, 11]
+    choices = chunk.choices or ()
+    return continued(field, chunk) == "text" and [choice.token_ids for choice in choices] == [[7, 11]]
 
 
 def unquoted(in_quotes: bytes) -> str:

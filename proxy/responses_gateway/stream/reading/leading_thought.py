@@ -1,7 +1,7 @@
 """Detects a thought at the beginning of the text of a backend of which it is not known that it parses reasoning.
 
-An answer that begins with the opening marker of a thought is read by a parser from then on. Any other text passes untouched:
-the first visible character nearly always decides."""
+An answer that begins with the opening marker of a thought is read by a parser from then on. Any other text passes untouched,
+and nothing has to be asked about it any more: the first visible character nearly always decides."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from responses_gateway.stream.reading.markup import Evidence, Markup, Shortcut
 from responses_gateway.wire.deltas import Delta, FinishReason, Reasoning, Refusal, Text, ToolCall
 
 _NOTHING_SEEN = Evidence()
-_REASONING = Shortcut("reasoning", None)
-_TEXT = Shortcut("text", None)
 
 
 @lru_cache
@@ -24,7 +22,8 @@ def _beginnings(openings: tuple[str, ...]) -> frozenset[str]:
 
 
 class LeadingThoughtDetector:
-    """Stands in the place of `Markup`, and makes one where it is needed."""
+    """Stands in the place of `Markup`, and makes one where it is needed. Once it is `settled`, nothing has to read the text: an
+    answer without a thought at its beginning."""
 
     def __init__(self, openings: tuple[str, ...], new_markup: Callable[[], Markup]) -> None:
         """Begin a stream. `openings` are the markers that open a thought."""
@@ -33,7 +32,7 @@ class LeadingThoughtDetector:
         self._markup: Markup | None = None
         self._held: list[Delta] = []  # text that may be the beginning of a marker
         self._start = ""  # that text
-        self._settled = False
+        self.settled = False
         self._field = False
 
     @property
@@ -57,8 +56,6 @@ class LeadingThoughtDetector:
         """Return what becomes of the deltas of one chunk."""
         if self._markup is not None:
             return self._markup.read(deltas, token_ids)
-        if self._settled:
-            return deltas
         out: list[Delta] = []
         for at, delta in enumerate(deltas):
             if type(delta) is Text:
@@ -68,11 +65,11 @@ class LeadingThoughtDetector:
                     self._markup = self._new_markup()
                     return out + self._markup.read([*self._held, *deltas[at + 1 :]], token_ids)
                 if self._start not in _beginnings(self._openings):
-                    self._settled = True
+                    self.settled = True
             elif type(delta) in (Reasoning, Refusal, ToolCall):
                 self._field = type(delta) is Reasoning
-                self._settled = True
-            if self._settled:
+                self.settled = True
+            if self.settled:
                 return [*out, *self._release(), *([] if type(delta) is Text else [delta]), *deltas[at + 1 :]]
             if type(delta) is not Text:
                 out.append(delta)
@@ -84,11 +81,7 @@ class LeadingThoughtDetector:
 
     def shortcut(self, kind: str) -> Shortcut | None:
         """Return how more of an open item of this kind can be read without a parser; None where it cannot."""
-        if self._markup is not None:
-            return self._markup.shortcut(kind)
-        if self._settled:
-            return _REASONING if kind == "reasoning" else _TEXT
-        return None
+        return None if self._markup is None else self._markup.shortcut(kind)
 
     def _release(self) -> list[Delta]:
         held = self._held

@@ -5,7 +5,7 @@ Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Ser
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from responses_gateway.stream.items.calls import Arguments
 from responses_gateway.stream.reading.logprobs import spelled, within
 from responses_gateway.wire import chat
-from responses_gateway.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta, text_of
+from responses_gateway.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta, possible, text_of
 from responses_gateway.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 from responses_gateway.wire.json_text import json_text
 
@@ -62,19 +62,17 @@ class Reader:
             None  # ends in a high surrogate, whose text may continue
         )
         self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
+        self.waiting = False  # a part of earlier chunks waits for its rest: the next chunk has to be read with it
         self.repairs: dict[str, int] = {}
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a part of earlier chunks waits for its rest: the next chunk has to be read with it."""
-        return self._waiting is not None or self._half is not None or bool(self._early_logprobs)
 
     def read(self, chunk: Chunk) -> list[Delta]:
         """Return the deltas of one chunk."""
         out: list[Delta] = []
         if chunk.converted:
             self._repair("types_converted")
-        choice = self._choice_to_read(chunk.choices) if chunk.choices else None
+        choice = chunk.choices[0] if chunk.choices else None
+        if choice is not None and choice.index != self._choice:
+            choice = self._choice_to_read(chunk.choices or ())
         if choice is not None:
             delta = choice.delta or choice.message
             if delta is not None:
@@ -83,37 +81,46 @@ class Reader:
                 if chunk.lenient or self._half is not None:
                     out = self._with_joined_surrogates(out)
             if choice.finish_reason:
-                self._replace_half(out)
-                self._announce_waiting(out)
+                if self._half is not None or self._waiting is not None:
+                    self._release(out)
                 reason = choice.finish_reason.lower().partition(":")[0]  # some servers add details behind a colon
                 out.append(Finish(FINISH_REASONS.get(reason, "stop"), choice.stop_string))
         if chunk.usage is not None and (usage := _usage(chunk.usage)) is not None:
             out.append(usage)
+        self.waiting = self._waiting is not None or self._half is not None or self._early_logprobs != []
         return out
 
     def finish(self) -> list[Delta]:
         """Return what still waited for its rest: half a surrogate pair, a call without arguments, arguments without a name
         (they become text)."""
         out: list[Delta] = []
-        self._replace_half(out)
-        self._announce_waiting(out)
+        self._release(out)
         for call in self._calls.values():
             if not call.announced and call.arguments.text:
                 out.append(Text(call.arguments.text))
                 self._repair("nameless_call_as_text")
         return out
 
-    def _choice_to_read(self, choices: list[Choice]) -> Choice | None:
+    def _release(self, out: list[Delta]) -> None:
+        """End what waits for its rest: half a surrogate pair, and the call that is not announced yet."""
+        self._replace_half(out)
+        self._announce_waiting(out)
+
+    def _choice_to_read(self, choices: Sequence[Choice]) -> Choice | None:
         """Return the choice that the response is made of: the one that came first. Others were not asked for."""
-        first = choices[0]
         if self._choice is None:
-            self._choice = first.index
-        if first.index == self._choice:  # nearly always
-            return first
-        return next((choice for choice in choices if choice.index == self._choice), None)
+            self._choice = choices[0].index
+        for choice in choices:
+            if choice.index == self._choice:
+                return choice
+        return None
 
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
-        reasoning = self._reasoning(delta)
+        reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
+        if reasoning:
+            self._details_alone = False
+        elif delta.reasoning_details is not None and self._details_alone:  # OpenRouter sends the same text in both fields
+            reasoning = text_of(delta.reasoning_details)
         content = delta.content
         refusal = delta.refusal
         if self._waiting is not None and (reasoning or content or refusal):
@@ -134,19 +141,14 @@ class Reader:
             self._early_logprobs += logprobs
         if refusal:
             out.append(Text(refusal) if self._refusal_as_text else Refusal(refusal))
-        if delta.tool_calls:
-            for call in delta.tool_calls:
-                self._read_call(call, out)
+        if delta.tool_calls or delta.function_call is not None:
+            self._read_calls(delta, out)
+
+    def _read_calls(self, delta: chat.Delta, out: list[Delta]) -> None:
+        for call in delta.tool_calls or ():
+            self._read_call(call, out)
         if delta.function_call is not None:
             self._read_call(ToolCallDelta(_LEGACY, None, delta.function_call), out)
-
-    def _reasoning(self, delta: chat.Delta) -> str:
-        text = delta.reasoning or delta.reasoning_content or delta.thinking or ""
-        if text:
-            self._details_alone = False
-        elif delta.reasoning_details is not None and self._details_alone:  # OpenRouter sends the same text in both fields
-            text = text_of(delta.reasoning_details)
-        return text
 
     def _read_call(self, delta: ToolCallDelta, out: list[Delta]) -> None:
         function = delta.function or FunctionDelta()
@@ -277,14 +279,14 @@ def _read_parts(parts: list[Any], out: list[Delta]) -> None:
 
 def _usage(usage: chat.ChatUsage) -> Usage | None:
     """Return the counts that can be true; None if there are none."""
+    counts = Usage(possible(usage.prompt_tokens), possible(usage.completion_tokens))
+    if counts.input is None and counts.output is None:
+        return None
     prompt = usage.prompt_tokens_details
+    if prompt is not None:
+        counts.cached = possible(prompt.cached_tokens)
+        counts.cache_write = possible(prompt.created_cache_tokens)
     completion = usage.completion_tokens_details
-    counts = [
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        prompt.cached_tokens if prompt else None,
-        prompt.created_cache_tokens if prompt else None,
-        completion.reasoning_tokens if completion else None,
-    ]
-    found = Usage(*map(chat.possible, counts))
-    return None if found.input is None and found.output is None else found
+    if completion is not None:
+        counts.reasoning = possible(completion.reasoning_tokens)
+    return counts

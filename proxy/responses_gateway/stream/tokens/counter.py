@@ -89,7 +89,7 @@ class TokenCounter:
         if self._thoughts is not None and token_ids:
             self.meter = None  # ids tell what reading the text would
         if self.silent_ids is not None:
-            if any(type(delta) in _SHOWN for delta in deltas):
+            if not _SHOWN.isdisjoint(map(type, deltas)):
                 self.silent_ids = None
             else:
                 self.silent_ids += token_ids

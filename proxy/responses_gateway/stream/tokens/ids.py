@@ -13,6 +13,8 @@ from responses_gateway.parsers import ThoughtTokens
 from responses_gateway.wire.deltas import Delta, Finish, Reasoning, Refusal, Text, ToolCall
 
 _NO_TOKENS = ThoughtTokens(frozenset(), frozenset())
+_ANSWER = frozenset({Text, Refusal})
+_TEXTS = _ANSWER | {Reasoning}
 
 
 class IdCount:
@@ -20,21 +22,18 @@ class IdCount:
     the chunks brought. `total` is the number of ids."""
 
     __slots__ = (
-        "_before", "_called", "_first", "_marked", "_markers", "_open_at", "_reasoned", "_stopped", "_texted", "_thought",
-        "_tokens", "total",
+        "_before", "_came", "_first", "_marked", "_markers", "_open_at", "_stopped", "_thought", "_tokens", "total",
     )  # fmt: skip
 
     def __init__(self, tokens: ThoughtTokens | None) -> None:
         """`tokens` are those that begin and end a thought, if they are known."""
         self._tokens = tokens or _NO_TOKENS
         self._markers = self._tokens.opens | self._tokens.closes | self._tokens.calls
-        self._reasoned = False
-        self._texted = False
-        self._called = False
+        self._came: set[type] = set()  # the kinds of what the ids said
         self._stopped = False  # the model ended by itself: the last id is the end token
-        self.restart(())
+        self.restart()
 
-    def restart(self, ids: Sequence[int]) -> None:
+    def restart(self, ids: Sequence[int] = ()) -> None:
         """Count these ids in the place of all before. What was noted stays."""
         self.total = 0
         self._first: Literal["none", "open", "close", "call"] = "none"  # what the first marker did
@@ -42,7 +41,8 @@ class IdCount:
         self._thought = 0  # tokens of thoughts behind it that are over
         self._open_at: int | None = None  # where the thought began that is not over
         self._marked = 0  # markers
-        self.take(ids)
+        if ids:
+            self.take(ids)
 
     def take(self, ids: Sequence[int]) -> None:
         """Count the ids of a chunk."""
@@ -68,14 +68,10 @@ class IdCount:
     def note(self, deltas: Iterable[Delta]) -> None:
         """Note what came of the ids."""
         for delta in deltas:
-            if isinstance(delta, Reasoning):
-                self._reasoned = self._reasoned or not delta.text.isspace()
-            elif isinstance(delta, Text | Refusal):
-                self._texted = self._texted or not delta.text.isspace()
-            elif isinstance(delta, ToolCall):
-                self._called = True
-            elif isinstance(delta, Finish):
+            if type(delta) is Finish:
                 self._stopped = delta.reason == "stop"
+            elif type(delta) is ToolCall or (type(delta) in _TEXTS and not delta.text.isspace()):  # type: ignore[union-attr]
+                self._came.add(type(delta))
 
     @property
     def markup(self) -> int:
@@ -86,17 +82,18 @@ class IdCount:
     def thought(self) -> int | None:
         """The tokens of the thoughts, without markers; None if the ids do not tell. Where the first marker does not open a
         thought, the prompt has opened it."""
-        if not self._reasoned:
+        if Reasoning not in self._came:
             return 0
+        texted = not _ANSWER.isdisjoint(self._came)
         unclosed = 0 if self._open_at is None else self.total - self._open_at
         match self._first:
             case "open":
                 found = self._thought
             case "close":
                 found = self._before + self._thought
-            case "call" if not self._texted:
+            case "call" if not texted:
                 found = self._before + self._thought
-            case "none" if self._markers and not self._texted and not self._called:
+            case "none" if self._markers and not texted and ToolCall not in self._came:
                 found = 0
                 unclosed = self.total
             case _:

@@ -165,7 +165,7 @@ class MessagesWriter(EventWriter):
         if place.kind == "reasoning":
             self._count_deltas("thinking_delta", deltas)
             self.count_characters("reasoning", text)
-            record = reasoning(place.item_id, status, text, summary=False, sealed=sealed)
+            record = reasoning(place.item_id, status, quote(text), summary=False, sealed=sealed)
             if status == "incomplete" and self._kept is None:
                 self._kept = []
             if self._block_open:
@@ -174,7 +174,8 @@ class MessagesWriter(EventWriter):
             refused = place.kind == "refusal"
             self._count_deltas("text_delta", deltas)
             self.count_characters("refusal" if refused else "text", text)
-            part = message_part("refusal" if refused else "output_text", text, logprobs_json(logprobs), annotations)
+            kind: TextKind = "refusal" if refused else "output_text"
+            part = message_part(kind, quote(text), logprobs_json(logprobs), annotations)
             record = message(place.item_id, status, part)
         self._end_block(status)
         self._count("reasoning" if place.kind == "reasoning" else "message", place.index, record)

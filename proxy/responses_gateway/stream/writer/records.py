@@ -15,7 +15,7 @@ _LEAST_LOGPROB = -9999.0
 
 
 def reasoning(item_id: str, status: ItemStatus, text: str, *, summary: bool, sealed: str | None) -> str:
-    """Return a reasoning item: the text as content and, with `summary`, the same text once more as a summary part."""
+    """Return a reasoning item, given its text as JSON: as content and, with `summary`, once more as a summary part."""
     parts = summary_part(text) if summary else ""
     encrypted = "" if sealed is None else f',"encrypted_content":{quote(sealed)}'
     head = f'{{"type":"reasoning","id":"{item_id}","status":"{status}"'
@@ -28,21 +28,21 @@ def message(item_id: str, status: ItemStatus, part: str) -> str:
 
 
 def reasoning_part(text: str) -> str:
-    """Return the content part of reasoning."""
-    return f'{{"type":"reasoning_text","text":{quote(text)}}}'
+    """Return the content part of reasoning, given its text as JSON."""
+    return f'{{"type":"reasoning_text","text":{text}}}'
 
 
 def summary_part(text: str) -> str:
-    """Return the summary part of reasoning."""
-    return f'{{"type":"summary_text","text":{quote(text)}}}'
+    """Return the summary part of reasoning, given its text as JSON."""
+    return f'{{"type":"summary_text","text":{text}}}'
 
 
 def message_part(kind: TextKind, text: str, logprobs: str, annotations: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Return the part of a message; `logprobs` is JSON."""
+    """Return the part of a message; `text` and `logprobs` are JSON."""
     if kind == "refusal":
-        return f'{{"type":"refusal","refusal":{quote(text)}}}'
+        return f'{{"type":"refusal","refusal":{text}}}'
     notes = json_text(annotations) if annotations else "[]"
-    return f'{{"type":"output_text","text":{quote(text)},"annotations":{notes},"logprobs":{logprobs}}}'
+    return f'{{"type":"output_text","text":{text},"annotations":{notes},"logprobs":{logprobs}}}'
 
 
 def logprobs_json(logprobs: Sequence[TokenLogprob]) -> str:

@@ -8,7 +8,7 @@ done: the terminal event and the stored response take that very text."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Place, TextKind
 from responses_gateway.stream.writer.records import (
@@ -32,6 +32,9 @@ _SUMMARY_TEXT = "response.reasoning_summary_text"
 ANNOTATION = "response.output_text.annotation.added"
 
 Object = dict[str, Any]
+# The type of an event, and its JSON members.
+Event: TypeAlias = tuple[str, str]
+_EVENT = 'event: %s\ndata: {"type":"%s","sequence_number":%d,%s%s'
 
 
 class TextEvents(NamedTuple):
@@ -42,6 +45,15 @@ class TextEvents(NamedTuple):
     member: str
 
 
+_OUTPUT_TEXT = TextEvents("response.output_text", "text")
+_REFUSAL = TextEvents("response.refusal", "refusal")
+# The parts of items that have only begun, and what stands behind their place in the delta events of messages.
+_EMPTY_PARTS = {
+    "reasoning": reasoning_part('""'),
+    "output_text": message_part("output_text", '""', "[]"),
+    "refusal": message_part("refusal", '""', "[]"),
+}
+_DELTA_FIELDS = {"output_text": f'{_CONTENT},"logprobs":[]', "refusal": _CONTENT}
 # The calls that show a text while it comes, by the type of their item.
 CALL_EVENTS: dict[str, TextEvents] = {
     "function_call": TextEvents("response.function_call_arguments", "arguments"),
@@ -86,24 +98,29 @@ class ResponsesWriter(EventWriter):
 
     def event(self, kind: str, number: int, fields: str) -> bytes:
         """Return one event; `fields` are its JSON members. A lone surrogate must not break the stream."""
-        text = f'event: {kind}\ndata: {{"type":"{kind}","sequence_number":{number},{fields}{self._end}'
-        return text.encode("utf-8", "replace")
+        return (_EVENT % (kind, kind, number, fields, self._end)).encode("utf-8", "replace")
 
     def write(self, kind: str, fields: str) -> None:
         """Append the next event."""
-        number = self.next_number
-        self.events.append(self.event(kind, number, fields))
-        self.next_number = number + 1
+        self.write_all((kind, fields))
+
+    def write_all(self, *events: Event) -> None:
+        """Append the next events, which belong together: each costs as little as a piece of a text does."""
+        text = ""
+        for kind, fields in events:
+            text += _EVENT % (kind, kind, self.next_number, fields, self._end)
+            self.next_number += 1
+        self.events.append(text.encode("utf-8", "replace"))
 
     def add_item(self, item: str) -> int:
         """Append `output_item.added` and return the item's output_index; `item` is its JSON."""
         index = self._begin()
-        self.write("response.output_item.added", f'"output_index":{index},"item":{item}')
+        self.write_all(_item("added", index, item))
         return index
 
-    def finish_item(self, kind: str, index: int, item: str) -> None:
-        """Append `output_item.done`: the item now belongs to the output."""
-        self.write("response.output_item.done", f'"output_index":{index},"item":{item}')
+    def finish_item(self, kind: str, index: int, item: str, *dones: Event) -> None:
+        """Append `output_item.done`, behind the dones of what it holds: the item now belongs to the output."""
+        self.write_all(*dones, _item("done", index, item))
         self._count(kind, index, item)
 
     # ---- reasoning and messages ----------------------------------------------------------------------------------------
@@ -111,19 +128,20 @@ class ResponsesWriter(EventWriter):
     def open_text(self, kind: TextKind, item_id: str) -> Place:
         """Write the item and its part, which are empty."""
         begun = f'"id":"{item_id}","status":"in_progress"'
+        index = self._begin()
+        where = _where(item_id, index)
         if kind == "reasoning":
-            index = self.add_item(f'{{"type":"reasoning",{begun},"summary":[],"content":[]}}')
-            place = Place(kind, item_id, index, _delta_head(f"{self._reasoning}.delta", item_id, index, _CONTENT))
-            self._write_part("added", place, reasoning_part(""))
+            item = f'{{"type":"reasoning",{begun},"summary":[],"content":[]}}'
+            place = Place(kind, item_id, index, _delta_head(f"{self._reasoning}.delta", where + _CONTENT))
+            events = [_item("added", index, item), _part("added", where, _EMPTY_PARTS[kind])]
             if self._mirrors:
-                place.second_head = _delta_head(f"{_SUMMARY_TEXT}.delta", item_id, index, _SUMMARY)
-                self._write_summary_part("added", place, "")
+                place.second_head = _delta_head(f"{_SUMMARY_TEXT}.delta", where + _SUMMARY)
+                events.append(_summary_part("added", where, '""'))
+            self.write_all(*events)
             return place
-        index = self.add_item(f'{{"type":"message",{begun},"role":"assistant","content":[]}}')
-        fields = f'{_CONTENT},"logprobs":[]' if kind == "output_text" else _CONTENT
-        place = Place(kind, item_id, index, _delta_head(f"response.{kind}.delta", item_id, index, fields))
-        self._write_part("added", place, message_part(kind, "", "[]"))
-        return place
+        item = f'{{"type":"message",{begun},"role":"assistant","content":[]}}'
+        self.write_all(_item("added", index, item), _part("added", where, _EMPTY_PARTS[kind]))
+        return Place(kind, item_id, index, _delta_head(f"response.{kind}.delta", f"{where}{_DELTA_FIELDS[kind]}"))
 
     def delta(self, place: Place, quoted: bytes) -> bytes:
         """Return the delta event, or two of mirrored reasoning."""
@@ -136,15 +154,15 @@ class ResponsesWriter(EventWriter):
 
     def write_logprobs_delta(self, place: Place, text: str, logprobs: Sequence[TokenLogprob]) -> None:
         """Append `output_text.delta`."""
-        fields = f'{_CONTENT},"logprobs":{logprobs_json(logprobs)}'
-        head = _delta_head("response.output_text.delta", place.item_id, place.index, fields)
+        fields = f'{_where(place.item_id, place.index)}{_CONTENT},"logprobs":{logprobs_json(logprobs)}'
+        head = _delta_head("response.output_text.delta", fields)
         self.events.append(self._delta % (head, self.next_number, quoted(text)))
         self.next_number += 1
 
     def annotate(self, place: Place, number: int, annotation: Mapping[str, Any]) -> None:
         """Append `output_text.annotation.added`."""
         which = f'"annotation_index":{number},"annotation":{json_text(annotation)}'
-        self.write("response.output_text.annotation.added", f"{_place_of(place)}{_CONTENT},{which}")
+        self.write("response.output_text.annotation.added", f"{_where(place.item_id, place.index)}{_CONTENT},{which}")
 
     def close_text(
         self,
@@ -161,31 +179,35 @@ class ResponsesWriter(EventWriter):
         if place.kind == "reasoning":
             self._close_reasoning(place, status, text, deltas, sealed)
             return
-        kind: TextKind = "refusal" if place.kind == "refusal" else "output_text"
-        stem = f"response.{kind}"
-        if kind == "refusal":
-            part = message_part(kind, text, "[]")
-            self._write_text_done(place, TextEvents(stem, "refusal"), text, _CONTENT)
+        where = _where(place.item_id, place.index)
+        in_json = quote(text)
+        if place.kind == "refusal":
+            part = message_part("refusal", in_json, "[]")
+            done = _text_done(_REFUSAL, where + _CONTENT, in_json)
         else:
-            entries = logprobs_json(logprobs)
-            part = message_part(kind, text, entries, annotations)
-            self._write_text_done(place, TextEvents(stem, "text"), text, f'{_CONTENT},"logprobs":{entries}')
-        self._write_part("done", place, part)
-        self._count_deltas(f"{stem}.delta", deltas)
-        self.count_characters("text" if kind == "output_text" else "refusal", text)
-        self.finish_item("message", place.index, message(place.item_id, status, part))
+            entries = logprobs_json(logprobs) if logprobs else "[]"
+            part = message_part("output_text", in_json, entries, annotations)
+            done = _text_done(_OUTPUT_TEXT, f'{where}{_CONTENT},"logprobs":{entries}', in_json)
+        self._count_deltas(f"response.{place.kind}.delta", deltas)
+        self.count_characters("refusal" if place.kind == "refusal" else "text", text)
+        record = message(place.item_id, status, part)
+        self.finish_item("message", place.index, record, done, _part("done", where, part))
 
     def _close_reasoning(self, place: Place, status: ItemStatus, text: str, deltas: int, sealed: str | None) -> None:
-        self._write_text_done(place, TextEvents(self._reasoning, "text"), text, _CONTENT)
-        self._write_part("done", place, reasoning_part(text))
+        where = _where(place.item_id, place.index)
+        in_json = quote(text)
+        dones = [
+            _text_done(TextEvents(self._reasoning, "text"), where + _CONTENT, in_json),
+            _part("done", where, reasoning_part(in_json)),
+        ]
         if place.second_head:
-            self._write_text_done(place, TextEvents(_SUMMARY_TEXT, "text"), text, _SUMMARY)
-            self._write_summary_part("done", place, text)
+            dones.append(_text_done(TextEvents(_SUMMARY_TEXT, "text"), where + _SUMMARY, in_json))
+            dones.append(_summary_part("done", where, in_json))
             self._count_deltas(f"{_SUMMARY_TEXT}.delta", deltas)
         self._count_deltas(f"{self._reasoning}.delta", deltas)
         self.count_characters("reasoning", text)
-        record = reasoning(place.item_id, status, text, summary=bool(place.second_head), sealed=sealed)
-        self.finish_item("reasoning", place.index, record)
+        record = reasoning(place.item_id, status, in_json, summary=bool(place.second_head), sealed=sealed)
+        self.finish_item("reasoning", place.index, record, *dones)
 
     # ---- calls ---------------------------------------------------------------------------------------------------------
 
@@ -194,23 +216,24 @@ class ResponsesWriter(EventWriter):
         begun = call_begun(kind, item_id, call_id, target)
         stem, member = CALL_EVENTS[kind]
         index = self.add_item(f'{begun},"{member}":"","status":"in_progress"}}')
-        return Place(kind, item_id, index, _delta_head(f"{stem}.delta", item_id, index), begun=begun)
+        return Place(kind, item_id, index, _delta_head(f"{stem}.delta", _where(item_id, index)), begun=begun)
 
     def close_call(self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False) -> None:
         """Write the done, and the item itself."""
         events = CALL_EVENTS[place.kind]
-        self._write_text_done(place, events, text)
+        in_json = quote(text)
         self._count_deltas(f"{events.stem}.delta", deltas)
         not_encrypted = ',"encrypted_function_args":[]' if plain else ""
-        record = f'{place.begun},"{events.member}":{quote(text)}{not_encrypted},"status":"{status}"}}'
-        self.finish_item(place.kind, place.index, record)
+        record = f'{place.begun},"{events.member}":{in_json}{not_encrypted},"status":"{status}"}}'
+        done = _text_done(events, _where(place.item_id, place.index), in_json)
+        self.finish_item(place.kind, place.index, record, done)
 
     def open_hosted(self, kind: str, item_id: str, members: Mapping[str, Any]) -> Place:
         """Write the item, and the first event of its progress."""
         index = self.add_item(json_text({"type": kind, "id": item_id, **members}))
         place = Place(kind, item_id, index)
         if kind in CALL_EVENTS:
-            place.head = _delta_head(f"{CALL_EVENTS[kind].stem}.delta", item_id, index)
+            place.head = _delta_head(f"{CALL_EVENTS[kind].stem}.delta", _where(item_id, index))
         self._write_step(place, ITEM_FORMS[kind].before[0])
         return place
 
@@ -221,7 +244,7 @@ class ResponsesWriter(EventWriter):
             self._write_step(place, step)
         events = CALL_EVENTS.get(place.kind)
         if events is not None:
-            self._write_text_done(place, events, text)
+            self.write_all(_text_done(events, _where(place.item_id, place.index), quote(text)))
             self._count_deltas(f"{events.stem}.delta", deltas)
         for step in form.after:
             self._write_step(place, step)
@@ -235,7 +258,7 @@ class ResponsesWriter(EventWriter):
         self.finish_item(place.kind, place.index, json_text({"type": place.kind, "id": place.item_id, **members}))
 
     def _write_step(self, place: Place, name: str) -> None:
-        self.write(f"response.{place.kind}.{name}", _place_of(place))
+        self.write(f"response.{place.kind}.{name}", _where(place.item_id, place.index))
 
     # ---- items that are whole ------------------------------------------------------------------------------------------
 
@@ -268,27 +291,33 @@ class ResponsesWriter(EventWriter):
         record = json_text({"type": "compaction", "id": item_id, "encrypted_content": sealed})
         self.finish_item("compaction", self._summary.index, record)
 
-    # ---- parts of items ------------------------------------------------------------------------------------------------
 
-    def _write_text_done(self, place: Place, events: TextEvents, text: str, fields: str = "") -> None:
-        self.write(f"{events.stem}.done", f'{_place_of(place)}{fields},"{events.member}":{quote(text)}')
-
-    def _write_part(self, verb: Literal["added", "done"], place: Place, part: str) -> None:
-        self.write(f"response.content_part.{verb}", f'{_place_of(place)}{_CONTENT},"part":{part}')
-
-    def _write_summary_part(self, verb: Literal["added", "done"], place: Place, text: str) -> None:
-        fields = f'{_place_of(place)}{_SUMMARY},"part":{summary_part(text)}'
-        self.write(f"response.reasoning_summary_part.{verb}", fields)
+# ---- the events of items: all that is given to them is JSON ---------------------------------------------------------------
 
 
-def _place_of(place: Place) -> str:
-    return f'"item_id":"{place.item_id}","output_index":{place.index}'
+def _item(verb: Literal["added", "done"], index: int, item: str) -> Event:
+    return f"response.output_item.{verb}", f'"output_index":{index},"item":{item}'
 
 
-def _delta_head(kind: str, item_id: str, output_index: int, fields: str = "") -> bytes:
-    """Return all of a delta event up to the sequence number. `fields` is more JSON members, each with a leading comma."""
-    place = f'"item_id":"{item_id}","output_index":{output_index}{fields}'
-    return f'event: {kind}\ndata: {{"type":"{kind}",{place},"sequence_number":'.encode("utf-8", "replace")
+def _part(verb: Literal["added", "done"], where: str, part: str) -> Event:
+    return f"response.content_part.{verb}", f'{where}{_CONTENT},"part":{part}'
+
+
+def _summary_part(verb: Literal["added", "done"], where: str, text: str) -> Event:
+    return f"response.reasoning_summary_part.{verb}", f'{where}{_SUMMARY},"part":{summary_part(text)}'
+
+
+def _text_done(events: TextEvents, fields: str, text: str) -> Event:
+    return f"{events.stem}.done", f'{fields},"{events.member}":{text}'
+
+
+def _where(item_id: str, output_index: int) -> str:
+    return f'"item_id":"{item_id}","output_index":{output_index}'
+
+
+def _delta_head(kind: str, fields: str) -> bytes:
+    """Return all of a delta event up to the sequence number, given its JSON members before that."""
+    return f'event: {kind}\ndata: {{"type":"{kind}",{fields},"sequence_number":'.encode("utf-8", "replace")
 
 
 def write_event(writer: ResponsesWriter, kind: str, fields: Object) -> None:
