@@ -70,15 +70,16 @@ Note: TypeAlias = Callable[[str, object, bytes], None]
 # Why something that came was not sent yet: it may be the white space at an end; the open call has to be complete first; the
 # input of a call is to be judged first; and what the answer holds.
 Held = HeldPart | Literal["white_space", "open_call", "verdict"]
+_ENDED = Ended()
 
 
 class Translator:
     """One stream. `needs` and `status` tell how it stands; `answers` are those of all turns, `answer` is the last one."""
 
     __slots__ = (
-        "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "ended", "error",
-        "incomplete_reason", "lifecycle", "malformed", "needs", "options", "response", "stop_reason", "tape", "tokens",
-        "writer",
+        "_clock", "_hides_answer", "_terminal_noted", "answer", "answers", "created", "defect", "ended", "error",
+        "incomplete_reason", "lifecycle", "malformed", "needs", "options", "response", "status", "stop_reason", "tape",
+        "tokens", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, clock: Clock, created: float | None = None) -> None:
@@ -89,8 +90,10 @@ class Translator:
         start = StreamStart(options.response_id, options.model, self.created, clock)
         self.response: AnswerStream = options.new_stream(start)
         self.writer: EventWriter = self.response.writer
+        self.status: Status = "queued"  # of the response
         # What the model writes for a compaction, or to have a prompt read, is not sent.
-        self.lifecycle = Lifecycle(options, self.writer.blank() if options.hides_answer else self.writer)
+        self._hides_answer = options.hides_answer
+        self.lifecycle = Lifecycle(options, self.writer.blank() if self._hides_answer else self.writer)
         self.tokens = TokenCounter(options.encode, options.thoughts)
         self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup)
         self.answers = [self.answer]
@@ -111,11 +114,6 @@ class Translator:
         return self.options.response_id
 
     @property
-    def status(self) -> Status:
-        """The status of the response: `queued` until it is started."""
-        return self.response.status
-
-    @property
     def nothing_received(self) -> bool:
         """Whether the backend has not said anything yet, not even a part of something: another one may be fed in its place."""
         return not self.malformed and self.answer.nothing_received
@@ -123,15 +121,15 @@ class Translator:
     @property
     def chunks(self) -> int:
         """How many chunks the backends sent so far."""
-        return sum(answer.chunks for answer in self.answers)
+        return sum([answer.chunks for answer in self.answers])
 
     @property
     def repairs(self) -> dict[str, int]:
         """What had to be repaired on the way, by kind."""
         total = dict(self.lifecycle.repairs)
         for repairs in (self.writer.repairs, *[answer.repairs for answer in self.answers]):
-            for kind, count in repairs.items():
-                total[kind] = total.get(kind, 0) + count
+            for kind in repairs:
+                total[kind] = total.get(kind, 0) + repairs[kind]
         return total
 
     @property
@@ -169,6 +167,7 @@ class Translator:
 
     def start(self) -> bytes:
         """Return `response.created` and `response.in_progress`."""
+        self.status = "in_progress"
         self.response.start()
         return self._noted("start", None, self._take())
 
@@ -344,15 +343,14 @@ class Translator:
         return events
 
     def _take(self) -> bytes:
-        hidden = self.lifecycle.writer
-        if hidden is not self.writer:
-            hidden.events.clear()
+        if self._hides_answer:
+            hidden = self.lifecycle.writer
+            hidden.events = []
             if self.options.compaction is not None and not self.ended:
                 begin_compaction(self.writer, self.response_id, hidden)
-        events = self.writer.events
-        data = b"".join(events)
-        events.clear()
-        return data
+        events = b"".join(self.writer.events)
+        self.writer.events = []
+        return events
 
     # ---- the end ---------------------------------------------------------------------------------------------------------
 
@@ -405,7 +403,7 @@ class Translator:
         if reason == "error":
             self._fail(server_error("The backend aborted the generation."))
             return
-        grammars = {} if self.options.hides_answer else self.options.grammars
+        grammars = {} if self._hides_answer else self.options.grammars
         while lifecycle.state != "ended":
             call = lifecycle.call
             if call is not None and reason == "stop" and call.runnable:
@@ -467,19 +465,20 @@ class Translator:
             self.answer.release()
 
     def _terminate(self, status: Status) -> None:
-        if self.options.hides_answer and status != "failed":
+        if self._hides_answer and status != "failed":
             status = self._replace_answer()
         self.answer.stop()
         self.answer.forget_ids()
-        self.needs = Ended()
+        self.needs = _ENDED
         self.ended = True
+        self.status = status
         usage = self.tokens.complete_usage(usage_of(self.lifecycle.turns), self.lifecycle.writer.characters)
         completed_at = int(self._clock()) if status == "completed" else None
         turn = self.lifecycle.turn
-        outcome = Outcome(
-            usage, completed_at, self.incomplete_reason, self.error, turn.stop_string, turn.finish_reason == "length", turn.used
+        reached_limit = turn.finish_reason == "length"
+        self.response.end(
+            Outcome(status, usage, completed_at, self.incomplete_reason, self.error, turn.stop_string, reached_limit, turn.used)
         )
-        self.response.end(status, outcome)
 
     def _replace_answer(self) -> Status:
         """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""

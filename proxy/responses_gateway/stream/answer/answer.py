@@ -85,21 +85,17 @@ class Answer:
             observers.append(self.join.observe)
         if self.ledger is not None:
             observers.append(self.ledger.observe)
-        if isinstance(self._markup, Markup):
+        if type(self._markup) is Markup:
             observers.append(self._markup.observe)
         return tuple(observers)
 
     def _chosen_stages(self) -> tuple[Stage, ...]:
         """Return the stages that its deltas pass, in order."""
-        stages: list[Stage] = [self._tokens.counted]
-        if self._markup is not None:
-            stages.insert(0, self._markup.read)
+        stages: tuple[Stage, ...] = () if self._markup is None else (self._markup.read,)
         if self.join is not None:
-            stages.insert(0, self.join.without_overlap)
-            stages.insert(-1, self.join.unseen_part)
-        if self._citations is not None:
-            stages.append(self._citations.read)
-        return tuple(stages)
+            stages = (self.join.without_overlap, *stages, self.join.unseen_part)
+        counted = self._tokens.counted
+        return (*stages, counted) if self._citations is None else (*stages, counted, self._citations.read)
 
     # ---- reading ---------------------------------------------------------------------------------------------------------
 
@@ -144,9 +140,10 @@ class Answer:
                 raise Diverged
         self._step_last(rest)
         if lifecycle.turn.finish_reason == "stop":
-            if not self._thought_is_marked:
+            if lifecycle.state == "reasoning" and not self._thought_is_marked:
                 lifecycle.repeat_reasoning()
-            self._show_silent_tokens()
+            if self._tokens.silent_ids:
+                self._show_silent_tokens(self._tokens.silent_ids)
 
     def release(self) -> None:
         """Give the lifecycle what a parser held back of a stream that broke: it is as true as what the model said before."""
@@ -167,7 +164,7 @@ class Answer:
             return
         fast_path = self._fast_path
         fast_path.chunks += 1
-        if fast_path.item is not None and fast_path.take_payload(payload):
+        if fast_path.pattern is not None and fast_path.item is not None and fast_path.take_payload(payload, fast_path.pattern):
             return
         chunk = decode_chunk(payload)
         for observe in self._observers:
@@ -212,7 +209,8 @@ class Answer:
             self._fast_path.stop()
 
     def _step_last(self, deltas: list[Delta]) -> None:
-        deltas = self._tokens.counted(deltas, None)
+        if deltas:
+            deltas = self._tokens.counted(deltas, None)
         if self._citations is not None:
             deltas = self._citations.read(deltas) + self._citations.finish()
         for delta in deltas:
@@ -229,12 +227,11 @@ class Answer:
         reads_again = self.join is not None and self.join.reads_again
         return self._markup is not None and not reads_again and self._markup.evidence.marked
 
-    def _show_silent_tokens(self) -> None:
+    def _show_silent_tokens(self, ids: Sequence[int]) -> None:
         """Give out as text what the model wrote, where the backend showed nothing at all of it but the ids of its tokens."""
-        ids = self._tokens.silent_ids
         decode = self._options.decode
         lifecycle = self._lifecycle
-        if not ids or decode is None or self._markup is not None or lifecycle.state != "idle" or lifecycle.writer.done:
+        if decode is None or self._markup is not None or lifecycle.state != "idle" or lifecycle.writer.done:
             return
         text = decode(ids)
         if text.strip():

@@ -158,10 +158,9 @@ class FastPath:
         item.pieces.append(text)
         return item.writer.delta(item.place, in_quotes)
 
-    def take_payload(self, payload: bytes) -> bool:
+    def take_payload(self, payload: bytes, pattern: ChunkPattern) -> bool:
         """Take one payload if it looks like the pattern."""
-        pattern = self.pattern
-        if pattern is None or not payload.startswith(pattern.head):
+        if not payload.startswith(pattern.head):
             return False
         text, ids = pattern.read(payload)
         if not text or not (self._is_plain is None or self._is_plain(text, ids)):
@@ -203,7 +202,8 @@ class FastPath:
 
     def stop(self) -> None:
         """Write the run, and take nothing more."""
-        self.flush()
+        if self._run:
+            self.flush()
         self.item = None
 
     def look_ahead(self, waiting: bool) -> None:

@@ -11,7 +11,7 @@ next answer."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import msgspec
 
@@ -134,7 +134,7 @@ class Lifecycle:
             held = self.pending.calls if self.pending is not None else 0
             kind = ToolCall if self._limits.permits(delta, held, self.turn) else ForbiddenCall  # type: ignore[arg-type]
         transition = self._row[kind]
-        if isinstance(transition, Guarded):
+        if type(transition) is Guarded:
             transition = transition.then if transition.guard(self) else transition.otherwise
         actions, target = transition
         for action in actions:
@@ -244,7 +244,9 @@ class Lifecycle:
         text = space.trimmed(delta.text)
         if space.indent:
             space.drop_indent()
-        logprobs = space.trimmed_logprobs(text, delta.logprobs if type(delta) is Text else None)
+        logprobs = delta.logprobs if type(delta) is Text else None
+        if logprobs or space.logprobs:
+            logprobs = space.trimmed_logprobs(text, logprobs)
         self.item.append(text, logprobs)  # type: ignore[union-attr]
 
     def _hold_space(self, delta: Content) -> None:
@@ -262,7 +264,6 @@ class Lifecycle:
         space = self.space
         if space.text and self.state != "reasoning":
             self.item.append(space.text, space.logprobs or None)  # type: ignore[union-attr]
-        space.drop()
 
     def _open_call(self, delta: ToolCall) -> None:
         options = self._options
@@ -455,6 +456,7 @@ class Transition(NamedTuple):
     target: State
 
 
+@final
 class Guarded(NamedTuple):
     """Two transitions of one kind of delta: a guard chooses between them."""
 

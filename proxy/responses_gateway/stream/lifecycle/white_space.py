@@ -36,12 +36,11 @@ class WhiteSpace:
         self.text = text[len(body) :]
         return body
 
-    def trimmed_logprobs(self, text: str, logprobs: list[TokenLogprob] | None) -> list[TokenLogprob] | None:
+    def trimmed_logprobs(self, text: str, logprobs: list[TokenLogprob] | None) -> list[TokenLogprob]:
         """Return the log probabilities of a text that was just `trimmed`, given those of the delta that brought its end."""
-        if self.logprobs:
-            logprobs = self.logprobs + (logprobs or [])
-            self.logprobs = []
-        if logprobs and self.text:
+        logprobs = self.logprobs + (logprobs or [])
+        self.logprobs = []
+        if self.text:
             logprobs, self.logprobs = split_at(logprobs, text)
         return logprobs
 

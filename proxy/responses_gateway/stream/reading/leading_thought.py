@@ -22,8 +22,8 @@ def _beginnings(openings: tuple[str, ...]) -> frozenset[str]:
 
 
 class LeadingThoughtDetector:
-    """Stands in the place of `Markup`, and makes one where it is needed. Once it is `settled`, nothing has to read the text: an
-    answer without a thought at its beginning."""
+    """Stands in the place of `Markup`, and makes one where it is needed. Once it is `settled`, the answer does not begin
+    with a thought, and nothing has to read its text."""
 
     def __init__(self, openings: tuple[str, ...], new_markup: Callable[[], Markup]) -> None:
         """Begin a stream. `openings` are the markers that open a thought."""

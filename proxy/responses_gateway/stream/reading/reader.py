@@ -81,8 +81,7 @@ class Reader:
                 if chunk.lenient or self._half is not None:
                     out = self._with_joined_surrogates(out)
             if choice.finish_reason:
-                if self._half is not None or self._waiting is not None:
-                    self._release(out)
+                self._release(out)
                 reason = choice.finish_reason.lower().partition(":")[0]  # some servers add details behind a colon
                 out.append(Finish(FINISH_REASONS.get(reason, "stop"), choice.stop_string))
         if chunk.usage is not None and (usage := _usage(chunk.usage)) is not None:
@@ -103,8 +102,10 @@ class Reader:
 
     def _release(self, out: list[Delta]) -> None:
         """End what waits for its rest: half a surrogate pair, and the call that is not announced yet."""
-        self._replace_half(out)
-        self._announce_waiting(out)
+        if self._half is not None:
+            self._replace_half(self._half, out)
+        if self._waiting is not None:
+            self._announce_waiting(out)
 
     def _choice_to_read(self, choices: Sequence[Choice]) -> Choice | None:
         """Return the choice that the response is made of: the one that came first. Others were not asked for."""
@@ -207,8 +208,9 @@ class Reader:
         text."""
         kept: list[Delta] = []
         for delta in deltas:
-            if type(delta) is ToolCall or (type(delta) in _TEXTS and not _continues(self._half, delta)):
-                self._replace_half(kept)
+            half = self._half
+            if half is not None and (type(delta) is ToolCall or (type(delta) in _TEXTS and not _continues(half, delta))):
+                self._replace_half(half, kept)
             if isinstance(delta, _TEXTS):
                 self._join(delta)
                 if not delta.text:
@@ -233,19 +235,18 @@ class Reader:
         if delta.text.count(_SURROGATE) > text.count(_SURROGATE):
             self._repair("surrogates_replaced")
 
-    def _replace_half(self, out: list[Delta]) -> None:
+    def _replace_half(self, half: Reasoning | Text | Refusal | ToolArguments, out: list[Delta]) -> None:
         """End the text that ends in half a surrogate pair: what follows has nothing to do with it."""
-        if self._half is not None:
-            self._half.text = _SURROGATE
-            out.append(self._half)
-            self._half = None
-            self._repair("surrogates_replaced")
+        half.text = _SURROGATE
+        out.append(half)
+        self._half = None
+        self._repair("surrogates_replaced")
 
     def _repair(self, kind: str) -> None:
         self.repairs[kind] = self.repairs.get(kind, 0) + 1
 
 
-def _continues(half: Reasoning | Text | Refusal | ToolArguments | None, delta: Delta) -> bool:
+def _continues(half: Reasoning | Text | Refusal | ToolArguments, delta: Delta) -> bool:
     """Tell whether a delta is more of the text that ends in half a surrogate pair."""
     if isinstance(half, ToolArguments):
         return isinstance(delta, ToolArguments) and delta.index == half.index

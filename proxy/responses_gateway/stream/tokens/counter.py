@@ -158,8 +158,10 @@ class TokenCounter:
 
     def may_miss(self, items: int) -> bool:
         """Tell whether the backend reports more tokens than the text of so many items can have: not of nearly every answer."""
+        if self.reported is None or self.reported <= markup_of(items):
+            return False
         most = markup_of(items) + (0 if self.meter is not None else sum(self._characters.values()) // 2)
-        return self.reported is not None and self.reported > most
+        return self.reported > most
 
     @property
     def disagrees(self) -> bool:
@@ -181,10 +183,12 @@ class TokenCounter:
             counts["other"] = max(0, output - sum(counts.values()))
         else:
             reasoning = self._thought_by_ids(output) if usage is None or usage.reasoning is None else usage.reasoning
-            markup = sum(turn.markup for turn in self._turns) if self._id_total else 0
-            markup = min(markup, output - (reasoning or 0))
+            markup = 0
+            if self._id_total:
+                markup = min(sum([turn.markup for turn in self._turns]), output - (reasoning or 0))
             counts = _shared_out(output - markup, reasoning, self._characters)
-            counts["other"] = counts.get("other", 0) + markup
+            if markup:
+                counts["other"] = counts.get("other", 0) + markup
         return {kind: count for kind, count in counts.items() if count}
 
 
@@ -196,19 +200,18 @@ def markup_of(items: int) -> int:
 
 def _shared_out(output: int, reasoning: int | None, characters: Mapping[str, int]) -> dict[Kind, int]:
     """Share the tokens of an output out over its parts by their `characters`, those of `reasoning` if they are not known."""
-    shares = {kind: characters.get(kind, 0) for kind in KINDS}
     left = output
-    found: dict[Kind, int] = {}
+    tokens: dict[Kind, int] = {}
     if reasoning is not None:
-        found["reasoning"] = min(reasoning, left)
-        left -= found["reasoning"]
-        shares["reasoning"] = 0
-    length = sum(shares.values())
-    for kind, share in shares.items():
+        tokens["reasoning"] = min(reasoning, left)
+        left -= tokens["reasoning"]
+    shares = [(kind, characters[kind]) for kind in KINDS if kind in characters and kind not in tokens]
+    length = sum([share for _, share in shares])
+    for kind, share in shares:
         if share:
-            found[kind] = round(left * share / length)
-            left -= found[kind]
+            tokens[kind] = round(left * share / length)
+            left -= tokens[kind]
             length -= share
     if left:
-        found["other"] = left
-    return found
+        tokens["other"] = left
+    return tokens

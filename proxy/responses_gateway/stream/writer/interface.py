@@ -192,10 +192,11 @@ class StreamStart(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What the end of a response adds to it: usage, a Unix time in seconds, why it is incomplete (`max_output_tokens`,
-    `content_filter`, `steered`), the error of one that failed, the stop string that the model wrote, whether its last turn
-    `reached_limit` of tokens, and the usage of that turn alone."""
+    """How a response stands, and what its end adds to it: usage, a Unix time in seconds, why it is incomplete
+    (`max_output_tokens`, `content_filter`, `steered`), the error of one that failed, the stop string that the model wrote,
+    whether its last turn `reached_limit` of tokens, and the usage of that turn alone."""
 
+    status: Status = "in_progress"
     usage: Usage | None = None
     completed_at: int | None = None
     incomplete_reason: str | None = None
@@ -209,11 +210,10 @@ class AnswerStream(ABC):
     """The response of one stream, around the items that are written with its `writer`: `start`, `keep_alive` and `end` write
     events with it, `terminal` makes the last ones."""
 
-    __slots__ = ("status", "writer")
+    __slots__ = ("writer",)
 
     def __init__(self, writer: EventWriter) -> None:
         """The items of the response are those that are done in `writer`."""
-        self.status: Status = "queued"
         self.writer = writer
 
     @abstractmethod
@@ -229,7 +229,7 @@ class AnswerStream(ABC):
         """Write an event that resets the idle timers of clients."""
 
     @abstractmethod
-    def end(self, status: Status, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome) -> None:
         """Take the end."""
 
     @abstractmethod

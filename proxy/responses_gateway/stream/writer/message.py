@@ -50,7 +50,6 @@ class MessageStream(AnswerStream):
 
     def start(self) -> None:
         """Write `message_start` and a ping."""
-        self.status = "in_progress"
         rest = f'"content":[],"stop_reason":null,"stop_sequence":null,"usage":{usage_json(None)}'
         self._writer.write("message_start", f',"message":{{{self._head},{rest}}}')
         self._writer.ping()
@@ -59,15 +58,14 @@ class MessageStream(AnswerStream):
         """Write a ping."""
         self._writer.ping()
 
-    def end(self, status: Status, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome) -> None:
         """Take the end, and write what was kept back for it."""
-        self.status = status
         self._outcome = outcome
-        self._writer.end(failed=status == "failed")
+        self._writer.end(failed=outcome.status == "failed")
 
     def terminal(self, *, stored: bool | None = None) -> bytes:
         """Return the last events."""
-        if self.status == "failed":
+        if self._outcome.status == "failed":
             error = self._outcome.error or server_error("The message failed.")
             return _event("error", json_text(error_body(for_client(error), self._options.request_id)))
         usage = usage_json(self._outcome.usage)

@@ -17,6 +17,7 @@ from responses_gateway.wire.sse import DONE
 # Values of the echo that are at least this long, as JSON, are worth storing once.
 _LONG = 1024
 _MAY_BE_LONG = frozenset({str, list, dict})
+_DONE = DONE.encode()
 # What hosted tools have used, as members of the response; images are never generated here.
 _NOTHING = '"image_tokens":0,"text_tokens":0'
 _TOOL_USAGE = (
@@ -31,16 +32,18 @@ _STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "in
 AtEnd: TypeAlias = Callable[[Usage | None], Mapping[str, Any]]
 
 
-class _Ending(msgspec.Struct, frozen=True, gc=False):
-    """What the end adds to the response, as JSON."""
+class _State(msgspec.Struct, frozen=True, gc=False):
+    """How a response stands: its status, and what the end adds to it, as JSON."""
 
+    status: Status
     completed_at: str = "null"
     error: str = "null"
     incomplete: str = "null"
     usage: str = "null"  # and, behind the end, `tool_usage`, and what `AtEnd` adds
 
 
-_NO_ENDING = _Ending()
+_QUEUED = _State("queued")
+_IN_PROGRESS = _State("in_progress")
 
 
 def new_response_stream(
@@ -63,7 +66,7 @@ class ResponseStream(AnswerStream):
     """The response of one stream: `queue`, `start`, `keep_alive` and `end` write the events that show it whole (Open Responses:
     `response.created`, `queued`, `in_progress`), `terminal` makes the last one."""
 
-    __slots__ = ("_at_end", "_ending", "_first_status", "_terminal_number", "_writer", "object")
+    __slots__ = ("_at_end", "_first_state", "_state", "_terminal_number", "_writer", "object")
 
     def __init__(self, response: ResponseObject, writer: ResponsesWriter, at_end: Sequence[AtEnd] = ()) -> None:
         """The items of the response are those that are done in `writer`."""
@@ -71,40 +74,43 @@ class ResponseStream(AnswerStream):
         self._at_end = at_end
         self.object = response
         self._writer = writer
-        self._first_status: Status = "in_progress"
-        self._ending = _NO_ENDING
+        self._first_state = _IN_PROGRESS
+        self._state = _QUEUED
         self._terminal_number = 0
 
     def queue(self) -> None:
         """Write `response.created` and `response.queued`."""
-        self._first_status = "queued"
-        self._write("queued", "response.created", "response.queued")
+        self._first_state = _QUEUED
+        snapshot = f'"response":{self._json()}'
+        self._writer.write_all(("response.created", snapshot), ("response.queued", snapshot))
 
     def start(self) -> None:
         """Write `response.in_progress`, behind `response.created`."""
-        self.status = "in_progress"
-        first = () if self._first_status == "queued" else ("response.created",)
-        self._write("in_progress", *first, "response.in_progress")
+        self._state = _IN_PROGRESS
+        snapshot = f'"response":{self._json()}'
+        if self._first_state is _IN_PROGRESS:
+            self._writer.write_all(("response.created", snapshot), ("response.in_progress", snapshot))
+        else:
+            self._writer.write("response.in_progress", snapshot)
 
     def keep_alive(self) -> None:
         """Write `response.in_progress` with the snapshot so far."""
-        self._write("in_progress", "response.in_progress")
+        self._writer.write("response.in_progress", f'"response":{self._json("in_progress")}')
 
-    def end(self, status: Status, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome) -> None:
         """Take the end, and the next sequence number for the terminal event."""
-        self.status = status
-        self._ending = _ending(outcome, self._writer.items.get("web_search_call", 0))
+        self._state = _ended(outcome, self._writer.items.get("web_search_call", 0))
         for at_end in self._at_end:
             fields = json_text(at_end(outcome.usage))[1:-1]
             if fields:
-                self._ending = msgspec.structs.replace(self._ending, usage=f"{self._ending.usage},{fields}")
+                self._state = msgspec.structs.replace(self._state, usage=f"{self._state.usage},{fields}")
         self._terminal_number = self._writer.next_number
         self._writer.next_number += 1
 
     def terminal(self, *, stored: bool | None = None) -> bytes:
         """Return the terminal event and `[DONE]`. `stored` overrides the `store` of the request."""
         fields = f'"response":{self._json(None, stored)}'
-        return self._writer.event(f"response.{self.status}", self._terminal_number, fields) + DONE.encode()
+        return self._writer.event(f"response.{self._state.status}", self._terminal_number, fields) + _DONE
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the response as JSON, as it stands. `status` takes the place of its own."""
@@ -112,12 +118,12 @@ class ResponseStream(AnswerStream):
 
     def text_around_output(self, *, status: Status | None = None) -> tuple[str, str]:
         """Return the text of that JSON before and behind the output items."""
-        before, behind = self._around(status)
+        before, behind = self.object.around(self._state, status)
         return sendable(before), sendable(behind)
 
     def first_text_around_output(self) -> tuple[str, str]:
         """Return the same of the response as the first event has it."""
-        before, behind = self.object.around(self._first_status, _NO_ENDING)
+        before, behind = self.object.around(self._first_state)
         return sendable(before), sendable(behind)
 
     @property
@@ -126,28 +132,18 @@ class ResponseStream(AnswerStream):
         the same."""
         return self.object.long_texts
 
-    def _write(self, status: Status, *kinds: str) -> None:
-        snapshot = f'"response":{self._json(status)}'
-        for kind in kinds:
-            self._writer.write(kind, snapshot)
-
     def _json(self, status: Status | None = None, stored: bool | None = None) -> str:
-        before, behind = self._around(status, stored)
+        before, behind = self.object.around(self._state, status, stored=stored)
         return f"{before}{','.join(self._writer.done)}{behind}"
 
-    def _around(self, status: Status | None, stored: bool | None = None) -> tuple[str, str]:
-        ending = self._ending
-        if status == "cancelled":
-            ending = msgspec.structs.replace(ending, error="null")
-        return self.object.around(status or self.status, ending, stored=stored)
 
-
-def _ending(outcome: Outcome, searches: int) -> _Ending:
-    """Return the end of a response that has so many calls of web search."""
+def _ended(outcome: Outcome, searches: int) -> _State:
+    """Return how a response stands at its end that has so many calls of web search."""
     completed = "null" if outcome.completed_at is None else str(outcome.completed_at)
     incomplete = "null" if outcome.incomplete_reason is None else f'{{"reason":"{outcome.incomplete_reason}"}}'
     failure = "null" if outcome.error is None else _error_json(outcome.error)
-    return _Ending(completed, failure, incomplete, f"{usage_json(outcome.usage)},{_TOOL_USAGE % searches}")
+    usage = f"{usage_json(outcome.usage)},{_TOOL_USAGE % searches}"
+    return _State(outcome.status, completed, failure, incomplete, usage)
 
 
 def _error_json(error: ApiError) -> str:
@@ -164,32 +160,34 @@ class ResponseObject:
         """Build what repeats. `created_at` is a Unix time in seconds; `echo` the fields that repeat the request."""
         self.id = response_id
         self.long_texts: list[str] = []  # the JSON of the long values of the echo, in order
-        self._echo = self._with_long_texts(echo)
+        self._echo = echo
         self._model = model
         self._head = f'{{"id":"{response_id}","object":"response","created_at":{created_at}'
-        self._tail = self._tail_of(self._echo)
+        self._tail = self._tail_of(echo)
+        if len(self._tail) >= _LONG:
+            self._find_long_texts()
 
-    def _with_long_texts(self, echo: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the echo with its long values as JSON already."""
+    def _find_long_texts(self) -> None:
+        """Note the long values of the echo, and keep them as JSON."""
         encoded: dict[str, msgspec.Raw] = {}
-        for name, value in echo.items():
-            if type(value) not in _MAY_BE_LONG or not value or (type(value) is str and len(value) < _LONG):
-                continue
-            if (text := _long_json(value)) is not None:
+        for name, value in self._echo.items():
+            if type(value) in _MAY_BE_LONG and (text := _long_json(value)) is not None:
                 encoded[name] = msgspec.Raw(text)
                 self.long_texts.append(text.decode())
-        return {**echo, **encoded} if encoded else echo
+        self._echo = {**self._echo, **encoded}
 
-    def around(self, status: Status, ending: _Ending, *, stored: bool | None = None) -> tuple[str, str]:
-        """Return the text before and behind the output items. `stored` overrides the `store` of the request, if it has one."""
+    def around(self, state: _State, status: Status | None = None, *, stored: bool | None = None) -> tuple[str, str]:
+        """Return the text before and behind the output items. `status` takes the place of that of the `state`; `stored`
+        overrides the `store` of the request, if it has one."""
         tail = self._tail
         if stored is not None and self._echo.get("store", stored) != stored:
             tail = self._tail_of({**self._echo, "store": stored})
+        error = "null" if status == "cancelled" else state.error
         before = (
-            f'{self._head},"status":"{status}","completed_at":{ending.completed_at},"error":{ending.error}'
-            f',"incomplete_details":{ending.incomplete},"output":['
+            f'{self._head},"status":"{status or state.status}","completed_at":{state.completed_at},"error":{error}'
+            f',"incomplete_details":{state.incomplete},"output":['
         )
-        return before, f'],"usage":{ending.usage}{tail}'
+        return before, f'],"usage":{state.usage}{tail}'
 
     def _tail_of(self, echo: Mapping[str, Any]) -> str:
         return f',"model":{quote(self._model)},{json_text(echo)[1:-1]}}}' if echo else f',"model":{quote(self._model)}}}'
@@ -208,8 +206,8 @@ def usage_json(usage: Usage | None) -> str:
     """Return the usage object, or null if the backend reported no counts."""
     if usage is None or usage.input is None or usage.output is None:
         return "null"
-    cached = min(usage.cached or 0, usage.input)
-    reasoning = min(usage.reasoning or 0, usage.output)
+    cached = min(usage.cached, usage.input) if usage.cached else 0
+    reasoning = min(usage.reasoning, usage.output) if usage.reasoning else 0
     return (
         f'{{"input_tokens":{usage.input}'
         f',"input_tokens_details":{{"cached_tokens":{cached},"cache_write_tokens":{usage.cache_write or 0}}}'

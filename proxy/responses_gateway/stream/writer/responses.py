@@ -35,6 +35,10 @@ Object = dict[str, Any]
 # The type of an event, and its JSON members.
 Event: TypeAlias = tuple[str, str]
 _EVENT = 'event: %s\ndata: {"type":"%s","sequence_number":%d,%s%s'
+_END = "}\n\n"
+# One delta event: the head of its item, the sequence number, the piece of text as a JSON string. A template, because it is
+# written more often than all other events together.
+_DELTA = b'%b%d,"delta":%b}\n\n'
 
 
 class TextEvents(NamedTuple):
@@ -85,10 +89,11 @@ class ResponsesWriter(EventWriter):
         self._reasoning = reasoning_event
         self._mirrors = mirrors_reasoning
         self._summary: Place | None = None  # of a context, once it is being made
-        self._end = "}\n\n" if stream_id is None else f',"stream_id":{quote(stream_id)}}}\n\n'
-        # One delta event: the head of its item, the sequence number, the piece of text as a JSON string. A template, for it is
-        # written more often than all other events together.
-        self._delta = b'%b%d,"delta":%b' + self._end.encode("utf-8", "replace").replace(b"%", b"%%")
+        self._end = _END
+        self._delta = _DELTA
+        if stream_id is not None:
+            self._end = f',"stream_id":{quote(stream_id)}{_END}'
+            self._delta = _DELTA.removesuffix(_END.encode()) + self._end.encode("utf-8", "replace").replace(b"%", b"%%")
 
     def blank(self) -> ResponsesWriter:
         """Return a writer that makes the same items, for a stream that nobody gets."""
