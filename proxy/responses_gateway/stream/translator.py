@@ -77,7 +77,7 @@ class Translator:
     """One stream. `needs` and `status` tell how it stands; `answers` are those of all turns, `answer` is the last one."""
 
     __slots__ = (
-        "_clock", "_hides_answer", "_terminal_noted", "answer", "answers", "created", "defect", "ended", "error",
+        "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "ended", "error",
         "incomplete_reason", "lifecycle", "malformed", "needs", "options", "response", "status", "stop_reason", "tape",
         "tokens", "writer",
     )  # fmt: skip
@@ -92,8 +92,7 @@ class Translator:
         self.writer: EventWriter = self.response.writer
         self.status: Status = "queued"  # of the response
         # What the model writes for a compaction, or to have a prompt read, is not sent.
-        self._hides_answer = options.hides_answer
-        self.lifecycle = Lifecycle(options, self.writer.blank() if self._hides_answer else self.writer)
+        self.lifecycle = Lifecycle(options, self.writer.blank() if options.hides_answer else self.writer)
         self.tokens = TokenCounter(options.encode, options.thoughts)
         self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup)
         self.answers = [self.answer]
@@ -343,8 +342,8 @@ class Translator:
         return events
 
     def _take(self) -> bytes:
-        if self._hides_answer:
-            hidden = self.lifecycle.writer
+        hidden = self.lifecycle.writer
+        if hidden is not self.writer:
             hidden.events = []
             if self.options.compaction is not None and not self.ended:
                 begin_compaction(self.writer, self.response_id, hidden)
@@ -403,7 +402,7 @@ class Translator:
         if reason == "error":
             self._fail(server_error("The backend aborted the generation."))
             return
-        grammars = {} if self._hides_answer else self.options.grammars
+        grammars = self.options.grammars if lifecycle.writer is self.writer else {}
         while lifecycle.state != "ended":
             call = lifecycle.call
             if call is not None and reason == "stop" and call.runnable:
@@ -465,7 +464,7 @@ class Translator:
             self.answer.release()
 
     def _terminate(self, status: Status) -> None:
-        if self._hides_answer and status != "failed":
+        if self.lifecycle.writer is not self.writer and status != "failed":
             status = self._replace_answer()
         self.answer.stop()
         self.answer.forget_ids()

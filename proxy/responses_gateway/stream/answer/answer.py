@@ -187,15 +187,11 @@ class Answer:
             for delta in deltas:
                 self._lifecycle.step(delta)
             if type(self._markup) is LeadingThoughtDetector and self._markup.settled:
-                self._read_no_markup()
+                self._markup = None
+                fast_path.markup = None
+                self._stages = self._chosen_stages()
         if self._plain or self._may_skip_reader:
             fast_path.look_ahead(reader.waiting)
-
-    def _read_no_markup(self) -> None:
-        """Have nothing read the text any more: the answer does not begin with a thought."""
-        self._markup = None
-        self._fast_path.markup = None
-        self._stages = self._chosen_stages()
 
     def _take_failure(self, failure: object) -> None:
         self.last = True
