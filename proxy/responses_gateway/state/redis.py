@@ -123,17 +123,16 @@ class RedisLog:
 
     async def read(self, response_id: str, after: int, within: float) -> list[EventRow]:
         query = ("STREAMS", _LOG + response_id, f"{after + 1}-0")
-        if within <= 0 or self._waiting.locked():
-            rows = _rows(await _send(self._commands, "XREAD", "COUNT", _PIECES, *query))
-        else:
+        waits = within > 0 and not self._waiting.locked()
+        if waits:
             async with self._waiting:
                 blocking = ("COUNT", _PIECES, "BLOCK", max(1, int(within * 1000)))
                 rows = _rows(await _send(self._readers, "XREAD", *blocking, *query))
-                if rows and rows[0].first <= after + 1:
-                    return rows
+        else:
+            rows = _rows(await _send(self._commands, "XREAD", "COUNT", _PIECES, *query))
         if rows and rows[0].first <= after + 1:
             return rows
-        if within > 0 and (rows or self._waiting.locked()):
+        if within > 0 and (rows or not waits):
             await asyncio.sleep(within)
         return []
 
