@@ -12,8 +12,8 @@ import pytest
 from responses_gateway.settings import Settings
 from scripts import structure
 
-LINES = 69_000
-LINES_OF_THE_CORE = 55_200
+LINES = 68_500
+LINES_OF_THE_CORE = 52_700
 SETTINGS = 113
 FILES_UNDER_60_LINES = 54
 LINES_OF_A_FUNCTION = 40
