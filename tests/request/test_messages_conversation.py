@@ -182,7 +182,7 @@ def test_what_another_server_has_found_is_shown_as_far_as_it_can_be_read() -> No
 
 def test_the_beginning_of_an_answer_is_noticed_unless_a_call_ends_it() -> None:
     def prefilled(*messages: Fields) -> bool:
-        return reading_of({"model": "m", "messages": list(messages)}).prefilled
+        return reading_of({"model": "m", "messages": list(messages)}).policy.continues_last_message
 
     assert prefilled(user("x"), assistant("{"))
     assert not prefilled(user("x"), assistant("{", call("a")))

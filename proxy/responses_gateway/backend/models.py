@@ -74,6 +74,9 @@ class ServedModels:
     def context_of(self, model: str) -> int | None:
         """Return how many tokens the context of a model has at every backend that may get a request for it; None if one of them
         does not tell."""
+        only = self._members.only
+        if only is not None and not only.catalogue.restricted:
+            return only.catalogue.context(model)
         lengths = [member.catalogue.context(model) for member in self.candidates(model)]
         known = [length for length in lengths if length is not None]
         return min(known) if known and len(known) == len(lengths) else None

@@ -165,9 +165,10 @@ def estimated_tokens(chat: Mapping[str, Any]) -> int:
                 characters += len(text or "")
                 pictures += text is None
         for name in ("reasoning", "reasoning_content"):
-            characters += len(message.get(name) or "")
-        if message.get("tool_calls"):
+            if name in message:
+                characters += len(message[name] or "")
+        if "tool_calls" in message:
             characters += len(msgspec.json.encode(message["tool_calls"]))
-    if chat.get("tools"):
+    if "tools" in chat:
         characters += len(msgspec.json.encode(chat["tools"]))
     return int(characters / _CHARACTERS) + _PICTURE * pictures + 4 * len(chat["messages"])

@@ -82,7 +82,10 @@ class Watch:
     async def identified(self) -> None:
         """Return once each backend was asked what it serves, even a single one; requests wait no longer than a moment."""
         self.identify()
-        await self._all_checked(_MOMENT)
+        for member in self._members.by_name.values():
+            if not member.checked.is_set():
+                await self._all_checked(_MOMENT)
+                return
 
     def find_routers(self) -> None:
         """Ask each backend of which the settings do not say it whether it is a router, and those that come; no members of

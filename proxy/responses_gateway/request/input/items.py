@@ -53,14 +53,17 @@ def too_long(param: str, length: int, limit: int, what: str) -> ApiError:
 
 
 def _entry(item: Object, path: str) -> Entry:
-    optional_text(item, "id", path)  # the store, and references to items, rely on its type
-    return Entry(path, _kind(item, path), item)
+    if "id" in item:
+        optional_text(item, "id", path)  # the store, and references to items, rely on its type
+    kind = item.get("type")
+    return Entry(path, kind if isinstance(kind, str) else _kind(item, path), item)
 
 
 def _from_list(source: list[Any], resolve_item: ResolveItem | None, replaced: Container[int]) -> list[Entry]:
-    items = entries_at(object_list(source, "input"), "input")
-    kept = [entry for index, entry in enumerate(items) if index not in replaced]
-    if not any(entry.kind == "item_reference" for entry in kept):
+    kept = entries_at(object_list(source, "input"), "input")
+    if replaced:
+        kept = [entry for index, entry in enumerate(kept) if index not in replaced]
+    if "item_reference" not in [entry.kind for entry in kept]:
         return kept
     present = {str(entry.item.get("id")) for entry in kept if entry.kind != "item_reference"}
     return [

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 from responses_gateway.request.fields import (
     Object,
     filled_text,
@@ -60,13 +62,12 @@ def texts(content: object, path: str) -> Iterator[Block]:
         yield block
 
 
-class ContentReader:
+class ContentReader(msgspec.Struct):
     """Reads blocks of users and of tools as parts. `referenced` are the tools that `tool_reference` blocks name, in order."""
 
-    def __init__(self, report: LossReport) -> None:
-        self._report = report
-        self.referenced: dict[str, None] = {}
-        self._cached = False
+    _report: LossReport
+    referenced: dict[str, None] = {}
+    _cached: bool = False
 
     def note_cache_control(self, block: Object) -> None:
         """Report that a block is marked for Anthropic's cache."""
@@ -126,6 +127,16 @@ class ContentReader:
                 raise _unknown_source(kind, place)
         self._report.adapted("content", "document", "its text")
         return _text("\n\n".join(filter(None, (title, about, content))))
+
+
+def as_content(parts: list[Object]) -> str | list[Object]:
+    """Return parts as the content of an item: a text by itself, so that the two forms of a content are the same item."""
+    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "input_text" else parts
+
+
+def appended(content: str | list[Object], part: Object) -> list[Object]:
+    """Return a content with one more part."""
+    return [*([_text(content)] if isinstance(content, str) else content), part]
 
 
 def _joined(content: object, path: str) -> str:

@@ -5,20 +5,22 @@ same item: so a growing conversation keeps its beginning byte for byte, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
-from responses_gateway.request.fields import (
-    Object,
-    filled_text,
-    optional_flag,
-    optional_text,
-    quote,
-    required_object,
-    text,
-)
+import msgspec
+
+from responses_gateway.request.fields import Object, filled_text, optional_flag, optional_text, quote, required_object, text
 from responses_gateway.request.loss_report import LossReport
-from responses_gateway.request.messages.content import Block, ContentReader, blocks, json_of, server_result, texts
+from responses_gateway.request.messages.content import (
+    Block,
+    ContentReader,
+    appended,
+    as_content,
+    blocks,
+    json_of,
+    server_result,
+    texts,
+)
 from responses_gateway.request.messages.places import Place, Places
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
@@ -31,8 +33,7 @@ _FAILED = "Error"
 _SERVER_TOOLS = {"web_fetch": "open_page"}
 
 
-@dataclass(slots=True)
-class Conversation:
+class Conversation(msgspec.Struct):
     """Reads the system prompt and the messages of one body. `items` are those of the Responses input, `places` where each
     stands in the body, `leading` the texts of the system message. `prefilled`: the last message begins the answer."""
 
@@ -40,42 +41,42 @@ class Conversation:
     _report: LossReport
     _content: ContentReader
     places: Places
-    items: list[Object] = field(default_factory=list)
-    leading: list[str] = field(default_factory=list)
+    items: list[Object] = []
+    leading: list[str] = []
     prefilled: bool = False
-    # Calls by id: how many came before, and how many with this id have no result yet; the calls that the last message made.
-    _calls: dict[str, int] = field(default_factory=dict)
-    _unanswered: dict[str, int] = field(default_factory=dict)
-    _open: set[str] = field(default_factory=set)
+    # Calls by id: how many items came before, and how many with this id have no result yet; those that the last message made.
+    _calls: dict[str, int] = {}
+    _unanswered: dict[str, int] = {}
+    _open: set[str] = set()
     # Of the results at the end of the conversation, that of the last call: its tool message ends the prompt.
     _last_result: Object | None = None
     # Texts of system messages that came between calls and their results.
-    _waiting: list[str] = field(default_factory=list)
+    _waiting: list[str] = []
 
     def system(self, content: object) -> None:
         """Read the field `system`. Raise `ApiError` 400."""
-        if content is not None:
-            self.leading += self._system_texts(content, "system")
+        self.leading += self._system_texts(content, "system")
 
     def message(self, message: Object, path: str) -> None:
         """Read a message. Raise `ApiError` 400."""
-        role = text(message, "role", path)
+        role = message.get("role")
         content = message.get("content")
         self.prefilled = False
-        match role:
-            case "user":
-                self._user(content, path)
-            case "assistant":
-                self._assistant(content, path)
-            case "system":
-                self._late_system("\n\n".join(self._system_texts(content, f"{path}.content")), path)
-            case _:
-                error = f"{path}.role: invalid value {quote(role)}. Supported values are: 'user', 'assistant', 'system'."
-                raise invalid_request(error, f"{path}.role", "invalid_value")
+        if role == "user":
+            self._user(content, path)
+        elif role == "assistant":
+            self._assistant(content, path)
+        elif role == "system":
+            self._late_system("\n\n".join(self._system_texts(content, f"{path}.content")), path)
+        else:
+            name = quote(text(message, "role", path))
+            error = f"{path}.role: invalid value {name}. Supported values are: 'user', 'assistant', 'system'."
+            raise invalid_request(error, f"{path}.role", "invalid_value")
 
     def finish(self) -> None:
         """End the conversation: nothing more answers what is open."""
-        self._release("messages")
+        if self._waiting:
+            self._release("messages")
 
     # ---- system messages -----------------------------------------------------------------------------------------------
 
@@ -111,9 +112,9 @@ class Conversation:
         part = {"type": "input_text", "text": notice}
         last = self.items[-1]
         if self._last_result is not None:
-            self._last_result["output"].append(part)
+            self._last_result["output"] = appended(self._last_result["output"], part)
         elif last["type"] == "message" and last["role"] == "user":
-            last["content"].append(part)
+            last["content"] = appended(last["content"], part)
         else:
             self._add({"type": "message", "role": "user", "content": [part]}, path)
 
@@ -128,16 +129,24 @@ class Conversation:
     # ---- users ---------------------------------------------------------------------------------------------------------
 
     def _user(self, content: object, path: str) -> None:
+        if isinstance(content, str):
+            if content:
+                self._add({"type": "message", "role": "user", "content": content}, f"{path}.content")
+        else:
+            self._blocks_of_user(content, f"{path}.content")
+        if self._open or self._waiting:
+            self._release(path)
+
+    def _blocks_of_user(self, content: object, path: str) -> None:
         shown: list[Block] = []
-        for block in blocks(content, f"{path}.content"):
+        for block in blocks(content, path):
             if block.kind == "tool_result":
                 self._result(block)
             else:
                 shown.append(block)
         parts, places = self._parts(shown)
         if parts:
-            self._add({"type": "message", "role": "user", "content": parts}, f"{path}.content", places)
-        self._release(path)
+            self._add({"type": "message", "role": "user", "content": as_content(parts)}, path, places)
 
     def _parts(self, shown: Iterable[Block]) -> tuple[list[Object], list[str]]:
         """Return the parts for blocks, and the place of each."""
@@ -166,12 +175,13 @@ class Conversation:
         if not parts and optional_flag(result, "is_error", block.path):
             parts.append({"type": "input_text", "text": _FAILED})
         self._open.discard(call_id)
-        self._add({"type": "function_call_output", "call_id": call_id, "output": parts}, block.path, places)
+        self._add({"type": "function_call_output", "call_id": call_id, "output": as_content(parts)}, block.path, places)
 
     # ---- the model -----------------------------------------------------------------------------------------------------
 
     def _assistant(self, content: object, path: str) -> None:
-        self._release(path)
+        if self._open or self._waiting:
+            self._release(path)
         said: list[Block] = []
         for block in blocks(content, f"{path}.content"):
             self._content.note_cache_control(block.fields)
@@ -187,9 +197,8 @@ class Conversation:
     def _say(self, said: list[Block]) -> None:
         """Add the texts that the model wrote in a row: citations split one text into several."""
         if said:
-            parts = [{"type": "output_text", "text": block.fields["text"]} for block in said]
-            places = [block.path for block in said]
-            self._add({"type": "message", "role": "assistant", "content": parts}, said[0].path, places)
+            content = "".join([block.fields["text"] for block in said])
+            self._add({"type": "message", "role": "assistant", "content": content}, said[0].path)
 
     def _do(self, block: Block) -> None:
         path, kind, fields = block
@@ -228,17 +237,17 @@ class Conversation:
             error = f"{path}.tool_use_id: there is no `server_tool_use` block with the id {quote(call_id)} before this result."
             raise invalid_request(error, f"{path}.tool_use_id", "tool_call_not_found")
         self._report.adapted("content", "server_tool_use", "shown as a function call with its result")
-        shown = server_result(fields.get("content"))
-        self._add({"type": "function_call_output", "call_id": call_id, "output": [{"type": "input_text", "text": shown}]}, path)
+        output = server_result(fields.get("content"))
+        self._add({"type": "function_call_output", "call_id": call_id, "output": output}, path)
 
-    def _add(self, item: Object, path: str, parts: list[str] | None = None) -> None:
+    def _add(self, item: Object, path: str, parts: Sequence[str] = ()) -> None:
         last = self._last_result
         if item["type"] != "function_call_output":
             self._last_result = None
         elif last is None or self._calls[last["call_id"]] < self._calls[item["call_id"]]:
             self._last_result = item
         self.items.append(item)
-        self.places.items.append(Place(path, parts or []))
+        self.places.items.append(Place(path, parts))
 
 
 def _marked(notice: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from responses_gateway.request.loss_report import Kind, Loss
 
@@ -63,8 +64,10 @@ MESSAGES_LOSSES = (
 
 def in_messages_words(losses: Iterable[Loss]) -> list[Loss]:
     """Return losses of the translation under the names of this protocol."""
-    found: dict[Loss, None] = {}
-    for loss in losses:
-        renamed = _NAMES.get((loss.kind, loss.name))
-        found[loss if renamed is None else Loss(*renamed, loss.outcome, loss.reason)] = None
-    return list(found)
+    return list(dict.fromkeys(map(_renamed, losses)))
+
+
+@lru_cache(maxsize=1024)  # because most requests have the same few
+def _renamed(loss: Loss) -> Loss:
+    name = _NAMES.get((loss.kind, loss.name))
+    return loss if name is None else Loss(*name, loss.outcome, loss.reason)

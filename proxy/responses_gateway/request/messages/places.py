@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import msgspec
 
@@ -36,15 +36,14 @@ class Place(msgspec.Struct, frozen=True):
     """Where an item stands in the body, and each of its parts."""
 
     path: str
-    parts: list[str]
+    parts: Sequence[str]
 
 
-@dataclass(slots=True)
-class Places:
+class Places(msgspec.Struct):
     """The places of the items of an input, and of its tools."""
 
-    items: list[Place] = field(default_factory=list)
-    tools: list[str] = field(default_factory=list)
+    items: list[Place] = []
+    tools: list[str] = []
 
     def error(self, error: ApiError) -> ApiError:
         """Return an error of the translation, or of a backend, with the fields that the client has sent."""

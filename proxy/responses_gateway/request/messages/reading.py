@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -15,7 +15,7 @@ from responses_gateway.request.messages.content import ContentReader
 from responses_gateway.request.messages.conversation import Conversation
 from responses_gateway.request.messages.losses import MACHINERY
 from responses_gateway.request.messages.places import Places
-from responses_gateway.request.messages.tools import ToolReader, Tools
+from responses_gateway.request.messages.tools import ToolReader
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.messages import MessagesRequest
@@ -32,7 +32,7 @@ _BUDGETS = ((4096, "low"), (16384, "medium"))
 class MessagesReading(msgspec.Struct, frozen=True):
     """`request` asks for the same as the body. `places` is where its parts stand in the body. `losses` are what the reading
     itself could not carry over. `policy`: how the request is translated. `user`: whom the request is for, by the client's own
-    id; empty if it says nothing. `prefilled`: the answer continues the last message."""
+    id; empty if it says nothing."""
 
     request: ResponsesRequest
     places: Places
@@ -40,12 +40,6 @@ class MessagesReading(msgspec.Struct, frozen=True):
     thinking: Thinking
     policy: Policy
     user: str = ""
-    prefilled: bool = False
-
-
-class _Effort(msgspec.Struct, frozen=True):
-    thinking: Thinking
-    effort: str | None
 
 
 def read_messages(
@@ -55,39 +49,50 @@ def read_messages(
     backend's name of the model, if it differs. Raise `ApiError` 400, naming a field of the body."""
     report = LossReport(policy.strict)
     places = Places()
-    _refuse_unavailable(body)
+    if body.mcp_servers or body.container or body.context_management:
+        _refuse_unavailable(body)
     content = ContentReader(report)
     conversation = Conversation(policy, report, content, places)
-    conversation.system(body.system)
-    if not body.messages:
-        raise invalid_request("messages: at least one message is required.", "messages", "invalid_value")
-    if len(body.messages) > policy.max_input_items:
-        raise too_long("messages", len(body.messages), policy.max_input_items, "messages")
-    for index, message in enumerate(object_list(body.messages, "messages")):
-        conversation.message(message, f"messages[{index}]")
-    conversation.finish()
-    tools = ToolReader(hosted, places, report).read(body.tools or [], body.tool_choice, content.referenced)
-    effort = _effort(body, served_as or model, policy, report)
+    _read_conversation(conversation, body, policy.max_input_items)
+    tools: Object = {}
+    if body.tools or body.tool_choice:
+        tools = ToolReader(hosted, places, report).read(body.tools or [], body.tool_choice, content.referenced)
+    thinking, effort = _effort(body, served_as or model, policy, report)
     fields: Object = {
         "model": model,
         "input": conversation.items,
-        "instructions": "\n\n".join(conversation.leading) or None,
+        "instructions": "\n\n".join(conversation.leading) if conversation.leading else None,
         "max_output_tokens": body.max_tokens,
         "temperature": body.temperature,
         "top_p": body.top_p,
-        "reasoning": None if effort.effort is None else {"effort": effort.effort},
-        "text": _text(body),
+        "reasoning": None if effort is None else {"effort": effort},
+        "text": _text(body) if body.output_config or body.output_format else None,
         "stream": body.stream,
         "store": False,
-        **_tool_fields(tools),
-        **_extras(body),
+        "stop": [stop for stop in body.stop_sequences if stop] or None if body.stop_sequences else None,
+        "top_k": body.top_k or None,
+        **tools,
     }
-    _report_ignored(body, report)
-    request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
+    user = optional_text(body.metadata, "user_id", "metadata") or "" if body.metadata else ""
+    _report_ignored(body, user, report)
     if conversation.prefilled:
         report.preserved("content", "prefill")
     policy = msgspec.structs.replace(policy, continues_last_message=conversation.prefilled, separate_web_tools=True)
-    return MessagesReading(request, places, report.losses(), effort.thinking, policy, _user(body), conversation.prefilled)
+    request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
+    return MessagesReading(request, places, report.losses(), thinking, policy, user)
+
+
+def _read_conversation(conversation: Conversation, body: MessagesRequest, most: int) -> None:
+    """Read the system prompt and the messages, of which there are at most so many. Raise `ApiError` 400."""
+    if body.system is not None:
+        conversation.system(body.system)
+    if not body.messages:
+        raise invalid_request("messages: at least one message is required.", "messages", "invalid_value")
+    if len(body.messages) > most:
+        raise too_long("messages", len(body.messages), most, "messages")
+    for index, message in enumerate(object_list(body.messages, "messages")):
+        conversation.message(message, f"messages[{index}]")
+    conversation.finish()
 
 
 def _refuse_unavailable(body: MessagesRequest) -> None:
@@ -95,36 +100,41 @@ def _refuse_unavailable(body: MessagesRequest) -> None:
     for name, value in (("mcp_servers", body.mcp_servers), ("container", body.container)):
         if value:
             raise invalid_request(f"{name}: not supported by this gateway.", name, "unsupported_parameter")
-    for index, edit in enumerate(objects(body.context_management or {}, "edits", "context_management")):
-        path = f"context_management.edits[{index}].type"
-        if (optional_text(edit, "type", f"context_management.edits[{index}]") or "").startswith("compact_"):
-            raise invalid_request(f"{path}: the gateway compacts no conversations of this API.", path, "unsupported_value")
+    edits = objects(body.context_management, "edits", "context_management") if body.context_management else ()
+    for index, edit in enumerate(edits):
+        path = f"context_management.edits[{index}]"
+        if (optional_text(edit, "type", path) or "").startswith("compact_"):
+            message = f"{path}.type: the gateway compacts no conversations of this API."
+            raise invalid_request(message, f"{path}.type", "unsupported_value")
 
 
-def _effort(body: MessagesRequest, model: str, policy: Policy, report: LossReport) -> _Effort:
+def _effort(body: MessagesRequest, model: str, policy: Policy, report: LossReport) -> tuple[Thinking, str | None]:
     """Return what becomes of the thoughts, and how much the model is to think. Without `thinking` it is not to think, as in the
     older versions of this API: titles and classifiers have few tokens."""
-    config = body.output_config or {}
-    wanted = optional_text(config, "effort", "output_config")
+    wanted = optional_text(body.output_config, "effort", "output_config") if body.output_config else None
     thinking = body.thinking
     kind = "disabled" if thinking is None else text(thinking, "type", "thinking")
-    if kind == "disabled":
-        if policy.reasoning_effort != "drop":
-            if _ALWAYS_THINKS.search(model) is None:
-                return _Effort("hidden", "none")
-            report.adapted("parameter", "thinking", "this model always thinks: as little as it can, and it is not shown")
-            return _Effort("hidden", "low")
-        report.ignored("parameter", "thinking", "the backend cannot turn it off; it is not shown", "thinking", matters=False)
-        return _Effort("hidden", None)
-    assert thinking is not None
+    if thinking is None or kind == "disabled":
+        return "hidden", _least_effort(model, policy, report)
     shown: Thinking = "empty" if thinking.get("display") == "omitted" else "shown"
     if wanted is not None or kind != "enabled":
-        return _Effort(shown, wanted)
+        return shown, wanted
     budget = thinking.get("budget_tokens")
     if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
         message = "thinking.budget_tokens: a number of tokens is expected."
         raise invalid_request(message, "thinking.budget_tokens", "invalid_value")
-    return _Effort(shown, next((effort for most, effort in _BUDGETS if budget < most), "high"))
+    return shown, next((effort for most, effort in _BUDGETS if budget < most), "high")
+
+
+def _least_effort(model: str, policy: Policy, report: LossReport) -> str | None:
+    """Return the effort of a model that is not to think; None if its backend cannot be told."""
+    if policy.reasoning_effort == "drop":
+        report.ignored("parameter", "thinking", "the backend cannot turn it off; it is not shown", "thinking", matters=False)
+        return None
+    if _ALWAYS_THINKS.search(model) is None:
+        return "none"
+    report.adapted("parameter", "thinking", "this model always thinks: as little as it can, and it is not shown")
+    return "low"
 
 
 def _text(body: MessagesRequest) -> Object | None:
@@ -141,43 +151,23 @@ def _text(body: MessagesRequest) -> Object | None:
     return {"format": {"type": "json_schema", "schema": required_object(layout, "schema", path), "strict": True}}
 
 
-def _tool_fields(tools: Tools) -> Object:
-    if not tools.declared:
-        return {}
-    return {
-        "tools": tools.declared,
-        "tool_choice": tools.choice,
-        "parallel_tool_calls": tools.parallel,
-    }
-
-
-def _extras(body: MessagesRequest) -> Object:
-    """Return the parameters that the Responses API does not have."""
-    stops = [stop for stop in body.stop_sequences or () if stop]
-    return {"stop": stops or None, "top_k": body.top_k or None}
-
-
-def _user(body: MessagesRequest) -> str:
-    return optional_text(body.metadata or {}, "user_id", "metadata") or ""
-
-
-def _report_ignored(body: MessagesRequest, report: LossReport) -> None:
-    if _user(body):
+def _report_ignored(body: MessagesRequest, user: str, report: LossReport) -> None:
+    if user:
         report.adapted("parameter", "metadata", "requests of one user go to the same backend")
     if body.context_management:
         reason = "what is in the request is sent"
         report.ignored("parameter", "context_management", reason, "context_management", matters=False)
-    others = [name for name in body.output_config or () if name not in ("effort", "format")]
-    if others:
-        report.ignored("parameter", "output_config", f"not known: {', '.join(others)[:100]}", f"output_config.{others[0]}")
-    given: dict[str, Any] = body.model_extra or {}
-    unknown = []
-    for name, value in given.items():
-        if value is None:
-            continue
-        if name in MACHINERY:
-            report.ignored("parameter", name, "for Anthropic's own servers", name, matters=False)
-        else:
-            unknown.append(name)
+    if body.output_config:
+        others = [name for name in body.output_config if name not in ("effort", "format")]
+        if others:
+            path = f"output_config.{others[0]}"
+            report.ignored("parameter", "output_config", f"not known: {', '.join(others)[:100]}", path)
+    extra = body.model_extra
+    if not extra:
+        return
+    given = [name for name, value in extra.items() if value is not None]
+    for name in MACHINERY.intersection(given):
+        report.ignored("parameter", name, "for Anthropic's own servers", name, matters=False)
+    unknown = [name for name in given if name not in MACHINERY]
     if unknown:
         report.ignored("parameter", "unknown", f"not known here: {', '.join(unknown)[:200]}", unknown[0])

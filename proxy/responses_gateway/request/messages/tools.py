@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-import msgspec
-
 from responses_gateway.request.fields import (
     Object,
     filled_text,
@@ -34,14 +32,6 @@ _WEB_OPTIONS = frozenset({
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
-class Tools(msgspec.Struct, frozen=True):
-    """The tools of a Responses request: `declared`, the `choice`, and whether several may be called at once."""
-
-    declared: list[Object]
-    choice: str | Object | None
-    parallel: bool | None
-
-
 class ToolReader:
     """Reads the tools of one request. `hosted` are the kinds of tools that the gateway runs."""
 
@@ -53,9 +43,9 @@ class ToolReader:
         self._deferred: dict[str, tuple[Object, str]] = {}
         self._web: set[str] = set()  # names of the web tools
 
-    def read(self, tools: object, choice: Object | None, referenced: Iterable[str]) -> Tools:
-        """Read the tools and the choice. `referenced` are the deferred tools that the conversation has named, in order. Raise
-        `ApiError` 400."""
+    def read(self, tools: object, choice: Object | None, referenced: Iterable[str]) -> Object:
+        """Return the fields of a Responses request for the tools and the choice. `referenced` are the deferred tools that the
+        conversation has named, in order. Raise `ApiError` 400."""
         for index, tool in enumerate(object_list(tools, "tools")):
             path = f"tools[{index}]"
             kind = optional_text(tool, "type", path) or "custom"
@@ -69,7 +59,9 @@ class ToolReader:
             if name in self._deferred:
                 self._declare(*self._deferred.pop(name))
         value, parallel = self._choice(choice)
-        return Tools(self._declared, value, parallel)
+        if not self._declared:
+            return {}
+        return {"tools": self._declared, "tool_choice": value, "parallel_tool_calls": parallel}
 
     def _declare(self, tool: Object, path: str) -> None:
         self._declared.append(tool)

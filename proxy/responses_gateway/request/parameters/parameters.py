@@ -227,8 +227,7 @@ def _reasoning(
 ) -> None:
     if reasoning.effort is not None:
         _effort(reasoning.effort, effort_in_effect(request, policy), policy, report, fields)
-    for parameter in REASONING:
-        value = getattr(reasoning, parameter.name.removeprefix("reasoning."))
+    for parameter, value in zip(REASONING, (reasoning.context, reasoning.mode), strict=True):
         if value is not None and value not in parameter.neutral:
             report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
 

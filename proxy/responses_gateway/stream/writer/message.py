@@ -110,16 +110,21 @@ class MessageStream(AnswerStream):
 def usage_json(usage: Usage | None) -> str:
     """Return the usage object: `input_tokens` are those of the prompt that no cache had, `output_tokens` contain the thought.
     What is not known counts 0, since the SDKs raise where a number is missing."""
-    prompt = (usage.input if usage is not None else None) or 0
-    output = (usage.output if usage is not None else None) or 0
-    cached = min((usage.cached if usage is not None else None) or 0, prompt)
-    written = min((usage.cache_write if usage is not None else None) or 0, prompt - cached)
-    thought = min((usage.reasoning if usage is not None else None) or 0, output)
+    if usage is None:
+        return _NO_USAGE
+    prompt = usage.input or 0
+    output = usage.output or 0
+    cached = min(usage.cached or 0, prompt)
+    written = min(usage.cache_write or 0, prompt - cached)
+    thought = min(usage.reasoning or 0, output)
     return (
         f'{{"input_tokens":{prompt - cached - written},"cache_creation_input_tokens":{written}'
         f',"cache_read_input_tokens":{cached},"output_tokens":{output}'
         f',"output_tokens_details":{{"thinking_tokens":{thought}}}}}'
     )
+
+
+_NO_USAGE = usage_json(Usage(0, 0))
 
 
 def _event(kind: str, data: str) -> bytes:

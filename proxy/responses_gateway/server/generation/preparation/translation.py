@@ -237,5 +237,9 @@ async def _room_for_answer(
 
 def _is_long(items: Sequence[Any]) -> bool:
     """Tell whether items, which may be anything, have so many parts that their translation takes a while."""
-    parts = (item.get("content") or item.get("output") for item in items if isinstance(item, dict))
-    return len(items) + sum(len(part) for part in parts if isinstance(part, list)) > _LONG
+    length = len(items)
+    for item in items:
+        parts = item.get("content") or item.get("output") if isinstance(item, dict) else None
+        if isinstance(parts, list):
+            length += len(parts)
+    return length > _LONG
