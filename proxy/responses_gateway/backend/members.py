@@ -104,15 +104,15 @@ class Members:
     def apply(self, specs: Iterable[BackendSpec], pools: Iterable[PoolSpec] = ()) -> None:
         """Add, remove and change backends as `specs` say, and know the `pools` whose members come and go. Requests under way
         are not affected."""
-        wanted = {spec.name: spec for spec in specs}
+        spec_by_name = {spec.name: spec for spec in specs}
         self.pools = {pool.name: pool for pool in pools}
         for name, member in list(self.by_name.items()):
-            spec = wanted.get(name)
+            spec = spec_by_name.get(name)
             if spec is None or not _same_server(spec, member.spec):
                 self._leave(member)
             elif spec != member.spec:
                 self._change(member, spec)
-        for name, spec in wanted.items():
+        for name, spec in spec_by_name.items():
             if name not in self.by_name:
                 self._join(spec)
                 self._observer.log("backend added", name, url=spec.url, **_origin(spec))

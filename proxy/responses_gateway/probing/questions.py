@@ -63,8 +63,8 @@ class Questions:
         self._answer_timeout = answer_timeout
         self._software = ""  # the `Server` header of the last answer of an endpoint
 
-    async def list_models(self, wanted: str | None = None, context: int | None = None) -> None:
-        """List the models and choose `wanted` or the first. `context` is a context length (tokens) known from elsewhere. Raises
+    async def list_models(self, model: str | None = None, context: int | None = None) -> None:
+        """List the models and choose `model` or the first. `context` is a context length (tokens) known from elsewhere. Raises
         `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed."""
         status, value = await self.get("models", self.backend.url)
         if status in (401, 403):
@@ -82,9 +82,9 @@ class Questions:
                     profile.server = server_of(entry.get("owned_by"))
         if profile.server == "unknown":
             profile.server = server_by_header(self._software)
-        if wanted is None and not profile.models:
+        if model is None and not profile.models:
             raise ApiError(status if status >= 400 else 404, f"/models lists no model (HTTP {status}).", code="no_model")
-        profile.model = wanted or profile.models[0].id
+        profile.model = model or profile.models[0].id
         profile.checkpoint = checkpoints.get(profile.model)
         if profile.max_length is None and context is not None:
             profile.models.append(Model(profile.model, context))

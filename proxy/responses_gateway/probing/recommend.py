@@ -35,26 +35,26 @@ def known_model(profile: Profile) -> KnownModel:
 
 def recommended_settings(profile: Profile) -> dict[str, Any]:
     """Return `backend` and the settings that should differ from their defaults, as they stand in a YAML file."""
-    wanted: dict[str, Any] = {"max_tokens_field": profile.max_tokens_field, "reasoning_field": _reasoning_field(profile)}
-    wanted["named_tool_choice"] = profile.named_tool_choice or SERVER_TYPES[profile.server].named_tool_choice
-    wanted["custom_tool_grammar"] = profile.pattern_reading
+    values: dict[str, Any] = {"max_tokens_field": profile.max_tokens_field, "reasoning_field": _reasoning_field(profile)}
+    values["named_tool_choice"] = profile.named_tool_choice or SERVER_TYPES[profile.server].named_tool_choice
+    values["custom_tool_grammar"] = profile.pattern_reading
     if SERVER_TYPES[profile.server].own_limit:
-        wanted["default_max_output_tokens"] = _ENOUGH_TOKENS
+        values["default_max_output_tokens"] = _ENOUGH_TOKENS
     if profile.tolerates.get("two_user") is False:
-        wanted["user_messages"] = "merge"
+        values["user_messages"] = "merge"
     needed = needed_parsers(profile)
     if needed.reasoning is not None:
-        wanted["reasoning_parser"] = needed.reasoning
+        values["reasoning_parser"] = needed.reasoning
     elif needed.tools is not None and profile.reasoning_field is None:
-        wanted["reasoning_parser"] = "auto"  # the server parses nothing, and the model may think at other questions
+        values["reasoning_parser"] = "auto"  # the server parses nothing, and the model may think at other questions
     if needed.tools is not None:
-        wanted["tool_call_parser"] = needed.tools
+        values["tool_call_parser"] = needed.tools
     if markup_leaks(profile):
-        wanted["rescue"] = True
+        values["rescue"] = True
     if needed.reasoning is not None and not profile.token_ids:  # else the ids of each prompt tell
-        wanted["opened_thinking"] = "yes" if needed.opened else "no" if known_model(profile).marked else None
+        values["opened_thinking"] = "yes" if needed.opened else "no" if known_model(profile).marked else None
     fields = Settings.model_fields
-    differing = {name: value for name, value in wanted.items() if value not in (None, fields[name].default)}
+    differing = {name: value for name, value in values.items() if value not in (None, fields[name].default)}
     if differing.get("max_tokens_field") == "none":
         del differing["max_tokens_field"]
     return {"backend": profile.url, **differing}
@@ -69,12 +69,12 @@ def settings_to_apply(settings: Settings, profile: Profile) -> dict[str, Any]:
     return without_given(settings, recommended, entry.model_fields_set if entry is not None else frozenset())
 
 
-def without_given(settings: Settings, found: Mapping[str, Any], more: Set[str] = frozenset()) -> dict[str, Any]:
+def without_given(settings: Settings, recommendation: Mapping[str, Any], more: Set[str] = frozenset()) -> dict[str, Any]:
     """Return what was found out without what the settings, or `more`, say. Parsers are given together, or not at all."""
-    given = settings.model_fields_set | more
-    if given & PARSER_SETTINGS:
-        given = given | PARSER_SETTINGS
-    return {name: value for name, value in found.items() if name not in given}
+    names = settings.model_fields_set | more
+    if names & PARSER_SETTINGS:
+        names = names | PARSER_SETTINGS
+    return {name: value for name, value in recommendation.items() if name not in names}
 
 
 def common_settings(needed: list[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:

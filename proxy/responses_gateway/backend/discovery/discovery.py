@@ -56,15 +56,15 @@ class Discovery:
                 del self.found[name]
         for name, source in sources.items():
             if name not in self.found:
-                found = self.found[name] = Found(source, self._loop.time())
-                self._tasks[name] = asyncio.create_task(self._watch(name, found))
+                source_state = self.found[name] = Found(source, self._loop.time())
+                self._tasks[name] = asyncio.create_task(self._watch(name, source_state))
 
     async def first_answers(self, seconds: float) -> None:
         """Wait until each source has said something, at most so many seconds; what they said is reported then."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                for found in list(self.found.values()):
-                    await found.answered.wait()
+                for source_state in list(self.found.values()):
+                    await source_state.answered.wait()
         self._tell()
 
     async def close(self) -> None:
@@ -75,34 +75,34 @@ class Discovery:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _watch(self, name: str, found: Found) -> None:
+    async def _watch(self, name: str, source_state: Found) -> None:
         while True:
             try:
-                await found.source.watch(partial(self._report, name, found))
+                await source_state.source.watch(partial(self._report, name, source_state))
             except Exception as error:  # a defect in the code of one source must not stop the others
                 self._on_defect(error)
-                self._report(name, found, None, "a defect of the gateway")
+                self._report(name, source_state, None, "a defect of the gateway")
             await asyncio.sleep(_AFTER_DEFECT * (1 + random()))
 
-    def _report(self, name: str, found: Found, targets: Sequence[Target] | None, problem: str = "") -> None:
-        if self.found.get(name) is not found:
+    def _report(self, name: str, source_state: Found, targets: Sequence[Target] | None, problem: str = "") -> None:
+        if self.found.get(name) is not source_state:
             return
         if targets is not None and len(targets) > MOST_TARGETS:
             problem = f"the source names {len(targets)} backends, more than {MOST_TARGETS}"
             targets = None
         if targets is None:
-            targets = found.targets
-        if found.answered.is_set() and (targets, problem) == (found.targets, found.problem):
+            targets = source_state.targets
+        if source_state.answered.is_set() and (targets, problem) == (source_state.targets, source_state.problem):
             return
-        if problem != found.problem:
-            self._on_problem(name, found.source.kind, problem)
-            found.problem = problem
+        if problem != source_state.problem:
+            self._on_problem(name, source_state.source.kind, problem)
+            source_state.problem = problem
         if not problem:
-            found.since = None
-        elif found.since is None:
-            found.since = self._loop.time()
-        found.targets = targets
-        found.answered.set()
+            source_state.since = None
+        elif source_state.since is None:
+            source_state.since = self._loop.time()
+        source_state.targets = targets
+        source_state.answered.set()
         if self._telling is None:
             due = max(self._loop.time(), self._reported_at + _INTERVAL)
             self._telling = self._loop.call_at(due, self._tell)

@@ -127,13 +127,13 @@ def _target(endpoint: Endpoint, port: int) -> Target | None:
     return Target(address, draining=bool(state.terminating), pod=name)
 
 
-def _port(each: Slice, wanted: str) -> int:
+def _port(each: Slice, name_or_number: str) -> int:
     """Return the number of the wanted port. Raises `ValueError`, which says which ports there are."""
     ports = [port for port in each.ports or () if port.port is not None and port.protocol in (None, "TCP")]
-    fitting = [port for port in ports if wanted in ("", port.name, str(port.port))]
+    fitting = [port for port in ports if name_or_number in ("", port.name, str(port.port))]
     if len(fitting) == 1 and fitting[0].port is not None:
         return fitting[0].port
     names = ", ".join(port.name or str(port.port) for port in ports) or "none"
-    if wanted:
-        raise ValueError(f"the endpoints have no port {wanted}, but {names}")
+    if name_or_number:
+        raise ValueError(f"the endpoints have no port {name_or_number}, but {names}")
     raise ValueError(f"the endpoints have several ports, or none: name one with `port` ({names})")

@@ -303,18 +303,19 @@ def _replay_calls(
     replayed = bytearray()
     played = tape.play(translator, [call for call, _ in record.calls], markup_of)
     ended = False
-    for made in record.calls:
+    for recorded_call in record.calls:
         try:
             sent = next(played)
         except Exception as defect:  # this version cannot make a call that the recorded one made: a difference, too
-            _compare(done, "calls", [made.call.method], [f"{made.call.method} failed: {type(defect).__name__}: {defect}"])
+            method = recorded_call.call.method
+            _compare(done, "calls", [method], [f"{method} failed: {type(defect).__name__}: {defect}"])
             break
         if translator.ended and not ended:
             ended = True
             sent += translator.terminal()
         replayed += sent
         if watch is not None:
-            watch(made, translator, sent)
+            watch(recorded_call, translator, sent)
     _compare_events(record, done, recorded, bytes(replayed))
     if translator.defect is not None:
         done.notes.append(f"the translator failed: {type(translator.defect).__name__}: {translator.defect}")
@@ -342,7 +343,7 @@ def _compare_events(record: Record, done: Replay, recorded: bytes, replayed: byt
     if not usage:
         done.notes.append("usage is not compared: the gateway counted tokens with a tokenizer, which is not in the record")
     _compare(done, "events", _event_lines(recorded, usage), _event_lines(replayed, usage))
-    if usage and recorded != replayed and not any(found.place == "events" for found in done.differences):
+    if usage and recorded != replayed and not any(difference.place == "events" for difference in done.differences):
         done.differences.append(Difference("bytes", [repr(recorded)], [repr(replayed)]))
 
 
@@ -381,12 +382,13 @@ def as_json(done: Replay) -> dict[str, Any]:
         "ending": done.ending,
         "notes": done.notes,
         "differences": [
-            {"place": found.place, "diff": [f"{sign}{line}" for sign, line in diff(found)]} for found in done.differences
+            {"place": difference.place, "diff": [f"{sign}{line}" for sign, line in diff(difference)]}
+            for difference in done.differences
         ],
     }
 
 
-def diff(found: Difference) -> Iterator[tuple[str, str]]:
+def diff(difference: Difference) -> Iterator[tuple[str, str]]:
     """Yield the lines of a diff, each with its sign: `-` recorded, `+` replayed, blank for both, `@` for a jump."""
-    for line in list(difflib.unified_diff(found.recorded, found.replayed, lineterm="", n=1))[2:]:
+    for line in list(difflib.unified_diff(difference.recorded, difference.replayed, lineterm="", n=1))[2:]:
         yield line[0], line[1:]

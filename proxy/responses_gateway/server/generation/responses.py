@@ -276,15 +276,15 @@ class Creation:
     @property
     def answer_losses(self) -> list[Loss]:
         """What of the request the answer, which has ended, did not honour."""
-        asked = self.prepared.options.logprobs
-        return logprob_losses(self.translator.response.output) if asked else []
+        logprobs = self.prepared.options.logprobs
+        return logprob_losses(self.translator.response.output) if logprobs else []
 
     @property
     def results(self) -> Mapping[str, bytes]:
         """The results of hosted calls so far, to be kept beside their items: those of the history included."""
         hosted = self.prepared.hosted
-        made = hosted.results if hosted is not None and self.in_force.settings.hosted_history_bytes else {}
-        return {**self.prepared.context.results, **made}
+        hosted_results = hosted.results if hosted is not None and self.in_force.settings.hosted_history_bytes else {}
+        return {**self.prepared.context.results, **hosted_results}
 
     def terminal(self, *, stored: bool) -> bytes:
         """Return the terminal event; a response that could not be `stored` does not say that it is."""

@@ -43,11 +43,11 @@ class PoolWatch:
         settings = self._settings
         pools = []
         specs = []
-        for name, found in self._discovery.found.items():
+        for name, source_state in self._discovery.found.items():
             details = settings.pools[name]
-            kind = found.source.kind
-            pools.append(PoolSpec(name, kind, tuple(details.models), details.aliases, found.problem, found.since))
-            specs += [member_of(name, details, target, settings, kind) for target in found.targets]
+            kind = source_state.source.kind
+            pools.append(PoolSpec(name, kind, tuple(details.models), details.aliases, source_state.problem, source_state.since))
+            specs += [member_of(name, details, target, settings, kind) for target in source_state.targets]
         return Discovered(tuple(pools), tuple(specs))
 
     async def close(self) -> None:

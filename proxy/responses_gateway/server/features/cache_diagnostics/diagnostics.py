@@ -113,15 +113,15 @@ async def diagnostics(
     other_id = options.get("comparison_response_id")
     later = print_of(body, request.prompt_cache_key if routed else None)
     try:
-        found = await hashes.exchange(tenant, response_id, msgspec.msgpack.encode(later), other_id)
+        earlier_print = await hashes.exchange(tenant, response_id, msgspec.msgpack.encode(later), other_id)
     except StoreUnavailable:
         return _fixed("unavailable") if other_id is not None else None
     if other_id is None:
         return None
-    if found is None:
+    if earlier_print is None:
         return _fixed("comparison_response_not_found")
     try:
-        earlier = msgspec.msgpack.decode(found, type=PromptPrint)
+        earlier = msgspec.msgpack.decode(earlier_print, type=PromptPrint)
     except msgspec.DecodeError:  # of another version of the gateway
         return _fixed("unavailable")
     if earlier.compacted:
@@ -135,15 +135,15 @@ def _fixed(kind: str) -> AtEnd:
     return lambda _usage: result
 
 
-def _result(found: Divergence | None, usage: Usage | None) -> Mapping[str, Any]:
-    if found is None:
+def _result(difference: Divergence | None, usage: Usage | None) -> Mapping[str, Any]:
+    if difference is None:
         # The prompts are alike; a backend that says it has reused nothing has dropped its cache, or is another one.
         kind = "unavailable" if usage is not None and usage.cached == 0 else "cache_hit"
         return {"prompt_cache_diagnostics": {"type": kind}}
     tokens = usage.input if usage is not None and usage.input is not None else None
     if tokens is None:
         return {"prompt_cache_diagnostics": {"type": "unavailable"}}
-    missed = {"type": "cache_miss", "reason": found.reason, "cache_missed_tokens": round(tokens * found.missed)}
+    missed = {"type": "cache_miss", "reason": difference.reason, "cache_missed_tokens": round(tokens * difference.missed)}
     return {"prompt_cache_diagnostics": missed}
 
 

@@ -88,33 +88,33 @@ class DecisionsResource:
         if self._responses.in_flight.state >= State.DRAINING:
             raise shutting_down()
         body = await read_json_body(request)
-        asked = await in_thread(request, lambda: read_decisions(read_object(body)))
-        check_model(request.get(ALLOWS), asked.model)
-        prompt = await self._prompt(request, asked)
+        decisions = await in_thread(request, lambda: read_decisions(read_object(body)))
+        check_model(request.get(ALLOWS), decisions.model)
+        prompt = await self._prompt(request, decisions)
         reservation = request.get(RESERVATION)
         spent: list[ChatUsage] = []
         try:
-            answers = await self._ask_all(prompt, asked.questions, spent)
+            answers = await self._ask_all(prompt, decisions.questions, spent)
             if reservation is not None and reservation.settles:
                 await reservation.settle(_sum(spent)["total_tokens"])
         finally:
             if reservation is not None:
                 reservation.end(_sum(spent)["total_tokens"])
-        return web.json_response({"model": asked.model, "answers": answers, "usage": _sum(spent)})
+        return web.json_response({"model": decisions.model, "answers": answers, "usage": _sum(spent)})
 
-    async def _prompt(self, request: web.Request, asked: Decisions) -> _Prompt:
+    async def _prompt(self, request: web.Request, decisions: Decisions) -> _Prompt:
         """Translate the input as that of a response, with a mark in the place of the question."""
         responses = self._responses
         in_force = responses.live.current
         mark = secrets.token_hex(16)
-        given = await in_thread(request, lambda: _as_request(asked, mark))
+        responses_request = await in_thread(request, lambda: _as_request(decisions, mark))
         caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers)
-        body = (await responses.preparation.translate(given, caller, in_force)).body
+        body = (await responses.preparation.translate(responses_request, caller, in_force)).body
         chat = {name: value for name, value in body.items() if name not in _ABOUT_THE_ANSWER}
         chat |= {in_force.settings.max_tokens_field: 1, "logprobs": True, "stream": False}
         head, _, tail = msgspec.json.encode(chat).partition(mark.encode())
         headers = backend_headers(in_force.settings, request.headers, request[REQUEST_ID])
-        route = Route(asked.model, f"key:{asked.cache_key}" if asked.cache_key else f"decisions:{mark}")
+        route = Route(decisions.model, f"key:{decisions.cache_key}" if decisions.cache_key else f"decisions:{mark}")
         return _Prompt(head, tail, route, headers, in_force.settings.idle_timeout)
 
     async def _ask_all(self, prompt: _Prompt, questions: list[Question], spent: list[ChatUsage]) -> list[Object]:
@@ -139,18 +139,18 @@ class DecisionsResource:
     async def _answer(self, prompt: _Prompt, question: Question, labels: Sequence[str], spent: list[ChatUsage]) -> Object:
         """Ask for the tokens of the labels, if their ids are known and the server tells those, else for its likeliest tokens.
         Raise `ApiError` if these leave open what the answer is."""
-        asked = question.prompt(labels)
+        text = question.prompt(labels)
         ids = await self._labels.ids(prompt)
         if all(label in ids for label in labels):
             try:
                 weights: list[float] = []
                 for group in groups_of(labels):
-                    weights += await self._ask(prompt, asked, group, ids_of(group, ids), spent)
+                    weights += await self._ask(prompt, text, group, ids_of(group, ids), spent)
                 return answer_of(question, weights)
             except Inexact:
                 self._labels.forget(prompt)
         try:
-            return answer_of(question, await self._ask(prompt, asked, labels, [], spent))
+            return answer_of(question, await self._ask(prompt, text, labels, [], spent))
         except Inexact:
             raise question.open_labels() from None
 
@@ -158,12 +158,12 @@ class DecisionsResource:
         self, prompt: _Prompt, question: str, labels: Sequence[str], ids: Sequence[int], spent: list[ChatUsage]
     ) -> list[float]:
         """Return the probabilities of labels. Raise `ApiError`, `Inexact`."""
-        asked = json_text(question)[1:-1].encode("utf-8", "replace")
+        escaped = json_text(question)[1:-1].encode("utf-8", "replace")
         fewer = prompt.route.model in self._fewer
         fields: Object = {"top_logprobs": FEWER_ALTERNATIVES if fewer else ALTERNATIVES}
         if ids:
             fields["logprob_token_ids"] = ids
-        body = b"".join((msgspec.json.encode(fields)[:-1], b",", prompt.head[1:], asked, prompt.tail))
+        body = b"".join((msgspec.json.encode(fields)[:-1], b",", prompt.head[1:], escaped, prompt.tail))
         try:
             async with asyncio.timeout(prompt.timeout):
                 completion = await ask(self._responses.pool, body, prompt.headers, prompt.route, _Completion)
@@ -210,11 +210,11 @@ class Labels:
         self._known[model] = (asyncio.get_running_loop().time() + _REMEMBERED, ids)
 
 
-def _as_request(asked: Decisions, mark: str) -> ResponsesRequest:
+def _as_request(decisions: Decisions, mark: str) -> ResponsesRequest:
     """Return the Responses request that has the input, and a question at its end."""
-    given = [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else asked.input
-    question = {"role": "user", "content": mark}
-    return parse_request({"model": asked.model, "input": [*given, question], "reasoning": {"effort": "none"}, "store": False})
+    items = [{"role": "user", "content": decisions.input}] if isinstance(decisions.input, str) else decisions.input
+    input_items = [*items, {"role": "user", "content": mark}]
+    return parse_request({"model": decisions.model, "input": input_items, "reasoning": {"effort": "none"}, "store": False})
 
 
 def _first_token(completion: _Completion) -> TokenLogprob | None:

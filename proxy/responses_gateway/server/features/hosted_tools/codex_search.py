@@ -37,8 +37,8 @@ class Search:
         if self._access is None:
             raise ApiError(404, _NOT_CONFIGURED, code="web_search_not_configured")
         body = await read_json_body(request)
-        asked = await in_thread(request, parse_search, body)
-        answer = await CodexCommands(self._access, asked, tenant_of(request)).run()
+        commands = await in_thread(request, parse_search, body)
+        answer = await CodexCommands(self._access, commands, tenant_of(request)).run()
         for outcome, number in (("completed", answer.commands - answer.failures), ("failed", answer.failures)):
             if number:
                 self._metrics.count(HOSTED_CALLS, "web_search", outcome, amount=number)

@@ -121,12 +121,12 @@ def image_server(pool: Pool, model: str) -> Generate:
 async def _generate(pool: Pool, route: Route, body: bytes) -> bytes:
     try:
         async with pool.request("POST", _PATH, route, body=body, headers=_HEADERS) as answer:
-            found = await read_at_most(answer.content, LONGEST_ANSWER + 1)
-            if len(found) > LONGEST_ANSWER:
+            content = await read_at_most(answer.content, LONGEST_ANSWER + 1)
+            if len(content) > LONGEST_ANSWER:
                 raise ToolFailure("The image is too large. Ask for a smaller one.")
             if answer.status != 200:
-                reason = read_error(answer.status, found).message[:_LONGEST_REASON]
+                reason = read_error(answer.status, content).message[:_LONGEST_REASON]
                 raise ToolFailure(f"The server of images refused: {reason}")
-            return found
+            return content
     except (ApiError, aiohttp.ClientError):
         raise ToolFailure("The server of images cannot be reached.") from None

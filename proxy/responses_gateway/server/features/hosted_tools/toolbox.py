@@ -59,11 +59,11 @@ class Toolbox:
         """Return the tools of a request; None if it declares none that can be run. `items` are its history and its input,
         `results` the results of earlier hosted calls among them; `separate_web_tools` as in `Policy`. Raise `ApiError` 400."""
         declared = _declared(request, separate_web_tools=separate_web_tools)
-        asked = [kind for kind in self.openers if kind in declared]
-        if not asked:
+        kinds = [kind for kind in self.openers if kind in declared]
+        if not kinds:
             return None
         context = ToolContext(tenant, items, SourceNumbers(_earlier_sources(results)), separate_web_tools)
-        opened = {kind: await self.openers[kind].open(declared[kind], context) for kind in asked}
+        opened = {kind: await self.openers[kind].open(declared[kind], context) for kind in kinds}
         return self._opened(opened, context)
 
     def _opened(self, opened: Mapping[str, OpenedKind], context: ToolContext) -> OpenedTools | None:
@@ -86,14 +86,14 @@ class Toolbox:
 
 def _declared(request: ResponsesRequest, *, separate_web_tools: bool) -> dict[str, list[Declared]]:
     """Return the declarations of hosted tools, by kind."""
-    found: dict[str, list[Declared]] = {}
+    declarations: dict[str, list[Declared]] = {}
     for index, tool in enumerate(request.tools or ()):
         kind = tool.get("type") if isinstance(tool, dict) else None
         if isinstance(kind, str):
             name = WEB_SEARCH.name if separate_web_tools and kind in WEB_TOOLS else hosted_name(kind)
             if name is not None:
-                found.setdefault(name, []).append((f"tools[{index}]", tool))
-    return found
+                declarations.setdefault(name, []).append((f"tools[{index}]", tool))
+    return declarations
 
 
 def _earlier_sources(results: Mapping[str, bytes]) -> list[CitedSource]:

@@ -25,10 +25,10 @@ _LONGEST_WAIT = 1.0
 async def moderate(guard: Guard, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
     """Return a request with what judges it, if it asks to be moderated. An input that is to be held back was judged by then.
     Raise `ApiError`."""
-    asked = prepared.context.request.moderation
-    if asked is None or "moderation" in settings.forward:
+    member = prepared.context.request.moderation
+    if member is None or "moderation" in settings.forward:
         return prepared
-    moderation = Moderation(guard, read_modes(asked, may_block=True), prepared.call.body, prepared.call.headers)
+    moderation = Moderation(guard, read_modes(member, may_block=True), prepared.call.body, prepared.call.headers)
     await moderation.admit()
     # The correction of an input would not pass the guard.
     judged = prepared.options.judged and moderation.modes.output != "block"

@@ -135,17 +135,17 @@ class HeldAnswer:
         self.size += len(data)
 
     def _read(self, deltas: list[Delta]) -> None:
-        said: list[str] = []
+        texts: list[str] = []
         for delta in deltas:
             if isinstance(delta, Text | Reasoning | Refusal | ToolArguments):
-                said.append(delta.text)
+                texts.append(delta.text)
             elif isinstance(delta, ToolCall):
                 self._in_call = True
-                said.append(f"\n{delta.name} ")
+                texts.append(f"\n{delta.name} ")
             elif isinstance(delta, Finish):
                 self.ended = True
-        if said:
-            self.text += "".join(said)
+        if texts:
+            self.text += "".join(texts)
             self.concluded = False
 
 

@@ -145,5 +145,5 @@ def _has_media(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 def _last_question(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return the text of the last user message."""
-    asked = [message for message in messages if message.get("role") == "user"]
-    return next(_texts(asked[-1:]), "")
+    user_messages = [message for message in messages if message.get("role") == "user"]
+    return next(_texts(user_messages[-1:]), "")

@@ -49,11 +49,11 @@ class WebhookDeliveries:
         """Answer `POST`: have a delivery that waits or failed tried now. Raise `ApiError`, `StoreUnavailable`."""
         require_admin_key(self._settings, request.headers)
         delivery_id = request.match_info["id"]
-        found = await self._table.send_again(delivery_id.removeprefix(_PREFIX))
-        if found == "unknown":
+        state = await self._table.send_again(delivery_id.removeprefix(_PREFIX))
+        if state == "unknown":
             message = f"There is no delivery `{delivery_id[:100]}` that waits or failed."
             raise ApiError(404, message, code="not_found")
-        if found == "sending":
+        if state == "sending":
             raise ApiError(409, "This delivery is being sent.", code="conflict")
         return web.json_response({"id": delivery_id, "state": "waiting"}, status=202)
 

@@ -80,8 +80,8 @@ async def _repeated(creation: Creation, calls: Sequence[Call]) -> bytes:
     events = bytearray()
     pause_at = clock() + SLICE
     try:
-        for made in creation.play(calls):
-            events += made
+        for bytes_of_call in creation.play(calls):
+            events += bytes_of_call
             if clock() >= pause_at:
                 await asyncio.sleep(0)
                 pause_at = clock() + SLICE

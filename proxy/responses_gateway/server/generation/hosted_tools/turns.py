@@ -124,8 +124,8 @@ class HostedTurns:
         if begun:
             await asyncio.wait(begun.values())
         for call, run in begun.items():
-            if not run.cancelled() and (made := run.result().call) is not None:
-                made.id = call.request_id
+            if not run.cancelled() and (call_item := run.result().call) is not None:
+                call_item.id = call.request_id
         names = {target._replace(needs_approval=False): name for name, target in tools.items()}
         results = [
             RunCall(

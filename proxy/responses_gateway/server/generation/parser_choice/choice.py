@@ -103,7 +103,7 @@ class ParserChoice:
         self._own_name = own_name
         self._vllm = vllm_parsers or {}
         self._all, self._some = parser_settings(settings, self._given)
-        self._template = response_template([self._all, *(found for _, found in self._some)], tokenizer)
+        self._template = response_template([self._all, *(some_settings for _, some_settings in self._some)], tokenizer)
         self._own_prompt_end = _prompt_end(tokenizer)
         self._own_thoughts = (
             None if tokenizer is None else parsers.thought_tokens(tokenizer.marker_ids(parsers.thought_markers()))
@@ -138,7 +138,7 @@ class ParserChoice:
     @property
     def any_raw(self) -> bool:
         """The backend sends raw markup for some model."""
-        return self._all.raw or any(found.raw for _, found in self._some)
+        return self._all.raw or any(settings.raw for _, settings in self._some)
 
     def raw(self, model: str) -> bool:
         """Tell whether the backend sends raw markup for this model."""
@@ -146,15 +146,15 @@ class ParserChoice:
 
     def policy(self, model: str) -> Policy:
         """Return how requests for a model are translated."""
-        found = self._settings_for(model)
+        settings = self._settings_for(model)
         policy = self._policy
         form = call_ids(self._own_name(model))
         if form != "keep":
             policy = msgspec.structs.replace(policy, call_ids=form)
-        if not found.raw:
+        if not settings.raw:
             return policy
-        special = found.uses_vllm or found.uses_template or _has_special_tokens(*found.names(self._own_name(model)))
-        return msgspec.structs.replace(policy, raw_tools=found.tools not in OFF, special_tokens=special)
+        special = settings.uses_vllm or settings.uses_template or _has_special_tokens(*settings.names(self._own_name(model)))
+        return msgspec.structs.replace(policy, raw_tools=settings.tools not in OFF, special_tokens=special)
 
     async def start(self, body: Mapping[str, Any]) -> AnswerStart:
         """Decide how the answer to a chat request is read."""
@@ -179,12 +179,12 @@ class ParserChoice:
         return msgspec.structs.replace(self._start(body, known), thoughts=self._own_thoughts or known.thoughts)
 
     def _start(self, body: Mapping[str, Any], known: KnownModel) -> AnswerStart:
-        found = self._settings_for(body["model"])
-        if found.raw:
-            return self._raw_start(body, found, known)
-        if found.rescue:
+        settings = self._settings_for(body["model"])
+        if settings.raw:
+            return self._raw_start(body, settings, known)
+        if settings.rescue:
             return AnswerStart("rescued", "auto", "auto", opened=False, decided_by="setting")
-        if not found.watches:
+        if not settings.watches:
             return AnswerStart()
         tools = _tools_in_text(body, known, "none")
         if known.field and not known.marked:
@@ -192,20 +192,21 @@ class ParserChoice:
         opened = not has_grammar(body) and opens_thought(body, known, None)
         return AnswerStart("raw" if opened or tools not in OFF else "watched", "auto", tools, opened=opened)
 
-    def _raw_start(self, body: Mapping[str, Any], found: ParserSettings, known: KnownModel) -> AnswerStart:
-        reasoning, tools = (found.reasoning, found.tools) if found.uses_vllm else found.names(self._own_name(body["model"]))
-        if found.watches and known.field and not known.marked:
+    def _raw_start(self, body: Mapping[str, Any], settings: ParserSettings, known: KnownModel) -> AnswerStart:
+        names = (settings.reasoning, settings.tools) if settings.uses_vllm else settings.names(self._own_name(body["model"]))
+        reasoning, tools = names
+        if settings.watches and known.field and not known.marked:
             reasoning = "none"
-        if found.watches:
+        if settings.watches:
             tools = _tools_in_text(body, known, tools)
         start = AnswerStart("raw", reasoning, tools)
         if has_grammar(body):  # which a server that does not parse applies from the first token on
             return msgspec.structs.replace(start, opened=False, decided_by="grammar")
-        if found.thinking_open is not None:
-            opened = found.thinking_open and thinking_wish(body) is not False
+        if settings.thinking_open is not None:
+            opened = settings.thinking_open and thinking_wish(body) is not False
             return msgspec.structs.replace(start, opened=opened, decided_by="setting")
-        default = False if found.watches else None
-        learned = known if found.learns else UNKNOWN
+        default = False if settings.watches else None
+        learned = known if settings.learns else UNKNOWN
         prompt_end = self._own_prompt_end or known.prompt_end
         return msgspec.structs.replace(start, opened=opens_thought(body, learned, default), prompt_end=prompt_end)
 
@@ -263,11 +264,11 @@ class ParserChoice:
         one is right, and whether the prompt opens a thought, shows by what the backend has said."""
         reasoning, tools = parsers.detect(self._own_name(body["model"]), None)
         families = dict.fromkeys([(reasoning or "auto", tools or "auto"), ("auto", "auto")])
-        found: list[AnswerStart] = []
+        starts: list[AnswerStart] = []
         for names in families:
             for reopens, opened in product((False, True), (True, False)):  # vLLM's parsers know one thought, before the text
-                found.append(AnswerStart("raw", *names, opened=opened, decided_by="setting", reopens=reopens))
-        return found
+                starts.append(AnswerStart("raw", *names, opened=opened, decided_by="setting", reopens=reopens))
+        return starts
 
     def learn_calls(self, body: Mapping[str, Any], start: AnswerStart, output: Sequence[str]) -> None:
         """Remember what the completed output of the answer to a chat request, the JSON of its items, has shown of how its model
@@ -285,13 +286,13 @@ class ParserChoice:
         if news != UNKNOWN:
             self.known_models.learn(name, news)
 
-    def learn(self, body: Mapping[str, Any], start: AnswerStart, seen: Evidence, *, completed: bool) -> None:
+    def learn(self, body: Mapping[str, Any], start: AnswerStart, evidence: Evidence, *, completed: bool) -> None:
         """Remember what the answer to a chat request has shown of its model. `completed`: the model stopped by itself."""
-        if start.reading == "rescued" or seen == _NOTHING_SEEN or not self._settings_for(body["model"]).learns:
+        if start.reading == "rescued" or evidence == _NOTHING_SEEN or not self._settings_for(body["model"]).learns:
             return
         name = self._own_name(body["model"])
         known = self.known_models.get(name, UNKNOWN)
-        news = shown_by(body, known, seen, completed=completed, decided=start.decided_by != "model")
+        news = shown_by(body, known, evidence, completed=completed, decided=start.decided_by != "model")
         if news != UNKNOWN:
             self.known_models.learn(name, news)
 
@@ -311,9 +312,9 @@ class ParserChoice:
         if not self._some:
             return self._all
         for name in dict.fromkeys((model.lower(), self._own_name(model).lower())):
-            for pattern, found in self._some:
+            for pattern, settings in self._some:
                 if fnmatchcase(name, pattern):
-                    return found
+                    return settings
         return self._all
 
 
@@ -326,9 +327,9 @@ def _prompt_end(tokenizer: ModelTokenizer | None) -> PromptEnd | None:
     """Return how the end of a prompt is read by the gateway's own tokenizer."""
     if tokenizer is None:
         return None
-    found = tokenizer.marker_ids(parsers.reasoning_markers("auto")[0])
+    marker_ids = tokenizer.marker_ids(parsers.reasoning_markers("auto")[0])
     blank = (tokenizer.encode(space).ids for space in ("\n", "\n\n", " "))
-    return PromptEnd(found, frozenset(ids[0] for ids in blank if len(ids) == 1)) if found else None
+    return PromptEnd(marker_ids, frozenset(ids[0] for ids in blank if len(ids) == 1)) if marker_ids else None
 
 
 def _family(reasoning: str) -> str:

@@ -19,18 +19,18 @@ from responses_gateway.wire.deltas import Text, ToolArguments, ToolCall
 _LONGEST_TEXT = 50_000
 
 
-def shown_by(body: Mapping[str, Any], known: KnownModel, seen: Evidence, *, completed: bool, decided: bool) -> KnownModel:
+def shown_by(body: Mapping[str, Any], known: KnownModel, evidence: Evidence, *, completed: bool, decided: bool) -> KnownModel:
     """Return what the answer to a chat request has shown of its model, of which so much is `known`. `completed`: the model
     stopped by itself. `decided`: how the answer was read was decided by something stronger than what is known of the model, so
     that it shows nothing of whether the prompt opens a thought."""
     wish = thinking_wish(body)
-    news = KnownModel(field=seen.field, marked=seen.first_marker == "open" and wish is not False)
-    if decided or seen.prompt_known or has_grammar(body):
+    news = KnownModel(field=evidence.field, marked=evidence.first_marker == "open" and wish is not False)
+    if decided or evidence.prompt_known or has_grammar(body):
         return news
     opened = None
-    if seen.first_marker == "open" or (seen.first_marker == "none" and seen.thought and completed):
+    if evidence.first_marker == "open" or (evidence.first_marker == "none" and evidence.thought and completed):
         opened = False
-    elif seen.first_marker == "close" and not known.marked:
+    elif evidence.first_marker == "close" and not known.marked:
         opened = True
     if wish is None:
         return msgspec.structs.replace(news, opens=opened)
@@ -71,12 +71,12 @@ def ends_with_call(body: Mapping[str, Any], text: str) -> bool:
 def _takes(schema: Mapping[str, Any] | None, arguments: str) -> bool:
     """Tell whether the parameters of a tool have the names of these arguments, and none that is required is missing."""
     try:
-        given = msgspec.json.decode(arguments)
+        members = msgspec.json.decode(arguments)
     except msgspec.DecodeError:
         return False
-    if schema is None or not isinstance(given, dict):
+    if schema is None or not isinstance(members, dict):
         return False
-    return given.keys() >= set(schema.get("required") or ()) and given.keys() <= (schema.get("properties") or {}).keys()
+    return members.keys() >= set(schema.get("required") or ()) and members.keys() <= (schema.get("properties") or {}).keys()
 
 
 @cache

@@ -55,9 +55,9 @@ class ParserSettings:
         reasoning = self.reasoning
         tools = self.tools
         if "auto" in (reasoning, tools):
-            found = parsers.detect(model, None)
-            reasoning = found[0] or "auto" if reasoning == "auto" else reasoning
-            tools = found[1] or "auto" if tools == "auto" else tools
+            families = parsers.detect(model, None)
+            reasoning = families[0] or "auto" if reasoning == "auto" else reasoning
+            tools = families[1] or "auto" if tools == "auto" else tools
         return reasoning, tools
 
 
@@ -66,12 +66,12 @@ def load_vllm_parsers(settings: Settings) -> VllmParsers:
     `ValueError`, and `VllmMissing` where vLLM is not installed."""
     everywhere, some = parser_settings(settings, frozenset(settings.model_fields_set))
     loaded: dict[tuple[str, str], vllm.VllmParsers] = {}
-    for found in {everywhere, *(found for _, found in some)}:
-        if not found.uses_vllm:
+    for choice in {everywhere, *(choice for _, choice in some)}:
+        if not choice.uses_vllm:
             continue
         if settings.tokenizer is None:
             raise ValueError("tokenizer: vLLM's parsers need the model's tokenizer: give its folder or name")
-        names = (found.reasoning, found.tools)
+        names = (choice.reasoning, choice.tools)
         loaded[names] = vllm.load(*names, settings.tokenizer)
     return loaded
 
@@ -79,7 +79,7 @@ def load_vllm_parsers(settings: Settings) -> VllmParsers:
 def check_tokenizer(settings: Settings) -> None:
     """Raise `ValueError` where a parser needs a tokenizer that the settings do not name."""
     everywhere, some = parser_settings(settings, frozenset(settings.model_fields_set))
-    if settings.tokenizer is None and any(found.uses_template for found in (everywhere, *(found for _, found in some))):
+    if settings.tokenizer is None and any(choice.uses_template for choice in (everywhere, *(choice for _, choice in some))):
         raise ValueError(NO_TEMPLATE)
 
 
@@ -87,29 +87,31 @@ def response_template(
     all_settings: Sequence[ParserSettings], tokenizer: ModelTokenizer | None
 ) -> template.ResponseTemplate | None:
     """Return the template of the tokenizer's configuration, if some settings use it. Raise `ValueError` if it is of no use."""
-    users = [found for found in all_settings if found.uses_template]
+    users = [choice for choice in all_settings if choice.uses_template]
     if not users or tokenizer is None:
         return None
     if tokenizer.response_template is None:
         raise ValueError(f"tokenizer: the configuration in {tokenizer.file.parent} has no response_template")
     loaded = template.load(tokenizer.response_template)
     for setting, missing in (
-        ("reasoning_parser", not loaded.reasons and any(found.reasoning not in OFF for found in users)),
-        ("tool_call_parser", not loaded.calls and any(found.tools not in OFF for found in users)),
+        ("reasoning_parser", not loaded.reasons and any(choice.reasoning not in OFF for choice in users)),
+        ("tool_call_parser", not loaded.calls and any(choice.tools not in OFF for choice in users)),
     ):
         if missing:
             raise ValueError(f"{setting}: the response_template of this tokenizer has no field for it")
     return loaded
 
 
-def parser_settings(settings: Settings, given: frozenset[str]) -> tuple[ParserSettings, list[tuple[str, ParserSettings]]]:
+def parser_settings(
+    settings: Settings, setting_names: frozenset[str]
+) -> tuple[ParserSettings, list[tuple[str, ParserSettings]]]:
     """Return the settings for all models, and those for models whose name matches a pattern."""
     everywhere = ParserSettings(
         settings.reasoning_parser,
         settings.tool_call_parser,
         _THINKING_OPEN[settings.opened_thinking],
         settings.rescue,
-        settings.adapt and not given & PARSER_SETTINGS,
+        settings.adapt and not setting_names & PARSER_SETTINGS,
     )
     _check(everywhere, "")
     some: list[tuple[str, ParserSettings]] = []
@@ -130,21 +132,21 @@ def _with_entry(everywhere: ParserSettings, entry: ModelParsers) -> ParserSettin
     )
 
 
-def _check(found: ParserSettings, place: str) -> None:
+def _check(choice: ParserSettings, place: str) -> None:
     """Raise `ValueError` for a parser that does not exist, with the names of those that do."""
-    if found.uses_vllm:
-        for setting, name in (("reasoning_parser", found.reasoning), ("tool_call_parser", found.tools)):
+    if choice.uses_vllm:
+        for setting, name in (("reasoning_parser", choice.reasoning), ("tool_call_parser", choice.tools)):
             if name not in OFF and not vllm.is_vllm(name):
                 raise ValueError(f"{place}{setting}: {name} and a parser of vLLM cannot be combined: name both vllm:…")
         return
-    if found.uses_template:
-        for setting, name in (("reasoning_parser", found.reasoning), ("tool_call_parser", found.tools)):
+    if choice.uses_template:
+        for setting, name in (("reasoning_parser", choice.reasoning), ("tool_call_parser", choice.tools)):
             if name not in OFF and name not in template.NAMES:
                 raise ValueError(f"{place}{setting}: {name} and the parser template cannot be combined: name both template")
         return
     for setting, name, known in (
-        ("reasoning_parser", found.reasoning, parsers.REASONING),
-        ("tool_call_parser", found.tools, parsers.TOOLS),
+        ("reasoning_parser", choice.reasoning, parsers.REASONING),
+        ("tool_call_parser", choice.tools, parsers.TOOLS),
     ):
         if parsers.base_name(name) not in known and name not in OFF and name != "auto":
             names = ", ".join(["auto", "none", "template", *sorted(known)])

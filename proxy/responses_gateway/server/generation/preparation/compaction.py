@@ -57,8 +57,8 @@ class Summary(NamedTuple):
     @property
     def output(self) -> list[Item]:
         """The items that take the place of those: the compaction, and what is open."""
-        made = [msgspec.json.decode(item) for item in self.translator.response.output]
-        return [*made, *(self.summarised[place] for place in sorted(open_items(self.summarised)))]
+        compaction = [msgspec.json.decode(item) for item in self.translator.response.output]
+        return [*compaction, *(self.summarised[place] for place in sorted(open_items(self.summarised)))]
 
 
 # Has the backend answer a request that ends with a `compaction_trigger`. Raises `ApiError`.
@@ -69,8 +69,8 @@ Translate = Callable[[ResponsesRequest, Context], ChatRequest]
 
 def with_trigger(request: ResponsesRequest) -> ResponsesRequest:
     """Return the request that asks for a summary of what this one contains."""
-    given = request.input or []
-    items = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
+    content = request.input or []
+    items = [{"type": "message", "role": "user", "content": content}] if isinstance(content, str) else content
     return request.model_copy(update={"input": [*items, {"type": "compaction_trigger"}]})
 
 
@@ -84,8 +84,8 @@ async def is_due(
     if await _context_tokens(context, chat, tokenizer) <= threshold:
         return False
     items = encryption.since_compaction(context.items)
-    said = [item for item in items if not is_instruction(item) and not is_compaction(item)]
-    return len(said) >= 2  # a single message would not get shorter
+    messages = [item for item in items if not is_instruction(item) and not is_compaction(item)]
+    return len(messages) >= 2  # a single message would not get shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ class AutomaticCompaction:
 
     def _with_question(self, content: str, items: Sequence[Item]) -> str:
         """Add to the summary what the user said last, since the answer is to that and not to a retelling of it."""
-        found = self.encryption.decrypt("compaction", self.caller.tenant, content, "input")
+        decryption = self.encryption.decrypt("compaction", self.caller.tenant, content, "input")
         question = _last_question(items)
-        if found is None or not 0 < len(question) <= _LONGEST_QUESTION:
+        if decryption is None or not 0 < len(question) <= _LONGEST_QUESTION:
             return content
-        text = found[1] + _LAST_WORDS + question
+        text = decryption[1] + _LAST_WORDS + question
         return self.encryption.encrypt("compaction", self.caller.tenant, self.context.request.model, text)
 
 

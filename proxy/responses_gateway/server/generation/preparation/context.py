@@ -115,11 +115,11 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
             tokens = (msgspec.json.decode(previous.json).get("usage") or {}).get("total_tokens")
     elif request.conversation is not None:
         conversation = conversation_id(request)
-        found = await store.conversations.get(tenant, conversation)
-        if found is None:
+        record = await store.conversations.get(tenant, conversation)
+        if record is None:
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
-        place = found.end
+        place = record.end
     return await context_at(store, tenant, request, most_result_bytes, History(place, conversation, tokens))
 
 
@@ -129,9 +129,9 @@ async def context_at(
     """Look up the history that a request continues, and what its items refer to."""
     place, conversation, tokens = continued
     items = request.input if isinstance(request.input, list) else []
-    wanted = [item["id"] for item in items if _is_reference(item)]
+    ids = [item["id"] for item in items if _is_reference(item)]
     history = await store.histories.items(place) if place else ()
-    references = await store.histories.find(tenant, wanted) if wanted else {}
+    references = await store.histories.find(tenant, ids) if ids else {}
     context = Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
     with_results = [item["id"] for item in (*history, *context.input) if _has_result(item)]
     if not with_results or not most_result_bytes:
@@ -156,31 +156,31 @@ def _has_result(item: object) -> bool:
 
 def conversation_id(request: ResponsesRequest) -> str:
     """Return the id in `conversation`, which is a string or an object. Raise `ApiError` 400."""
-    given = request.conversation
-    found = given.get("id") if isinstance(given, dict) else given
-    if not isinstance(found, str) or not found:
+    conversation = request.conversation
+    value = conversation.get("id") if isinstance(conversation, dict) else conversation
+    if not isinstance(value, str) or not value:
         raise invalid_request("Invalid type for 'conversation.id': a string is expected.", "conversation.id", "invalid_type")
-    return found
+    return value
 
 
 async def _previous_response(table: ResponseTable, tenant: str, response_id: str) -> Stored:
-    found = await table.get(tenant, response_id)
-    if found is None:
+    response = await table.get(tenant, response_id)
+    if response is None:
         message = f"Previous response with id '{response_id[:100]}' not found."
         raise invalid_request(message, "previous_response_id", "previous_response_not_found")
-    if found.active:
+    if response.active:
         message = f"Previous response with id '{response_id[:100]}' has not ended yet."
         raise invalid_request(message, "previous_response_id", "previous_response_not_ready")
-    return found
+    return response
 
 
 def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> list[Item]:
-    given = request.input
-    if given is None:
+    request_input = request.input
+    if request_input is None:
         return []
-    if isinstance(given, str):
-        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
-    objects = [item for item in given if isinstance(item, dict)]  # others are refused by the translation
+    if isinstance(request_input, str):
+        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": request_input}]}]
+    objects = [item for item in request_input if isinstance(item, dict)]  # others are refused by the translation
     present = {item["id"] for item in objects if isinstance(item.get("id"), str) and not _is_reference(item)}
     items: list[Item] = []
     for entry in objects:

@@ -45,14 +45,14 @@ async def read_documents(
     """Read the PDFs among items, which may be anything. With `explains`, `strict` refuses what cannot be read: raise `ApiError`
     400."""
     places = dict(_files(items))
-    wanted = [sent for sent in places if is_pdf(sent[1])]
-    if not (wanted or (places and explains)):
+    pdfs = [sent for sent in places if is_pdf(sent[1])]
+    if not (pdfs or (places and explains)):
         return NO_DOCUMENTS
-    found = dict(zip(wanted, await reader.read([data for _, data in wanted], tenant), strict=True))
+    text_by_file = dict(zip(pdfs, await reader.read([data for _, data in pdfs], tenant), strict=True))
     texts: dict[SentFile, str] = {}
     losses: dict[Loss, None] = {}
     for sent, place in places.items():
-        pdf = found.get(sent, PdfText(reason="type"))
+        pdf = text_by_file.get(sent, PdfText(reason="type"))
         if pdf.text:
             texts[sent] = _shown(sent[0], pdf)
             losses[_READ] = None
@@ -68,15 +68,15 @@ async def read_documents(
 
 def with_texts(items: Sequence[Any], texts: DocumentTexts, files: SandboxFiles) -> list[Any]:
     """Return items, which may be anything, with texts in place of documents, of which `files` are given to the code, too."""
-    found = []
+    new_items = []
     for item in items:
         changed = {
-            member: [shown for part in parts for shown in _as_text(part, texts, files)]
+            member: [replacement for part in parts for replacement in _as_text(part, texts, files)]
             for member in (("content", "output") if isinstance(item, dict) else ())
             if isinstance(parts := item.get(member), list)
         }
-        found.append({**item, **changed} if changed else item)
-    return found
+        new_items.append({**item, **changed} if changed else item)
+    return new_items
 
 
 def _as_text(part: Any, texts: DocumentTexts, files: SandboxFiles) -> list[Any]:
@@ -85,8 +85,8 @@ def _as_text(part: Any, texts: DocumentTexts, files: SandboxFiles) -> list[Any]:
     if sent is None or text is None:
         return [part]
     path = files.get(sent)
-    shown = {"type": "input_text", "text": text}
-    return [shown] if path is None else [shown, file_for_code(path)]
+    text_part = {"type": "input_text", "text": text}
+    return [text_part] if path is None else [text_part, file_for_code(path)]
 
 
 def _files(items: Iterable[Any]) -> Iterator[tuple[SentFile, str]]:

@@ -113,13 +113,13 @@ class Encryption:
     def decrypt_items(self, items: list[Any], tenant: str, model: str, path: str) -> list[Any]:
         """Return the items as the model is to read them: summaries as messages, encrypted reasoning as text if this model
         wrote it. Others stay as they are; where all do, it is the same list. Raise `ApiError` 400."""
-        found = [
+        new_items = [
             self._decrypted(item, tenant, model, f"{path}[{index}]")
             if isinstance(item, dict) and "encrypted_content" in item
             else item
             for index, item in enumerate(items)
         ]
-        return items if all(map(is_, found, items)) else found
+        return items if all(map(is_, new_items, items)) else new_items
 
     def since_compaction(self, items: list[Any]) -> list[Any]:
         """Return a history without what its last compaction has replaced."""
@@ -147,11 +147,11 @@ class Encryption:
         if not isinstance(content, str):
             raise invalid_request(f"Invalid type for '{param}': a string is expected.", param, "invalid_type")
         if kind in _COMPACTIONS:
-            found = self.decrypt("compaction", tenant, content, param)
-            return item if found is None else _message(_COMPACTED + found[1])
-        found = self.decrypt("reasoning", tenant, content, param)  # verified even where the text is given too
-        if found is not None and found[0] == model and not item.get("content"):
-            return {**item, "content": [{"type": "reasoning_text", "text": found[1]}]}
+            decryption = self.decrypt("compaction", tenant, content, param)
+            return item if decryption is None else _message(_COMPACTED + decryption[1])
+        decryption = self.decrypt("reasoning", tenant, content, param)  # verified even where the text is given too
+        if decryption is not None and decryption[0] == model and not item.get("content"):
+            return {**item, "content": [{"type": "reasoning_text", "text": decryption[1]}]}
         return item
 
 
@@ -181,14 +181,14 @@ def _changed_since(param: str) -> ApiError:
 def removed_reasoning(items: Sequence[Any], encryption: Encryption, tenant: str, model: str) -> list[Item]:
     """Return an entry for each reasoning item that is encrypted and has no other text, unless this model wrote it. `items` are
     as the client gave them, after a translation without error."""
-    found = []
+    notices = []
     for item in items:
         if isinstance(item, dict) and item.get("type") == "reasoning" and isinstance(item.get("id"), str):
             content = item.get("encrypted_content")
             reason = None if content is None or reasoning_text(item, "") else _reason(content, encryption, tenant, model)
             if reason is not None:
-                found.append({"type": "reasoning", "id": item["id"], "action": "removed", "reason": reason})
-    return found
+                notices.append({"type": "reasoning", "id": item["id"], "action": "removed", "reason": reason})
+    return notices
 
 
 def _reason(content: str, encryption: Encryption, tenant: str, model: str) -> str | None:

@@ -65,10 +65,10 @@ async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reade
         tools = await toolbox.open(request, context.items, context.results, tenant, separate_web_tools=separate)
         if tools is not None:
             break
-    given = request.input if isinstance(request.input, list) else ()
-    if pdf_reader is None or not (given or context.history):
+    items_of_request = request.input if isinstance(request.input, list) else ()
+    if pdf_reader is None or not (items_of_request or context.history):
         return Openings(tools, NO_DOCUMENTS)
-    items = chain(given, context.history, context.references.values())
+    items = chain(items_of_request, context.history, context.references.values())
     # Clients of other protocols send a conversation again and again, which one refused document would end.
     explains = ground.scope.reading is not None
     documents = await read_documents(pdf_reader, items, tenant, explains=explains, strict=policy.strict)

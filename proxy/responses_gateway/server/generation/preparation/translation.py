@@ -48,24 +48,24 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
     def translate(self, request: ResponsesRequest, context: Context, recording: Recording | None = None) -> ChatRequest:
         """Return the chat request for a request and what it builds on, with our own encrypted content decrypted. Raise
         `ApiError` 400."""
-        given = request.input
+        request_input = request.input
         replaced: frozenset[int] = frozenset()
         history: Sequence[Item] = ()
         if context.history:
             history = self._readable(self.encryption.since_compaction(list(context.history)), request.model, "history")
-        if isinstance(given, list):
-            items = self._readable(given, request.model, "input")
-            if items is not given:
+        if isinstance(request_input, list):
+            items = self._readable(request_input, request.model, "input")
+            if items is not request_input:
                 request = request.model_copy(update={"input": items})
             if request.context_management:  # because clients need not leave out what was compacted
-                replaced = self.encryption.replaced(given)
+                replaced = self.encryption.replaced(request_input)
         references = self._with_texts_of(context.references)
         if recording is not None:
             recording.found(
                 request,
                 self.policy,
                 self.served_as,
-                given=given,
+                given=request_input,
                 history=history,
                 references=references,
                 replaced=replaced,
@@ -74,7 +74,9 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
             )
         results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
-        return self._completed(chat_request, [*context.history, *(given if isinstance(given, list) else ())], request.model)
+        return self._completed(
+            chat_request, [*context.history, *(request_input if isinstance(request_input, list) else ())], request.model
+        )
 
     def _readable(self, items: list[Any], model: str, path: str) -> list[Any]:
         """Return items as the model is to read them. Raise `ApiError` 400."""
@@ -147,10 +149,10 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
 
     def asks_for_token_ids(self, model: str, in_force: InForce) -> bool:
         """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
-        wanted = in_force.settings.token_ids
-        if wanted == "auto":
+        setting = in_force.settings.token_ids
+        if setting == "auto":
             return in_force.parsers.raw(model) and self.pool.models.all_vllm(model)
-        return wanted == "on"
+        return setting == "on"
 
     def _translation(self, ground: Ground, opened: Openings) -> Translation:
         model = ground.request.model
@@ -174,8 +176,8 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         request = ground.request
         context = ground.context
         recording = ground.scope.recording
-        given = request.input if isinstance(request.input, list) else ()
-        if not (given and _is_long(given)) and not (context.history and _is_long(context.history)):
+        items = request.input if isinstance(request.input, list) else ()
+        if not (items and _is_long(items)) and not (context.history and _is_long(context.history)):
             return translation.translate(request, context, recording)
         return await self.queue.in_thread(translation.tenant, translation.translate, request, context, recording)
 
@@ -219,11 +221,11 @@ async def _room_for_answer(
     """Return the tokens that a window has left behind the prompt; None if a chat request asks for no more. Counting is left
     out where the room is certain."""
     settings = scope.in_force.settings
-    wanted = body.get(settings.max_tokens_field)
-    if not isinstance(wanted, int):
+    limit = body.get(settings.max_tokens_field)
+    if not isinstance(limit, int):
         return None
     estimate = estimated_tokens(body)
-    if wanted + 2 * estimate <= context_window:  # because the prompt may have twice the estimate
+    if limit + 2 * estimate <= context_window:  # because the prompt may have twice the estimate
         return None
     caller = scope.caller
     headers = backend_headers(settings, caller.headers, caller.request_id)
@@ -232,7 +234,7 @@ async def _room_for_answer(
     except ApiError:  # the answer to the request itself will tell
         counted = None
     room = context_window - (estimate if counted is None else counted)
-    return None if room < 1 or wanted <= room else room
+    return None if room < 1 or limit <= room else room
 
 
 def _is_long(items: Sequence[Any]) -> bool:

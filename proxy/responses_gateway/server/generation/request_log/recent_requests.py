@@ -55,8 +55,8 @@ class LastEnded(Generic[T]):
 
     def since(self, number: int) -> list[T]:
         """Return the requests with higher numbers, by their numbers."""
-        found = [entry for kept in (self._answered, self._refused) for entry in kept if entry[0] > number]
-        return [request for _, request in sorted(found, key=itemgetter(0))]
+        entries = [entry for kept in (self._answered, self._refused) for entry in kept if entry[0] > number]
+        return [request for _, request in sorted(entries, key=itemgetter(0))]
 
 
 class RequestSummary(msgspec.Struct, eq=False):

@@ -178,14 +178,14 @@ class RequestLog:
         """Count what of the request could not be carried over as it was."""
         if self._for_compaction:
             return
-        shown = logs.logger().isEnabledFor(logging.DEBUG)
+        debug = logs.logger().isEnabledFor(logging.DEBUG)
         for loss in losses:
             if loss.outcome != "preserved":
                 self.facts.losses.append(loss)
                 self._metrics.count(LOSSES, loss.kind, loss.name, loss.outcome)
-                if shown:
-                    said = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
-                    logs.logger().debug("loss", extra=logs.fields(request_id=self.facts.request_id, **said))
+                if debug:
+                    loss_fields = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
+                    logs.logger().debug("loss", extra=logs.fields(request_id=self.facts.request_id, **loss_fields))
 
     def ran_tools(self, calls: Sequence[MadeCall], losses: Iterable[HostedLoss]) -> None:
         """Note the calls that the gateway made itself, some of which may still be ending, and count what they could not
@@ -493,12 +493,12 @@ def _count_usage(metrics: Metrics, facts: RequestFacts, model: str) -> None:
     metrics.usage[row] = [one + more for one, more in zip(known, amounts, strict=True)]
 
 
-def _warn_once(metrics: Metrics, facts: RequestFacts, model: str, message: str, advice: str, **seen: int | None) -> None:
+def _warn_once(metrics: Metrics, facts: RequestFacts, model: str, message: str, advice: str, **figures: int | None) -> None:
     """Warn once for each model."""
     if (message, model) in metrics.warned:
         return
     metrics.warned.add((message, model))
-    fields = logs.fields(model=facts.model[:200], backend=facts.backend, **seen, request_id=facts.request_id, advice=advice)
+    fields = logs.fields(model=facts.model[:200], backend=facts.backend, **figures, request_id=facts.request_id, advice=advice)
     logs.logger().warning(message, extra=fields)
 
 

@@ -49,16 +49,16 @@ def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: 
 def filled(templates: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
     """Return the headers that the settings give requests, with what is known of this one in place of placeholders. A header
     whose placeholder has no value is left out. Long values are replaced by their hash."""
-    found = {}
+    texts = {}
     for name, template in templates.items():
-        wanted = [placeholder for placeholder in PLACEHOLDERS if f"{{{placeholder}}}" in template]
-        if not all(values.get(placeholder) for placeholder in wanted):
+        placeholders = [placeholder for placeholder in PLACEHOLDERS if f"{{{placeholder}}}" in template]
+        if not all(values.get(placeholder) for placeholder in placeholders):
             continue
         text = template
-        for placeholder in wanted:
+        for placeholder in placeholders:
             text = text.replace(f"{{{placeholder}}}", _sendable(values[placeholder]))
-        found[name] = text
-    return found
+        texts[name] = text
+    return texts
 
 
 def _sendable(value: str) -> str:

@@ -120,7 +120,7 @@ class Continuation:
             points = [JoinPoint(count, text=text, start=start) for start in self.parsers.second_readings(body)]
             markup, join = _read_again(translator, beginning, points, partial(self.parsers.markup, body))
         generated = beginning.ids[: join.generated]
-        asked = ""
+        last_backend = ""
 
         def body_for(model: str, context: int | None, endpoint: ContinuationEndpoint | None) -> bytes:
             if endpoint == "completions":
@@ -130,14 +130,14 @@ class Continuation:
             return chat_request(body, beginning.prompt, generated, model=model)
 
         def noted_headers(backend: str, url: Any) -> Mapping[str, str]:
-            nonlocal asked
-            asked = backend
+            nonlocal last_backend
+            last_backend = backend
             return headers(backend, url)
 
         try:
             chat = await self.pool.open_continuation(body_for, noted_headers, route, self.on_failure)
         except ApiError:
-            raise _Unanswered(asked) from None
+            raise _Unanswered(last_backend) from None
         self._require_stream(chat)
         return Continued(chat, route, len(generated), translator.resume(join, markup))
 
@@ -191,10 +191,10 @@ def _read_again(
             join = join_at(point, beginning, translator.lifecycle, markup)
         except Diverged:
             continue
-        found = (markup, join)
+        reading = (markup, join)
         if join.caught_up:
-            return found
-        behind = behind or found
+            return reading
+        behind = behind or reading
     if behind is None:
         raise CannotContinue("text_differs")
     return behind

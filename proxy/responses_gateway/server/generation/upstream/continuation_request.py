@@ -92,8 +92,8 @@ def _rest(body: Mapping[str, Any], generated: int) -> dict[str, Any]:
 
 def _tokens_left(body: Mapping[str, Any], prompt: int, generated: int, context: int | None) -> int:
     """Return how many tokens may still be generated: `/v1/completions` generates 16 by default."""
-    wanted = body.get("max_completion_tokens") or body.get("max_tokens")
-    limits: list[int] = [] if wanted is None else [wanted - generated]
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    limits: list[int] = [] if limit is None else [limit - generated]
     if context is not None:
         limits.append(context - prompt - generated)
     if not limits:
