@@ -116,8 +116,8 @@ def append_texts(sql: Sql, tenant: str, texts: Iterable[str]) -> Place:
     for text in texts:
         digest = hashlib.sha256(text.encode()).digest()  # longer than that of an item: they are never the same
         key = _known(sql, tenant, digest) or _body(sql, tenant, digest, text)
-        found = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (place, key)).fetchone()
-        place = found[0] if found is not None else _child(sql, tenant, place, key, "")
+        row = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (place, key)).fetchone()
+        place = row[0] if row is not None else _child(sql, tenant, place, key, "")
     return place
 
 
@@ -198,10 +198,10 @@ def _canonical_text(value: dict[str, Any]) -> bytes:
 
 
 def _node(sql: Sql, tenant: str, parent: Place, key: int, value: dict[str, Any]) -> Place:
-    given = value.get("id")
-    if not isinstance(given, str) or not given:
-        given = new_id(_PREFIXES.get(value.get("type", "message"), "item"))
-    return _child(sql, tenant, parent, key, given)
+    item_id = value.get("id")
+    if not isinstance(item_id, str) or not item_id:
+        item_id = new_id(_PREFIXES.get(value.get("type", "message"), "item"))
+    return _child(sql, tenant, parent, key, item_id)
 
 
 def _child(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:

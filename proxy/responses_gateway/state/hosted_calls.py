@@ -18,8 +18,7 @@ _AT_ONCE = 400
 
 @dataclass(eq=False)
 class HostedCallTable:
-    """Both in a database. Every method raises `StoreUnavailable`. An approval is known to be used for
-    `retention` seconds."""
+    """Both in a database. Every method raises `StoreUnavailable`. An approval is known to be used for `retention` seconds."""
 
     database: Database
     clock: Callable[[], float]

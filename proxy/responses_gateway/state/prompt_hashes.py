@@ -58,8 +58,8 @@ class PromptHashMemory:
     async def exchange(self, tenant: str, response_id: str, data: bytes, other_id: str | None) -> bytes | None:
         """See `PromptHashes`."""
         now = self._clock()
-        found = self._kept.get((tenant, other_id or ""))
+        other = self._kept.get((tenant, other_id or ""))
         self._kept[tenant, response_id] = (now + LIFETIME, data)
         if len(self._kept) > _MOST:
             self._kept.popitem(last=False)
-        return None if found is None or found[0] < now else found[1]
+        return None if other is None or other[0] < now else other[1]

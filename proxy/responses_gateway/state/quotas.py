@@ -106,8 +106,8 @@ class QuotaTable:
 
 def _tokens(sql: Sql, names: Sequence[str]) -> dict[str, int]:
     """Return the tokens of counters; 0 for those that were never charged."""
-    found = dict.fromkeys(names, 0)
+    tokens = dict.fromkeys(names, 0)
     if names:
         statement = f"SELECT name, tokens FROM quota_counters WHERE name IN ({', '.join('?' * len(names))})"
-        found |= {name: int(tokens) for name, tokens in sql.execute(statement, names).fetchall()}
-    return found
+        tokens |= {name: int(number) for name, number in sql.execute(statement, names).fetchall()}
+    return tokens

@@ -49,28 +49,28 @@ class RedisQuotas:
 
     async def read(self, counters: Sequence[Counter], known: Mapping[str, int]) -> dict[str, int]:
         keys, arguments = _call("", 0, counters, known)
-        found = await within(TIMEOUT, self._script(keys=keys, args=arguments), QuotasUnavailable)
-        return {counter.name: int(tokens) for counter, tokens in zip(counters, found, strict=True)}
+        return _tokens(counters, await within(TIMEOUT, self._script(keys=keys, args=arguments), QuotasUnavailable))
 
     async def charge(self, charges: Sequence[Charge], known: Mapping[str, int], _now: float) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for tokens in await within(TIMEOUT, self._send(charges, known), QuotasUnavailable):
-            found |= tokens
-        return found
+        return await within(TIMEOUT, self._send(charges, known), QuotasUnavailable)
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _send(self, charges: Sequence[Charge], known: Mapping[str, int]) -> list[dict[str, int]]:
+    async def _send(self, charges: Sequence[Charge], known: Mapping[str, int]) -> dict[str, int]:
         async with self._client.pipeline(transaction=False) as pipeline:
             for charge in charges:
                 keys, arguments = _call(charge.id, charge.tokens, charge.counters, known)
                 pipeline.eval(_CHARGE, len(keys), *keys, *map(str, arguments))
             answers = await pipeline.execute()
-        return [
-            {counter.name: int(tokens) for counter, tokens in zip(charge.counters, answer, strict=True)}
-            for charge, answer in zip(charges, answers, strict=True)
-        ]
+        tokens: dict[str, int] = {}
+        for charge, answer in zip(charges, answers, strict=True):
+            tokens |= _tokens(charge.counters, answer)
+        return tokens
+
+
+def _tokens(counters: Sequence[Counter], answer: Sequence[bytes]) -> dict[str, int]:
+    return {counter.name: int(tokens) for counter, tokens in zip(counters, answer, strict=True)}
 
 
 def _call(charge: str, tokens: int, counters: Sequence[Counter], known: Mapping[str, int]) -> tuple[list[str], list[str | int]]:

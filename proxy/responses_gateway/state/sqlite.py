@@ -220,10 +220,10 @@ def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode of a file; None if there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
