@@ -136,7 +136,8 @@ class ResponsesRequest(BaseModel):
     @property
     def only_warms(self) -> bool:
         """Whether the prompt is to be read and nothing is to be answered: `generate` over a WebSocket, else `prewarm`."""
-        return self.generate is False or (self.prompt_cache_options or {}).get("prewarm") is True
+        options = self.prompt_cache_options
+        return self.generate is False or (options is not None and options.get("prewarm") is True)
 
 
 def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:

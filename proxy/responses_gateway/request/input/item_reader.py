@@ -89,7 +89,9 @@ class ItemReader:
         if instructions:
             self._leading.append(instructions)
         self.read(entries)
-        messages = self._system_messages() + self._builder.finish()
+        messages = self._builder.finish()
+        if self._leading:
+            messages = self._system_messages() + messages
         if not messages:
             raise invalid_request("The input contains nothing that could be sent to a model.", "input", "invalid_value")
         return messages
@@ -165,7 +167,7 @@ class ItemReader:
             self._builder.add_user(f"<{role}_message>\n{text}\n</{role}_message>")
 
     def _system_messages(self) -> list[Object]:
-        if self._policy.system_messages == "merge" and self._leading:
+        if self._policy.system_messages == "merge":
             return [{"role": "system", "content": "\n\n".join(self._leading)}]
         return [{"role": "system", "content": text} for text in self._leading]
 
@@ -265,7 +267,8 @@ class MessageBuilder(msgspec.Struct):
 
     def add_user(self, content: str | list[Object]) -> None:
         """Add a user message."""
-        self._close_turn()
+        if self._turn is not None:
+            self._close_turn()
         self._messages.append({"role": "user", "content": content})
 
     def add_system(self, content: str) -> None:
@@ -310,7 +313,8 @@ class MessageBuilder(msgspec.Struct):
 
     def finish(self) -> list[Object]:
         """Return all messages."""
-        self._close_turn()
+        if self._turn is not None:
+            self._close_turn()
         return _users_merged(self._messages) if self._policy.user_messages == "merge" else self._messages
 
     def _open_turn(self, key: TurnKey | None, *, is_call: bool = False) -> _Turn:

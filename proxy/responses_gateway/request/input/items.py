@@ -36,8 +36,8 @@ def entries(
     if count > limit:
         raise too_long("input", count, limit, "items, the history included" if history else "items")
     if isinstance(source, str):
-        message = {"type": "message", "role": "user", "content": source}
-        return [*entries_at(history, "history"), Entry("input", "message", message)]
+        message = Entry("input", "message", {"type": "message", "role": "user", "content": source})
+        return [*entries_at(history, "history"), message] if history else [message]
     return entries_at(history, "history") + _from_list(source or [], resolve_item, replaced)
 
 

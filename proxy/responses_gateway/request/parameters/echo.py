@@ -9,7 +9,7 @@ from responses_gateway.request.fields import Object
 from responses_gateway.request.parameters.moderation import NO_MODERATION
 from responses_gateway.request.parameters.parameters import effort_in_effect, format_name
 from responses_gateway.request.policy import Policy
-from responses_gateway.wire.requests import ResponsesRequest
+from responses_gateway.wire.requests import ResponsesRequest, TextConfig
 
 # Members of an `mcp` tool that are never repeated.
 _SECRETS = frozenset({"authorization", "headers"})
@@ -22,10 +22,10 @@ def echo(request: ResponsesRequest, policy: Policy) -> Object:
     fields: Object = {
         "instructions": request.instructions,
         "tools": [_tool(tool) for tool in request.tools] if request.tools else [],
-        "tool_choice": _tool_choice(request.tool_choice),
+        "tool_choice": "auto" if request.tool_choice is None else _tool_choice(request.tool_choice),
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "max_tool_calls": request.max_tool_calls,
-        "text": _text(request),
+        "text": {"format": {"type": "text"}} if request.text is None else _text(request.text),
         "reasoning": _reasoning(request, policy),
         "max_output_tokens": request.max_output_tokens,
         "temperature": 1.0 if request.temperature is None else request.temperature,
@@ -64,17 +64,14 @@ def _tool(tool: Object) -> Object:
     return {"type": "function", "name": None, "description": None, "parameters": None, "strict": None} | tool
 
 
-def _tool_choice(choice: str | Object | None) -> str | Object:
-    if choice is None:
-        return "auto"
+def _tool_choice(choice: str | Object) -> str | Object:
     if isinstance(choice, dict) and choice["type"] == "allowed_tools" and choice.get("mode") is None:
         return {**choice, "mode": "auto"}
     return choice
 
 
-def _text(request: ResponsesRequest) -> Object:
-    text = request.text
-    if text is None or text.format is None:
+def _text(text: TextConfig) -> Object:
+    if text.format is None:
         fields: Object = {"format": {"type": "text"}}
     elif text.format["type"] == "json_schema":
         defaults: Object = {"type": "json_schema", "name": None, "description": None, "schema": None, "strict": None}
@@ -82,7 +79,7 @@ def _text(request: ResponsesRequest) -> Object:
         fields = {"format": {**given, "name": format_name(text.format), "strict": given["strict"] is True}}
     else:
         fields = {"format": text.format}
-    if text is not None and text.verbosity is not None:
+    if text.verbosity is not None:
         fields["verbosity"] = text.verbosity
     return fields
 

@@ -97,7 +97,8 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
     if has_priority:
         fields.setdefault("priority", policy.service_tier_priorities[request.service_tier or ""])
         report.adapted("parameter", "service_tier", "sent as a priority")
-    _background_options(request, policy, report, fields)
+    if request.background_options is not None:
+        _background_options(request, request.background_options, policy, report, fields)
     if not _IGNORED.isdisjoint(given):
         _ignored(request, policy, report, fields, has_priority=has_priority)
     _gateway_parameters(request, policy, report)
@@ -128,10 +129,7 @@ def _report_unsent(parameter: Parameter, policy: Policy, report: LossReport) -> 
         report.ignored("parameter", parameter.name, parameter.note, parameter.name, matters=parameter.matters)
 
 
-def _background_options(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object) -> None:
-    options = request.background_options
-    if options is None:
-        return
+def _background_options(request: ResponsesRequest, options: Object, policy: Policy, report: LossReport, fields: Object) -> None:
     report.preserved("parameter", "background_options")
     if "background_options" in policy.forward:
         fields["background_options"] = options
@@ -202,7 +200,9 @@ def _extras(request: ResponsesRequest, policy: Policy, report: LossReport) -> Ob
     """Return the parameters outside the Responses API that are sent, and report the others."""
     fields: Object = {}
     unknown: list[str] = []
-    for name, value in (request.model_extra or {}).items():
+    extra = request.model_extra or {}
+    for name in extra:
+        value = extra[name]
         if value is None:
             continue
         if name in _SAMPLING:
@@ -214,8 +214,8 @@ def _extras(request: ResponsesRequest, policy: Policy, report: LossReport) -> Ob
         else:
             unknown.append(name[:64])
     for path, config in (("reasoning", request.reasoning), ("text", request.text)):
-        given = (config.model_extra or {}) if config is not None else {}
-        unknown += [f"{path}.{name[:64]}" for name, value in given.items() if value is not None]
+        if config is not None and config.model_extra:
+            unknown += [f"{path}.{name[:64]}" for name, value in config.model_extra.items() if value is not None]
     if unknown:
         reason = f"not a parameter of the Responses API: {', '.join(unknown)[:200]}"
         report.ignored("parameter", "unknown", reason, unknown[0])
@@ -306,8 +306,9 @@ def _gateway_parameters(request: ResponsesRequest, policy: Policy, report: LossR
         report.adapted("parameter", "reasoning.summary", "the reasoning itself is repeated as its summary")
     if request.metadata:
         report.preserved("parameter", "metadata")
+    given = request.model_fields_set
     for name in STATEFUL:
-        if getattr(request, name):
+        if name in given and getattr(request, name):
             report.preserved("parameter", name)
     if policy.stores_responses and request.store is not None:
         report.preserved("parameter", "store")
