@@ -52,7 +52,7 @@ class Generation:
         turns: FurtherTurns | None,
         judge: Judge,
     ) -> None:
-        """`prelude` comes before the first request to a backend. `turns` are those behind the first one of the model."""
+        """`prelude` comes before the first request to a backend. `turns` are those after the first one of the model."""
         self.translator = translator
         self._upstream = upstream
         self.client = client
@@ -273,7 +273,7 @@ class Generation:
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def stop_after_item(self, reason: str) -> None:
-        """Have the response end behind the item that is open: see `Translator.stop_after_item`."""
+        """Have the response end after the item that is open: see `Translator.stop_after_item`."""
         self.emit(self.translator.stop_after_item(reason))
         if _was_stopped(self.translator):
             self._failure = server_error("The response was stopped.")  # nothing else is asked for it

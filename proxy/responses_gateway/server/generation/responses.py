@@ -385,7 +385,7 @@ class Creation:
             self._generation.fail(ApiError(499, "The response was cancelled.", type="server_error", code="server_error"))
 
     def stop_after_item(self, reason: str) -> None:
-        """End the response behind the item that is open, as incomplete for this reason, unless the model ends it before."""
+        """End the response after the item that is open, as incomplete for this reason, unless the model ends it before."""
         if self._generation is not None:
             self._generation.stop_after_item(reason)
 

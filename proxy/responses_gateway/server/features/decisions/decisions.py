@@ -1,4 +1,4 @@
-"""`/v1/decisions`: one token of the backend for each question about an input, all of them behind the same beginning."""
+"""`/v1/decisions`: one token of the backend for each question about an input, all of them after the same beginning."""
 
 from __future__ import annotations
 

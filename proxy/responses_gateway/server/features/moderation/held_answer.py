@@ -29,7 +29,7 @@ _DONE = b"[DONE]"
 
 
 class _Block(NamedTuple):
-    """Bytes of whole events: how long the text is behind them, and whether they belong to the end of the answer."""
+    """Bytes of whole events: how long the text is after them, and whether they belong to the end of the answer."""
 
     data: bytes
     length: int

@@ -51,7 +51,7 @@ class Moderation:
             await self.admit_turn(self._given)
 
     async def admit_turn(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Judge what the model is to be asked, as far as it is new and not the model's own: results of hosted tools, behind the
+        """Judge what the model is to be asked, as far as it is new and not the model's own: results of hosted tools, after the
         first turn. Where it is only reported, do not wait for that. Raise `ApiError`."""
         if messages is self._judged:
             return
@@ -78,7 +78,7 @@ class Moderation:
             await asyncio.wait({self._judging_input})
 
     async def judge_answer(self, text: str, start: int) -> bool:
-        """Judge a text behind `start`; tell whether it is flagged. Raise `ApiError` if that is not known but has to be."""
+        """Judge a text after `start`; tell whether it is flagged. Raise `ApiError` if that is not known but has to be."""
         if len(text) == start:
             return False
         try:

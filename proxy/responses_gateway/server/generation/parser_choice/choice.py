@@ -64,7 +64,7 @@ class AnswerStart(msgspec.Struct, frozen=True):
     `reading`: the backend parses ("parsed"); it is not known to, so that a thought at the beginning is watched for ("watched");
     its text is raw; or it parses and leaks ("rescued"). `opened`: the text begins inside reasoning; None for the default of the
     family. `decided_by`: what says so; what is known of the "model" is the weakest. `prompt_end` reads it in the ids of the
-    prompt. `reopens`: a thought may begin behind text. `thoughts`: by which the tokens of reasoning are counted in ids."""
+    prompt. `reopens`: a thought may begin after text. `thoughts`: by which the tokens of reasoning are counted in ids."""
 
     reading: Literal["parsed", "watched", "raw", "rescued"] = "parsed"
     reasoning: str = "none"

@@ -29,7 +29,7 @@ Kind = Literal["compaction", "reasoning"]
 Item = dict[str, Any]
 
 _MARK = "rp1."
-# Of a text behind which its signature stands.
+# Of a text after which its signature stands.
 _SIGNED_MARK = "rp2."
 _SIGNATURE = 16
 _NONCE = 12

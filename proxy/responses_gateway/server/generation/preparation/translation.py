@@ -218,7 +218,7 @@ def _with_token_ids(body: Mapping[str, Any]) -> dict[str, Any]:
 async def _room_for_answer(
     body: Mapping[str, Any], context_window: int, scope: RequestScope, tokens: PromptTokens
 ) -> int | None:
-    """Return the tokens that a window has left behind the prompt; None if a chat request asks for no more. Counting is left
+    """Return the tokens that a window has left after the prompt; None if a chat request asks for no more. Counting is left
     out where the room is certain."""
     settings = scope.in_force.settings
     limit = body.get(settings.max_tokens_field)

@@ -381,7 +381,7 @@ def _execution(facts: RequestFacts, translator: Translator | None, error: ApiErr
 
 
 def _late_error(translator: Translator) -> ApiError | None:
-    """Return what a backend sent behind the end of an answer; it does not change how the response ended."""
+    """Return what a backend sent after the end of an answer; it does not change how the response ended."""
     return next(filter(None, [answer.late_error for answer in translator.answers]), None)
 
 

@@ -183,7 +183,7 @@ def _read_again(
 ) -> tuple[Markup, Join]:
     """Return the parser that says what the backend's own has said, having read the text of the first ids. `points` are the
     ways in which they may be read."""
-    behind: tuple[Markup, Join] | None = None
+    slower: tuple[Markup, Join] | None = None
     for point in points:
         markup = markup_of(point.start)
         assert isinstance(markup, Markup)
@@ -194,19 +194,19 @@ def _read_again(
         reading = (markup, join)
         if join.caught_up:
             return reading
-        behind = behind or reading
-    if behind is None:
+        slower = slower or reading
+    if slower is None:
         raise CannotContinue("text_differs")
-    return behind
+    return slower
 
 
 async def cut_of_raw(beginning: PartialAnswer, decode: Decode, *, holds_text: bool) -> CutPoint:
-    """Find the last id whose text came whole. Text that came behind it comes again."""
+    """Find the last id whose text came whole. Text that came after it comes again."""
     ids = beginning.ids
     whole = beginning.whole
     tail = beginning.tail
     if not tail and not holds_text:
-        return CutPoint(whole)  # behind it there may be a part of a character
+        return CutPoint(whole)  # after it there may be a part of a character
     start = max(0, whole - _CONTEXT)
     before = await decode(ids[start:whole]) if whole else ""
     for count in range(len(ids), max(whole, len(ids) - _TRIES) - 1, -1):

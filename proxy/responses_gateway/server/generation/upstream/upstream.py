@@ -346,7 +346,7 @@ class Upstream:
         self._chat = None
 
     def forget(self) -> None:
-        """Forget an answer that has been read, or broke off behind its end."""
+        """Forget an answer that has been read, or broke off after its end."""
         self._chat = None
 
     def close(self, translator: Translator) -> None:
