@@ -18,6 +18,7 @@ from responses_gateway.backend.served_models import Route
 from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
+from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.server.http.bodies import read_body, too_large
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.server.http.request_ids import REQUEST_ID
@@ -100,29 +101,7 @@ class Passthrough:
                 answer = await stack.enter_async_context(sending)
             except ApiError as error:
                 raise _cause(request, error) from None
-            response = web.StreamResponse(status=answer.status)
-            for name, value in answer.headers.items():
-                if name.lower() in _PASSED_BACK:
-                    response.headers[name] = value
-            await response.prepare(request)
-            meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
-            try:
-                async for data in answer.content.iter_any():
-                    if reservation is not None:
-                        meter.feed(data)
-                    await response.write(data)
-                if reservation is not None:
-                    await reservation.settle(meter.tokens)
-            except aiohttp.ClientError:
-                # The head is out: the only way to tell that the body is broken is to break it.
-                if request.transport is not None:
-                    request.transport.abort()
-                raise server_error("The backend's answer broke off.") from None
-            finally:
-                if reservation is not None:
-                    reservation.end(meter.tokens)
-            await response.write_eof()
-        return response
+            return await _pass_back(request, answer, reservation)
 
     async def _body(
         self, request: web.Request, headers: CIMultiDict[str], *, read: bool
@@ -142,6 +121,35 @@ class Passthrough:
             return await read_body(request)
         headers["Content-Length"] = str(size)
         return request.content
+
+
+async def _pass_back(
+    request: web.Request, answer: aiohttp.ClientResponse, reservation: LimitReservation | None
+) -> web.StreamResponse:
+    """Send a backend's answer to the client as it comes, and charge its tokens. Raise `ApiError` if it breaks off."""
+    response = web.StreamResponse(status=answer.status)
+    for name, value in answer.headers.items():
+        if name.lower() in _PASSED_BACK:
+            response.headers[name] = value
+    await response.prepare(request)
+    meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
+    try:
+        async for data in answer.content.iter_any():
+            if reservation is not None:
+                meter.feed(data)
+            await response.write(data)
+        if reservation is not None:
+            await reservation.settle(meter.tokens)
+    except aiohttp.ClientError:
+        # The head is out: the only way to tell that the body is broken is to break it.
+        if request.transport is not None:
+            request.transport.abort()
+        raise server_error("The backend's answer broke off.") from None
+    finally:
+        if reservation is not None:
+            reservation.end(meter.tokens)
+    await response.write_eof()
+    return response
 
 
 def _refuse_wrong_path(path: str, *, below_root: bool) -> None:

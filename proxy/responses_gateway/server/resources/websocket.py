@@ -114,13 +114,75 @@ class _Message:
         return data
 
 
+class _Inbox:
+    """The messages of a connection that wait for their turn. While they are many, or large, nothing more is read."""
+
+    def __init__(self, bodies: Bodies, transport: asyncio.Transport | None) -> None:
+        self._bodies = bodies
+        self._transport = transport
+        self._messages: asyncio.Queue[_Message] = asyncio.Queue()
+        self._bytes = 0
+        self._turn = asyncio.Event()  # one of them was taken, or answered
+        self.unanswered = 0  # messages, also those that were taken
+
+    def accept(self, data: bytes) -> None:
+        """Let a message wait."""
+        message = _Message(data, self._bodies.open())
+        try:
+            message.body.add(len(data))
+        except ApiError as error:
+            message.refusal = error.copy()
+            message.data = b""
+        self.unanswered += 1
+        self._bytes += len(message.data)
+        self._messages.put_nowait(message)
+
+    async def next(self) -> _Message:
+        """Wait for a message, and return it."""
+        message = await self._messages.get()
+        self._bytes -= len(message.data)
+        self._turn.set()
+        return message
+
+    def answered(self) -> None:
+        """Note that a message was answered."""
+        self.unanswered -= 1
+        self._turn.set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that no more is to be read."""
+        return self._bytes > _WAITING_BYTES or self._messages.qsize() > _WAITING
+
+    async def hold_back(self) -> None:
+        """Read nothing more until a message is taken, or so long that it is time to look for pongs."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError
+        self._turn.clear()
+        transport.pause_reading()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_PAUSE):
+                    await self._turn.wait()
+                    return
+        finally:
+            if not transport.is_closing():
+                transport.resume_reading()
+        await asyncio.sleep(_READ_ANYWAY)
+
+    def forget(self) -> None:
+        """Count the messages no longer that will not be answered."""
+        while not self._messages.empty():
+            self._messages.get_nowait().body.close()
+
+
 class _Session:
     """One connection."""
 
     def __init__(self, parts: WebSockets, request: web.Request, socket: web.WebSocketResponse) -> None:
         self._responses = parts.responses
         self._background = parts.background
-        self._bodies = parts.bodies
         self._headers = request.headers
         self._request_id: str = request[REQUEST_ID]
         self._tenant = tenant_of(request)
@@ -130,12 +192,9 @@ class _Session:
         self._socket = socket
         self._transport = request.transport
         self._outbox = WebSocketSender(socket, request.transport, self._pause, self._resume)
-        self._messages: asyncio.Queue[_Message] = asyncio.Queue()
-        self._waiting_bytes = 0  # of messages that wait for their turn
-        self._turn = asyncio.Event()  # one of them was taken, or answered
+        self._inbox = _Inbox(parts.bodies, request.transport)
         self._clock = asyncio.get_running_loop().time
         self._gives_way_at = 0.0
-        self._unanswered = 0  # messages
         self._cancelled = False  # the response that has not begun yet
         self._stream_id: str | None = None  # the client's name of the message that is being answered
         self._creation: Creation | None = None  # of the response that has begun
@@ -156,7 +215,7 @@ class _Session:
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
-            self._forget_messages()
+            self._inbox.forget()
             self._steering.close()
             self._outbox.close()
             await self._socket.close()
@@ -172,10 +231,10 @@ class _Session:
             data: bytes = message.data
             del message
             if not (may_be_other(data) and await self._answered_at_once(data)):
-                self._accept(data)
+                self._inbox.accept(data)
             del data
-            while self._has_enough:
-                await self._hold_back()
+            while self._inbox.is_full or self._steering.unsent_bytes > _WAITING_BYTES:
+                await self._inbox.hold_back()
             await self._give_way()
 
     async def _answered_at_once(self, data: bytes) -> bool:
@@ -192,25 +251,6 @@ class _Session:
                 await self._outbox.flush()
         return True
 
-    def _accept(self, data: bytes) -> None:
-        """Let a message wait for its turn."""
-        message = _Message(data, self._bodies.open())
-        try:
-            message.body.add(len(data))
-        except ApiError as error:
-            message.refusal = error.copy()
-            message.data = b""
-        self._unanswered += 1
-        self._waiting_bytes += len(message.data)
-        self._messages.put_nowait(message)
-
-    @property
-    def _has_enough(self) -> bool:
-        """Whether so much waits that no more is to be read."""
-        if self._waiting_bytes > _WAITING_BYTES or self._messages.qsize() > _WAITING:
-            return True
-        return self._steering.unsent_bytes > _WAITING_BYTES
-
     async def _give_way(self) -> None:
         """Let others have their turn: of a read with many messages each comes without a pause."""
         now = self._clock()
@@ -218,33 +258,9 @@ class _Session:
             await asyncio.sleep(0)
             self._gives_way_at = self._clock() + SLICE
 
-    async def _hold_back(self) -> None:
-        """Read nothing more until a message is taken, or so long that it is time to look for pongs."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            raise ConnectionResetError
-        self._turn.clear()
-        transport.pause_reading()
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_PAUSE):
-                    await self._turn.wait()
-                    return
-        finally:
-            if not transport.is_closing():
-                transport.resume_reading()
-        await asyncio.sleep(_READ_ANYWAY)
-
-    def _forget_messages(self) -> None:
-        """Count the messages no longer that will not be answered."""
-        while not self._messages.empty():
-            self._messages.get_nowait().body.close()
-
     async def _work(self) -> None:
         while True:
-            message = await self._messages.get()
-            self._waiting_bytes -= len(message.data)
-            self._turn.set()
+            message = await self._inbox.next()
             try:
                 await self._answer(message)
             finally:
@@ -264,7 +280,7 @@ class _Session:
     async def _continue_steered(self) -> None:
         """Continue steered responses, before any other message is answered."""
         while (request := self._steering.successor()) is not None:
-            self._unanswered += 1
+            self._inbox.unanswered += 1
             previous = self._previous
             error = await self._create(request)
             if error is not None:
@@ -273,8 +289,7 @@ class _Session:
             self._answered()
 
     def _answered(self) -> None:
-        self._unanswered -= 1
-        self._turn.set()
+        self._inbox.answered()
         self._cancelled = False
         self._stream_id = None
 
@@ -380,7 +395,7 @@ class _Session:
         if response_id is not None and (running is None or running.translator.response_id != response_id):
             return
         if running is None:
-            self._cancelled = self._unanswered > 0
+            self._cancelled = self._inbox.unanswered > 0
         else:
             running.cancel()
 
