@@ -10,12 +10,16 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple
 
+import pytest
+
 from responses_gateway.conformance.checker import check_stream, frames
 from responses_gateway.conformance.levels import Violation
 from tests.data_folder import BESIDE
 
 FOLDER = BESIDE / "foreign"
 ABSENT = "the streams that others recorded are not here"
+# For tests that read them; it does not read them itself, because every process of a run asks.
+needs_them = pytest.mark.skipif(not FOLDER.exists(), reason=ABSENT)
 
 # What the host that was asked, or else the name of the file has in it -> who sent the stream; the first that fits counts.
 _SENDERS = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 from tests.stages import TESTS
 
@@ -53,10 +55,15 @@ def used(tree: ast.Module) -> Iterator[str]:
             yield from (text.rpartition(".")[2] for text in texts if isinstance(text, str))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def test_tests_use_no_private_names_of_others() -> None:
     found: dict[str, set[str]] = {}
     for path in sorted(TESTS.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path)
         names = {name for name in used(tree) if is_private(name)} - set(defined(tree))
         if names:
             found[path.relative_to(TESTS).as_posix()] = names
@@ -69,7 +76,7 @@ def test_tests_use_no_private_names_of_others() -> None:
 def test_what_a_test_defines_to_be_run_is_run() -> None:
     """A coroutine that nobody runs makes a test that cannot fail."""
     for path in sorted(TESTS.rglob("test_*.py")):
-        for test in ast.parse(path.read_text(encoding="utf-8")).body:
+        for test in parsed(path).body:
             if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
                 coroutines = {node.name for node in test.body if isinstance(node, ast.AsyncFunctionDef)}
                 used = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)} if coroutines else set()

@@ -21,7 +21,7 @@ from tests.bridges.messages_checks import ALL, FAST
 from tests.bridges.official_sdk import sdk_error
 from tests.bridges.playing import Found, play
 from tests.bridges.scenarios import Scenario, Truth, scenarios
-from tests.foreign_streams import ABSENT, chat_streams
+from tests.foreign_streams import needs_them
 from tests.judges.streams import Script, encode
 
 DOCUMENT = ROOT / "docs" / "comparison.md"
@@ -165,7 +165,7 @@ def test_the_score_of_a_bridge_has_the_three_levels() -> None:
     assert "| other 2.0 | none | `item_status` | `completed_at` |" in page
 
 
-@pytest.mark.skipif(not chat_streams(), reason=ABSENT)
+@needs_them
 def test_the_page_says_what_comes_of_the_recorded_streams() -> None:
     page = DOCUMENT.read_text(encoding="utf-8")
     part = page[page.index(recordings.BEGIN) : page.index(recordings.END) + len(recordings.END)]

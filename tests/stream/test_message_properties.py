@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.stream.writer.message import MessageOptions
 from responses_gateway.wire.errors import server_error
-from tests.foreign_streams import ABSENT, chat_streams
+from tests.foreign_streams import chat_streams, needs_them
 from tests.stream.message_player import Message, message_bytes, message_substance, play_message, read_message, translator_of
 from tests.stream.stream_player import DONE, Said, event, events_of, finish, short, translate
 from tests.stream.test_recorded_streams import recordings, short_ones
@@ -115,7 +114,7 @@ def test_a_recorded_stream_that_breaks_behind_any_chunk_is_never_whole() -> None
             assert (message.ending["type"], message.open) == ("error", bool(message.blocks))
 
 
-@pytest.mark.skipif(not chat_streams(), reason=ABSENT)
+@needs_them
 def test_every_foreign_stream_says_what_it_says_to_a_client_of_the_other_protocol() -> None:
     wrong = []
     for stream in chat_streams():

@@ -78,9 +78,14 @@ def arguments_for(tool: Declared, function: Item) -> str:
     return json.dumps(example(function["parameters"]))
 
 
-@pytest.mark.parametrize("capture", sorted(requests()) if FOLDER.exists() else [])
-def test_every_tool_makes_the_round_trip(capture: str) -> None:
-    body = json.loads(requests()[capture])
+def test_every_tool_makes_the_round_trip(subtests: pytest.Subtests) -> None:
+    for capture, body in requests().items():
+        with subtests.test(capture):
+            make_round_trips(json.loads(body))
+
+
+def make_round_trips(body: Item) -> None:
+    """Offer and call all tools of a request."""
     plan = planned(body)
     offered = {tool["function"]["name"]: tool["function"] for tool in plan.body.get("tools", [])}
     if not offered:
