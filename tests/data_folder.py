@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import tarfile
 import tempfile
@@ -12,7 +13,7 @@ _ROOT = Path(__file__).parents[1]
 _ARCHIVE = _ROOT / "tests" / "data" / "recordings.tar.xz"
 
 # Streams that others recorded, captured requests of clients, the weights of the tiny model.
-BESIDE = _ROOT.parent / "shared"
+BESIDE = Path(os.environ.get("SHARED") or _ROOT.parent / "shared")
 
 
 def _unpacked() -> Path:

@@ -64,6 +64,7 @@ STAGES: dict[str, Stage] = {
     "server/window/test_foreign_pages.py": "outside",
     "state/test_outages.py": "outside",
     "telemetry": "outside",
+    "test_bare_account.py": "outside",
     "test_installation.py": "outside",
     "test_packaging.py": "outside",
     "test_tutorial.py": "outside",
