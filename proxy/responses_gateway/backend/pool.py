@@ -38,7 +38,8 @@ from responses_gateway.backend.transport.client import Body, ChatStream, Unreach
 from responses_gateway.backend.watch import Watch
 from responses_gateway.wire.errors import ApiError, gateway_key_refused
 
-# How many attempts that were never sent count as none where no backend is known to be well.
+# How many attempts that were never sent count as none where no backend is known to be well, because checks are late on a busy
+# machine.
 _UNSENT_ATTEMPTS = 16
 ANY = Route()
 # Returns the headers of a request to a backend, given its name and its URL.

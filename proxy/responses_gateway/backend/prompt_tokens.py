@@ -37,7 +37,7 @@ _NO_ENDPOINT = frozenset({404, 405, 422, 501})
 _LARGEST = 64 * 1024 * 1024
 _LARGEST_REFUSAL = 64 * 1024
 
-# Characters of a text for each token, about: a little less than in English, since code and other languages have fewer.
+# Characters of a text for each token, about: a little less than in English, because code and other languages have fewer.
 _CHARACTERS = 3.5
 # Tokens of a picture, about.
 _PICTURE = 1500

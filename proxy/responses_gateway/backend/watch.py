@@ -18,11 +18,11 @@ from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 _MOMENT = 2.0
 # A health check comes up to this fraction of its interval earlier or later, so that gateways do not check in step.
 _JITTER = 0.2
-# Least seconds between two health checks, on average, where nothing is wrong.
+# Least seconds between two health checks, on average, where nothing is wrong, because there may be a thousand backends.
 _SPACING = 0.02
-# The longest interval in seconds of the checks of a backend that gets no requests: it is needed as soon as it is back.
+# The longest interval in seconds of the checks of a backend that gets no requests, because it is needed as soon as it is back.
 _RECHECK = 1.0
-# Seconds until what more than a few backends list is compared.
+# Seconds until what more than a few backends list is compared, because many that come together are compared once.
 _COMPARING = 0.5
 _FEW = 32
 

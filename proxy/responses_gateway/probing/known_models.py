@@ -12,7 +12,7 @@ import msgspec
 from responses_gateway.parsers import PromptEnd, ThoughtTokens
 from responses_gateway.telemetry import logs
 
-# The names of models come from clients, so there is a limit; the one learned first is forgotten first.
+# Most models that are known, because their names come from clients; the one learned first is forgotten first.
 _MOST_MODELS = 1000
 
 

@@ -38,7 +38,7 @@ STOP_DEADLINE = 2.0
 _LONGEST_OVERFLOW = 262_144
 # Tokens for an answer in which the model may think first.
 _THINKING_LIMIT = 2048
-# A forced call has begun by then.
+# Tokens within which a forced call has begun.
 _FORCED_LIMIT = 64
 # In the brief probe, less is tried first.
 _BRIEF_THINKING_LIMIT = 512

@@ -20,10 +20,11 @@ from responses_gateway.probing.known_models import KnownModel
 from responses_gateway.probing.profile import Model, Profile
 from responses_gateway.wire.errors import ApiError, read_error
 
+# Bytes of an answer that are read.
 _BODY_LIMIT = 4 * 1024 * 1024
 # Characters of an answer that are kept to look for markup in.
 _TEXT_LIMIT = 4000
-# The largest limit of its own that a server is examined for, in tokens.
+# The largest limit of its own that a server is examined for, in tokens, because `transformers serve` ends answers at 1024.
 _LONGEST_OWN_LIMIT = 1100
 
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}

@@ -13,7 +13,7 @@ from responses_gateway.probing.needed_parsers import markup_leaks, needed_parser
 from responses_gateway.probing.profile import Profile
 from responses_gateway.settings import PARSER_SETTINGS, Settings
 
-# In place of a server's own limit: enough for a coding agent to write a file, after thinking.
+# In tokens, in place of a server's own limit, because a coding agent has to be able to write a file, after thinking.
 _ENOUGH_TOKENS = 32_768
 
 _NOT_APPLIED = frozenset({"backend", "opened_thinking"})

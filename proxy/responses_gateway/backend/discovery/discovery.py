@@ -13,7 +13,7 @@ from random import random
 
 from responses_gateway.backend.discovery.interface import MOST_TARGETS, Source, SourceKind, Target
 
-# Least seconds between two times that changes are reported.
+# Least seconds between two times that changes are reported, because those that come together are reported as one.
 _INTERVAL = 0.1
 # Seconds until a source is watched again whose own code failed.
 _AFTER_DEFECT = 10.0

@@ -19,8 +19,9 @@ import msgspec
 
 from responses_gateway.backend.discovery.interface import MOST_TARGETS, Report, SourceKind, Target, is_address
 
-# In bytes.
+# Bytes of a file.
 _LARGEST_FILE = 8 * 1024 * 1024
+# The largest value of the label `weight`.
 _HEAVIEST = 1000
 
 # What tells whether a file has changed: its inode, length and time in nanoseconds.

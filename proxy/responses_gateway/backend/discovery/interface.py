@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-# Members of a pool: a source that names more is broken.
+# Most members of a pool, because a source that names more is broken.
 MOST_TARGETS = 5000
 
 SourceKind: TypeAlias = Literal["dns", "file", "kubernetes"]

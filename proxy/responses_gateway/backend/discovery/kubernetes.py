@@ -31,18 +31,20 @@ from responses_gateway.bounded_body import read_at_most
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # Seconds without a sign of life from the API server's machine after which a connection is broken.
 _VANISHED = 15.0
+# Seconds for connecting, and for a whole list.
 _CONNECT_TIMEOUT = 5.0
 _LIST_TIMEOUT = 30.0
-# Seconds that a watch may last beyond what was asked for.
+# Seconds that a watch may last beyond what was asked for, because the API server is to end it itself.
 GRACE = 10.0
 # Seconds before another attempt: doubled after each failure, up to the longest, with up to half of it taken off.
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 15.0
-# A watch that ends sooner, in seconds, without any event counts as a failure: otherwise it would be opened again at once.
+# A watch that ends sooner, in seconds, without any event counts as a failure, because it would be opened again at once.
 BRIEF = 1.0
 # In bytes: of a line of the watch, and of the list; of a refusal.
 LARGEST = 64 * 1024 * 1024
 _LARGEST_REFUSAL = 64 * 1024
+# The status of a watch from a version that the API server no longer has.
 _GONE = 410
 
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 
 # A backend may have this many times its share of the requests before keys move to the next one.
 SPREAD = 1.25
-# Beyond this part of its KV cache a server gets no more than its share: its requests are long.
+# Beyond this part of its KV cache a server gets no more than its share, because its requests are long.
 FULL = 0.8
 
 

@@ -29,11 +29,12 @@ _SESSION_HEADERS = frozenset(
 OF_THE_URL: frozenset[Reason] = UNCONNECTED
 # Failures after which the same URL may be asked again: another server will answer. Envoy says 503 where a connection breaks.
 OF_ONE_SERVER: frozenset[Reason] = frozenset({"dropped", "broke", "status_502", "status_503"})
-# How often an answer is continued through the same URL, and the seconds before each try: until the router has noticed that a
-# server is gone, it would choose that one again, which knows the beginning.
+# How often an answer is continued through the same URL, and the seconds before each try, because until the router
+# has noticed that a server is gone, it would choose that one again, which knows the beginning.
 PAUSES = (0.2, 1.0, 3.0)
 # Seconds after which a refused client may ask again where the router does not say.
 _RETRY_AFTER = 1.0
+# Characters of a session token that is kept, and the conversations that have one, those that were last answered.
 _LONGEST_TOKEN = 512
 _CONVERSATIONS = 10_000
 

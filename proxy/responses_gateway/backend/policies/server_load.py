@@ -20,7 +20,7 @@ from responses_gateway.wire.errors import ApiError
 # One line for each engine of a server (its data-parallel ranks): requests add up, and the part of the cache is an average.
 _REQUESTS = re.compile(rb"^vllm:num_requests_(?:running|waiting)(?:\{[^\n]*\})? ([0-9.e+]+)\s*$", re.MULTILINE)
 _CACHE = re.compile(rb"^vllm:kv_cache_usage_perc(?:\{[^\n]*\})? ([0-9.e+-]+)\s*$", re.MULTILINE)
-# Most servers that are asked in a second, and at a time.
+# Most servers that are asked in a second, and at a time, because a pool may have a thousand members.
 _PER_SECOND = 100
 _AT_A_TIME = 16
 # Least and most seconds between two looks at who is to be asked, and the longest wait for an answer.

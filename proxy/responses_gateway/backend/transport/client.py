@@ -30,8 +30,8 @@ _LARGE = 256 * 1024
 Answer = aiohttp.ClientResponse | PushedAnswer
 # A request body.
 Body = bytes | aiohttp.StreamReader | None
-# Seconds that an idle connection is kept. vLLM closes its own after five, and a request that meets such an end is lost; only
-# chat requests and, by aiohttp, those without side effects (GET) are repeated.
+# Seconds that an idle connection is kept, because vLLM closes its own after five, and a request that meets such an end is lost;
+# only chat requests and, by aiohttp, those without side effects (GET) are repeated.
 _KEEPALIVE = 4
 _CHAT_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 # How requests fail that no backend answers.

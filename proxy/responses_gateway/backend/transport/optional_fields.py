@@ -34,6 +34,7 @@ _WORDS = re.compile(
     r"\bnot (?:be )?(?:permitted|allowed|supported|support|accepted|recogni[sz]ed)|additional propert",
     re.IGNORECASE,
 )
+# How many characters before or after the name of a field such a word may stand.
 _REACH = 240
 
 

@@ -33,6 +33,7 @@ Reason = Literal[
     "input_changed",
 ]
 Object = dict[str, Any]
+# Bytes of the digest of a part of a prompt.
 _DIGEST = 12
 # Fields of a chat request that templates read before the messages, by what is said to have changed.
 _BEFORE_MESSAGES: dict[Reason, tuple[str, ...]] = {

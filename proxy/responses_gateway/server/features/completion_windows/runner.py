@@ -40,7 +40,8 @@ from responses_gateway.wire.requests import parse_request
 _KEY_NOT_KEPT = Loss("parameter", "background_options", "adapted", "begins at once: the client's key is not kept")
 # Responses of a key that may wait, because one key must not fill the table that all share.
 MOST_WAITING = 10_000
-# Bytes that the requests of a key may have which wait, and which part of a limited store: they are not deleted to make room.
+# Bytes that the requests of a key may have which wait, and which part of a limited store, because they are
+# not deleted to make room.
 MOST_BYTES = 1024**3
 _PART_OF_STORE = 10
 # Seconds between two looks at what waits, and where nothing does.

@@ -46,7 +46,7 @@ from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.requests import ResponsesRequest, parse_request, read_object
 
-# Questions that are asked at the same time, once the first one has had the input read.
+# Questions that are asked at the same time, after the first one, because by then the backend has read the input.
 _AT_ONCE = 8
 # Fields of a chat request that are another's for a single token.
 _ABOUT_THE_ANSWER = frozenset({"stream", "stream_options", "max_tokens", "max_completion_tokens"})

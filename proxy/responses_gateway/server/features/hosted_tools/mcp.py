@@ -19,7 +19,7 @@ from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # What programs get of the gateway's own environment; anything else the settings have to name.
 _INHERITED = ("PATH", "HOME")
-# Characters of a result that are read at least: what a search has found is read before the model is shown some of it.
+# Characters of a result that are read at least, because what a search has found is read before the model is shown some of it.
 _LEAST_RESULT = 512 * 1024
 
 

@@ -31,15 +31,15 @@ from responses_gateway.wire.errors import ApiError, read_error
 
 # Until a container runs, on a busy machine, in seconds.
 _STARTING = 15
-# For a search, and for fetching and reading a page: the model waits, and whoever waits for it.
+# Seconds for a search, and for fetching and reading a page, because the model waits, and whoever waits for it.
 FETCH_SECONDS = 15
-# Of a page, packed or not, because an article with its markup seldom has more; only the beginning of a larger one is read.
+# Bytes of a page, packed or not, because an article with its markup seldom has more; of a larger one the beginning is read.
 _PAGE_BYTES = 5_000_000
-# Of a search of medium size, because models seldom open more.
+# Results of a search of medium size, because models seldom open more.
 _SEARCH_RESULTS = 8
-# For which a container is kept unused, with its variables and files: as long as containers of OpenAI are.
+# Seconds for which a container is kept unused, with its variables and files, because those of OpenAI are kept as long.
 _IDLE_SECONDS = 1200
-# Of the images that code makes.
+# Bytes of the images that code makes.
 IMAGE_BYTES = 4 * 1024**2
 # A request for an image to a backend.
 _PATH = "images/generations"

@@ -23,16 +23,16 @@ Side = Literal["input", "output"]
 # Characters that one question to the guard has, and those that it shares with the question before it.
 PIECE = 8_000
 OVERLAP = 500
-# Longer inputs are hashed in a thread, so that no other stream waits for them, in characters.
+# Longer inputs are hashed in a thread, in characters, because other streams would wait for them.
 _LARGE = 256 * 1024
 # Most questions about one input, and how many of them at the same time.
 _MOST_PIECES = 128
 _AT_ONCE = 4
-# For one answer: the client waits for it before it gets anything, and a guard answers in a few tokens.
+# Seconds for one answer, because the client waits for it before it gets anything, and a guard answers in a few tokens.
 SECONDS_OF_A_JUDGEMENT = 10.0
 # Tokens for an answer, the guard's thoughts included.
 _TOKENS = 1024
-# How many texts are remembered as safe, so that a conversation is not judged again with each request.
+# How many texts are remembered as safe, because a conversation comes again with each request.
 _MOST_REMEMBERED = 20_000
 # The categories of Llama Guard.
 _KNOWN = tuple(f"S{number}" for number in range(1, 15))

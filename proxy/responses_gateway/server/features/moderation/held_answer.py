@@ -17,7 +17,7 @@ from responses_gateway.wire.sse import MOST_BUFFERED, SSEDecoder
 
 # A text without the end of a sentence is judged when it is this long, in characters.
 LONGEST_SENTENCE = 600
-# Most characters of a text that are judged before a part of it passes: less than one question to the guard has.
+# Most characters of a text that are judged before a part of it passes, because one question to the guard has few more.
 MOST_JUDGED = 7_000
 # A call is judged when it is complete, or when so many bytes are held.
 MOST_HELD = 1024 * 1024

@@ -32,7 +32,8 @@ DELIVERIES_WAITING = Gauge(
     together="livemax",
 )
 WEBHOOK_METRICS = (DELIVERIES, DELIVERIES_WAITING)
-# Seconds between two looks for what is due, and for which a taken event is left alone by others: longer than an attempt.
+# Seconds between two looks for what is due, and for which a taken event is left alone by others, because an attempt may take
+# `_TIMEOUT`.
 INTERVAL = 1.0
 LEASE = 60.0
 # Seconds between two counts of what waits.
@@ -41,7 +42,7 @@ COUNT_INTERVAL = 15.0
 _TIMEOUT = 15.0
 # Events that are sent to one endpoint at a time.
 _AT_ONCE = 4
-# Seconds before the next attempt, by how many there were.
+# Seconds before the next attempt, by how many there were; the last one again and again.
 DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
 # After so many attempts an event is given up: about three days.
 MOST_ATTEMPTS = 72

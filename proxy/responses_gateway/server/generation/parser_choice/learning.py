@@ -15,7 +15,7 @@ from responses_gateway.request.parameters.table import has_grammar
 from responses_gateway.stream.reading.markup import Evidence
 from responses_gateway.wire.deltas import Text, ToolArguments, ToolCall
 
-# Characters of an answer that is searched for calls when it has ended: nothing else waits for long.
+# Characters of an answer that is searched for calls when it has ended, because everything else waits meanwhile.
 _LONGEST_TEXT = 50_000
 
 

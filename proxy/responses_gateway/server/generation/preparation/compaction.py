@@ -23,7 +23,7 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest
 
-# Bytes of a token where they cannot be counted: a high estimate for code, so rather late than early.
+# Bytes of a token where tokens cannot be counted: a high estimate for code, because late is better than early.
 _BYTES_PER_TOKEN = 4
 # A question up to this length is kept word for word, in characters.
 _LONGEST_QUESTION = 16_000

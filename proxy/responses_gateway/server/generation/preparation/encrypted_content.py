@@ -31,9 +31,10 @@ Item = dict[str, Any]
 _MARK = "rp1."
 # Of a text after which its signature stands.
 _SIGNED_MARK = "rp2."
+# Bytes of a signature, and of the nonce of AES-GCM.
 _SIGNATURE = 16
 _NONCE = 12
-# Largest text that is decrypted, in bytes: what was encrypted was an answer of a model.
+# Largest text that is decrypted, in bytes, because what was encrypted was an answer of a model.
 _LIMIT = 64 * 1024 * 1024
 
 _COMPACTED = (

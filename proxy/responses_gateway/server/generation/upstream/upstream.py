@@ -29,7 +29,8 @@ from responses_gateway.wire.sse import as_stream
 
 # Largest body of a backend that answers with one JSON object, in bytes.
 COMPLETION_LIMIT = 64 * 1024 * 1024
-# How long the first events of the backend may wait until the tokens of the request are counted, in seconds.
+# How long the first events of the backend may wait until the tokens of the request are counted, in seconds, because the client
+# waits for them.
 _COUNTING_LIMIT = 1.0
 
 
