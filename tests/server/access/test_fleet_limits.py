@@ -16,6 +16,7 @@ import pytest
 from responses_gateway.server.access import fleet
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
+from responses_gateway.state.fleet_counters import LimitRequest
 from tests.server.gateway_process import Program, fresh_connections, program
 from tests.server.running_gateway import QUESTION, Answer, Served, gateway, post, run, until
 from tests.state.database_servers import RedisServer, redis_running
@@ -249,7 +250,6 @@ def test_a_redis_that_hangs_delays_one_request_and_stops_none(
 def test_what_ran_in_a_gateway_that_died_is_free_when_its_lease_ends(
     redis_server: RedisServer,
 ) -> None:
-    from responses_gateway.state import LimitRequest  # noqa: PLC0415
     from responses_gateway.state.redis_counters import RedisCounters  # noqa: PLC0415  (its driver is an extra)
 
     async def test() -> None:
