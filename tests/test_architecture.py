@@ -264,6 +264,7 @@ PARTS = 8
 
 # Classes that hold plain values: their parts are the columns of a table.
 TABLES = {
+    "AnswerFacts": "what is known of an answer that has ended, one field for each",
     "ChatRequest": "what a request was translated to, one field for each result",
     "LimitRequest": "what a request asks of the limits of a fleet",
     "PreparedRequest": "what a request was prepared to, one field for each result",
@@ -274,7 +275,6 @@ TABLES = {
 # Classes that are larger, each with the reason.
 LARGE = {
     "Parts": "what the gateway opens at its start, for the application: read as single parts, and passed on by nobody",
-    "Responses": "what all responses share",
 }
 
 

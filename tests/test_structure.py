@@ -50,7 +50,6 @@ CLASSES_OF_MORE_PARTS = {
     "Hosted": 16,
     "ModelEntry": 26,
     "Recording": 24,
-    "RequestSummary": 18,
     "StreamOptions": 28,
 }
 

@@ -29,11 +29,11 @@ def test_many_observations_at_once(counts: tuple[int, ...], total: float) -> Non
     assert sample("sum") == pytest.approx(total)
 
 
-def test_a_task_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sampler_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
     made = Metrics()
     counter = Counter("things", "Things.")
-    made.defer(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
-    made.defer(lambda: made.count(counter))
+    made.samplers.append(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+    made.samplers.append(lambda: made.count(counter))
     made.flush()
     assert made.registry.get_sample_value("responses_gateway_things_total") == 1
     assert made.registry.get_sample_value("responses_gateway_defects_total") == 1

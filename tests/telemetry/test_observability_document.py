@@ -89,7 +89,7 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
     assert seen - documented() == set()
     assert documented() - seen == set()
     requests = [line for line in lines if line["message"] == "request"]
-    text = DOCUMENT.partition("### HTTP requests")[2].partition("### Other records")[0]
+    text = DOCUMENT.partition("### Other requests")[2].partition("### Other records")[0]
     for example in examples("request"):
         assert set(example) <= {name for line in requests for name in line}
     assert [name for line in requests for name in line if f"`{name}`" not in text and name not in documented()] == []

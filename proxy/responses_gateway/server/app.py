@@ -140,7 +140,7 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
     clients = Clients(in_force, RateLimits(in_force, time.monotonic, metrics, table, fleet), parts.accounts.ledger, metrics)
     access = access_middlewares(in_force, metrics, clients)
     observed = access_log(metrics, logs_lines=settings.access_log)
-    note_refusal = note_refusals(parts.responses.history)
+    note_refusal = note_refusals(parts.responses.reports.history)
     errors = errors_as_json(_host_check(parts), _origin_check(parts), partial(metrics.count, DEFECTS), note_refusal)
     app = web.Application(middlewares=[observed, errors, *access])
     app[BODIES] = bodies
@@ -256,7 +256,7 @@ def _add_operations(
 
 def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Workers | None:
     """Add the page that shows every stream, unless the settings say that there is none; return what asks all workers."""
-    recent = parts.responses.history
+    recent = parts.responses.reports.history
     if recent is None:
         return None
     view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.accounts.usage)

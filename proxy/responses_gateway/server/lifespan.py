@@ -29,6 +29,7 @@ from responses_gateway.server.generation.preparation.encrypted_content import En
 from responses_gateway.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
 from responses_gateway.server.generation.preparation.prepare import Preparation
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
+from responses_gateway.server.generation.request_log.reports import RequestReports
 from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.identity.sources import open_sources
@@ -66,8 +67,7 @@ async def open_parts(
     `workers_folder`, if there are several. Raise `ValueError` and the errors of the parts for settings that cannot be used,
     `StoreUnavailable` without a store."""
     async with AsyncExitStack() as stack:
-        metrics = _open_metrics(settings, stack)
-        tracing = _open_tracing(settings, stack)
+        metrics = _open_metrics(stack)
         tokenizer = await _load_tokenizer(settings)
         choice = await _parser_choice(settings, tokenizer)
         recorder = _open_recorder(settings, stack)
@@ -82,12 +82,10 @@ async def open_parts(
         autoconfiguration = Autoconfiguration(settings, pool, live.use, choice.known_models)
         stack.push_async_callback(autoconfiguration.close)
         in_flight = InFlight()
-        history = RecentRequests() if settings.ui != "off" else None
+        reports = _open_reports(settings, metrics, accounts.usage, stack)
         additions = Additions()
         preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, _pdf_reader(settings))
-        responses = Responses(
-            preparation, live, metrics, tracing, recorder, in_flight, repair, history, accounts.ledger, additions
-        )
+        responses = Responses(preparation, live, reports, recorder, in_flight, repair, accounts.ledger, additions)
         _start_timer(settings, responses, stack)
         background = _open_background(store, responses, autoconfiguration, stack)
         core = Core(settings, metrics, responses, background, share, workers_folder)
@@ -104,22 +102,25 @@ def _open_pool(settings: Settings, choice: ParserChoice, metrics: Metrics, share
     return pool
 
 
-def _open_metrics(settings: Settings, stack: AsyncExitStack) -> Metrics:
+def _open_metrics(stack: AsyncExitStack) -> Metrics:
     metrics = Metrics()
     metrics.declare(METRICS)
     metrics.set(BUILD_INFO, 1, __version__, commit())
     stack.callback(logs.flush)
-    metrics.gen_ai = _gen_ai_metrics(settings, metrics, stack)
     stack.callback(metrics.flush)  # the metrics of a worker are read after its end
     return metrics
 
 
-def _open_tracing(settings: Settings, stack: AsyncExitStack) -> Tracing | None:
-    if settings.otel_endpoint is None:
-        return None
-    tracing = Tracing(settings.otel_endpoint, __version__)
-    stack.push_async_callback(tracing.close)
-    return tracing
+def _open_reports(settings: Settings, metrics: Metrics, usage: TokenUsage, stack: AsyncExitStack) -> RequestReports:
+    history = RecentRequests() if settings.ui != "off" else None
+    tracing = None
+    if settings.otel_endpoint is not None:
+        tracing = Tracing(settings.otel_endpoint, __version__)
+        stack.push_async_callback(tracing.close)
+    gen_ai = _gen_ai_metrics(settings, metrics, stack)
+    reports = RequestReports(metrics, usage, history, tracing, gen_ai, logs_lines=settings.access_log)
+    stack.callback(reports.flush)
+    return reports
 
 
 async def _load_tokenizer(settings: Settings) -> ModelTokenizer | None:
@@ -221,11 +222,13 @@ def _start_timer(settings: Settings, responses: Responses, stack: AsyncExitStack
     in_flight = responses.in_flight
     metrics = responses.metrics
 
+    history = responses.reports.history
+
     def sample() -> None:
         """Note how much runs, for the plots."""
-        if responses.history is not None:
+        if history is not None:
             activities = in_flight.activities
-            responses.history.sample(len(activities), sum(activity.chunks for activity in activities))
+            history.sample(len(activities), sum(activity.chunks for activity in activities))
 
     timer = asyncio.create_task(in_flight.run_timer(_tick_interval(settings), metrics.flush, logs.flush, sample))
     stack.push_async_callback(_cancel, timer)

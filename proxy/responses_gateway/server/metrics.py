@@ -16,10 +16,6 @@ from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, DEFECTS, Ga
 BUILD_INFO = Gauge(
     "build_info", "1, labelled with the version and the commit of the gateway.", ("version", "commit"), together="livemax"
 )
-_TICKS_PER_LIMIT = 4
-_LONGEST_TICK = 1.0
-# For reading the PDFs of one request, in seconds.
-_PDF_SECONDS = 30.0
 WORKERS = Gauge("workers", "Worker processes that serve requests.")
 # What is shown before anything was counted. Features add theirs when they are opened.
 METRICS = (

@@ -21,7 +21,7 @@ class OperationSettings(Section):
     log_format: Literal["text", "json"] = "text"
     """One line of text or one JSON object per record."""
     access_log: bool = True
-    """Log one line per HTTP request, and one per response."""
+    """Log one line per request."""
     log_backend_errors: bool = False
     """Include a backend's message about its own failures (5xx) in logs and traces, up to 200 characters. It may repeat the
     prompt."""

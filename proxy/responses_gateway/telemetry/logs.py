@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, Literal
 
+import msgspec
+
 _LOGGER = logging.getLogger("responses_gateway")
+# The status of a request whose client closed the connection before the answer was complete, as in nginx.
+CLIENT_LEFT = 499
 # So many routine records at most are held back.
 _BATCH = 256
 # The characters of values that need no quotes: visible ASCII without `"` and `=`.
@@ -30,6 +34,21 @@ def fields(**values: Any) -> dict[str, Any]:
 def present(values: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out the fields that are None."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+class Exchange(msgspec.Struct, eq=False):
+    """What log lines need to know of an HTTP request besides its answer. `has_log`: a response is made, whose log reports
+    a refusal, too. `report` is set once that has ended: it takes the fields of the exchange, so that one line tells all.
+    `bytes_out`: of the events that were sent."""
+
+    has_log: bool = False
+    report: Callable[[Mapping[str, Any]], None] | None = None
+    bytes_out: int | None = None
+
+
+def is_refusal(status: int) -> bool:
+    """Tell whether a status is an error, other than that the client has left."""
+    return status >= 400 and status != CLIENT_LEFT
 
 
 class _Formatter(logging.Formatter):

@@ -12,17 +12,16 @@ import os
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import prometheus_client as prometheus
 from prometheus_client import exposition, multiprocess, values
 
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.gen_ai import GenAiMetrics
 from responses_gateway.telemetry.instruments import DEFECTS, Counter, Gauge, Histogram
 
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
@@ -34,8 +33,8 @@ _PREFIX = "responses_gateway_"
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 _MODELS = 100
 _LONGEST_MODEL = 200  # in characters: it appears in some eighty lines
-# So many tasks at most are deferred: they keep finished responses in memory, and streams wait while they run.
-_MOST_DEFERRED = 8
+# Amounts by metric and labels.
+Counted: TypeAlias = defaultdict[tuple[Counter | Gauge, tuple[str, ...]], float]
 # Seconds between two samples: open files are counted by listing them.
 _SAMPLE_INTERVAL = 1.0
 # Gauge -> its help text, and how those of several workers become one.
@@ -55,22 +54,27 @@ class _Observed(msgspec.Struct):
     total: float = 0.0
 
 
+class _Observations(dict[tuple[Histogram, tuple[str, ...]], _Observed]):
+    """What is still to be added, by metric and labels."""
+
+    def __missing__(self, key: tuple[Histogram, tuple[str, ...]]) -> _Observed:
+        observed = _Observed([0] * (len(key[0].buckets) + 1))
+        self[key] = observed
+        return observed
+
+
 class Metrics:
     """Counts what the rooms define (`instruments.py`). A metric is shown once it is declared, or counted first."""
 
     def __init__(self) -> None:
         self.registry = prometheus.CollectorRegistry()
-        self.samplers: list[Callable[[], None]] = []  # called at each flush
-        self.gen_ai: GenAiMetrics | None = None  # where the settings turn it on
-        # Amounts by day, key, team and model, until they are stored; see `server/generation/request_log/usage.py`.
-        self.usage: dict[tuple[int, str, str, str], list[int]] = {}
-        self.warned: set[tuple[str, str]] = set()  # of what, for which model
+        self.samplers: list[Callable[[], None]] = []  # called at the beginning of each flush
+        # What is to be added at the next flush. Whoever counts much at once may add to it without `count`.
+        self.counted: Counted = defaultdict(int)
         self._models: set[str] = set()
         # The library's objects, by metric and labels; those without labels are the metrics themselves.
         self._children: dict[tuple[Counter | Gauge | Histogram, tuple[str, ...]], Any] = {}
-        self._counted: defaultdict[tuple[Counter | Gauge, tuple[str, ...]], float] = defaultdict(int)  # to be added
-        self._observed: dict[tuple[Histogram, tuple[str, ...]], _Observed] = {}
-        self._deferred: list[Callable[[], None]] = []
+        self._observed = _Observations()
         self.declare([DEFECTS])
         # Processor time, memory and open files, under the names that all programs use.
         if runtime_folder() is None:
@@ -104,7 +108,7 @@ class Metrics:
 
     def remove(self, metric: Counter | Gauge | Histogram, *labels: str) -> None:
         """Show a child no longer."""
-        self._counted.pop((metric, labels), None)  # type: ignore[arg-type]  # else the next flush would show it again
+        self.counted.pop((metric, labels), None)  # type: ignore[arg-type]  # else the next flush would show it again
         self._observed.pop((metric, labels), None)  # type: ignore[arg-type]
         child = self._children.pop((metric, labels), None)
         if child is None:
@@ -128,12 +132,7 @@ class Metrics:
 
     def count(self, metric: Counter | Gauge, *labels: str, amount: float = 1) -> None:
         """Add to a counter or a gauge at the next `flush`."""
-        self._counted[metric, labels] += amount
-
-    def count_all(self, metric: Counter, counts: Mapping[str, int]) -> None:
-        """Add counts by the value of the metric's only label, at the next `flush`."""
-        for label, count in counts.items():
-            self.count(metric, label, amount=count)
+        self.counted[metric, labels] += amount
 
     def set(self, metric: Gauge, value: float, *labels: str) -> None:
         """Set a gauge, at once."""
@@ -141,25 +140,23 @@ class Metrics:
 
     def observe(self, metric: Histogram, value: float, *labels: str) -> None:
         """Add an observation at the next `flush`."""
-        observed = self._observed_of(metric, labels)
+        observed = self._observed[metric, labels]
         observed.counts[bisect_left(metric.buckets, value)] += 1
         observed.total += value
+
+    def observe_each(self, metric: Histogram, values: Iterable[tuple[str, float]]) -> None:
+        """Add observations at the next `flush`, each with the metric's only label."""
+        for label, value in values:
+            observed = self._observed[metric, (label,)]
+            observed.counts[bisect_left(metric.buckets, value)] += 1
+            observed.total += value
 
     def observe_many(self, metric: Histogram, counts: Sequence[int], total: float, *labels: str) -> None:
         """Add many observations at the next `flush`: how many of them fell into each bucket (the last is +Inf), and their
         sum."""
-        observed = self._observed_of(metric, labels)
-        if total or any(counts):
-            observed.counts = [one + more for one, more in zip(observed.counts, counts, strict=True)]
-            observed.total += total
-
-    def _observed_of(self, metric: Histogram, labels: tuple[str, ...]) -> _Observed:
-        key = (metric, labels)
-        observed = self._observed.get(key)
-        if observed is None:
-            observed = _Observed([0] * (len(metric.buckets) + 1))
-            self._observed[key] = observed
-        return observed
+        observed = self._observed[metric, labels]
+        observed.counts = [one + more for one, more in zip(observed.counts, counts, strict=True)]
+        observed.total += total
 
     def _add_observed(self, metric: Histogram, counts: Sequence[int], total: float, *labels: str) -> None:
         child = self.child(metric, *labels)
@@ -171,34 +168,21 @@ class Metrics:
 
     # ---- once a second -----------------------------------------------------------------------------------------------
 
-    def defer(self, task: Callable[[], None]) -> None:
-        """Run a task at the next `flush`, or together with a few others: several at once cost less."""
-        self._deferred.append(task)
-        if len(self._deferred) >= _MOST_DEFERRED:
-            self._run_deferred()
-
     def flush(self) -> None:
-        """Run deferred tasks and add what was counted. The event loop calls it about once a second and before a scrape."""
-        self._run_deferred()
-        counted = self._counted
-        self._counted = defaultdict(int)
+        """Add what was counted. The event loop calls it about once a second and before a scrape."""
+        for sample in self.samplers:
+            try:
+                sample()
+            except Exception as defect:  # it must not stop the others
+                self.report(defect)
+        counted = self.counted
+        self.counted = defaultdict(int)
         for (metric, labels), amount in counted.items():
             self.child(metric, *labels).inc(amount)
         observed = self._observed
-        self._observed = {}
+        self._observed = _Observations()
         for (histogram, labels), seen in observed.items():
             self._add_observed(histogram, seen.counts, seen.total, *labels)
-        for sample in self.samplers:
-            sample()
-
-    def _run_deferred(self) -> None:
-        tasks = self._deferred
-        self._deferred = []
-        for task in tasks:
-            try:
-                task()
-            except Exception as defect:  # it must not stop the others
-                self.report(defect)
 
     def report(self, defect: BaseException, **fields: Any) -> None:
         """Count a defect, and log it with these fields."""

@@ -1,10 +1,9 @@
-"""One line for each HTTP request, whatever became of it, and its count."""
+"""One line for each HTTP request, whatever became of it, and its count. That of a response tells of its request, too."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import pytest
 
@@ -18,9 +17,9 @@ KEY = "a-key-of-a-client-that-is-long-enough"
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[Line]]]:
-    """Return the lines of HTTP requests that were written so far."""
+    """Return the lines of HTTP requests and responses that were written so far."""
     with log_lines() as written:
-        yield partial(written, "request")
+        yield lambda: written("response") + written("request")
 
 
 async def metrics_of(served: Reachable) -> str:
@@ -40,6 +39,8 @@ def test_every_request_has_a_line_with_the_usual_fields(lines: Callable[[], list
             streamed, models, relayed, refused, missing = lines()
             expected = {"method": "POST", "path": "/v1/responses", "status": 200, "client": "127.0.0.1", "key": "alice"}
             assert expected.items() <= streamed.items()
+            assert (streamed["message"], streamed["outcome"]) == ("response", "completed")
+            assert {line["message"] for line in (models, relayed, refused, missing)} == {"request"}
             assert streamed["request_id"] == "my-id"
             assert streamed["bytes_out"] == len(answer.body)
             assert streamed["bytes_in"] > 0
@@ -91,6 +92,23 @@ def test_a_client_that_left_is_a_499(lines: Callable[[], list[Line]]) -> None:
             (line,) = lines()
             assert (line["path"], line["status"]) == ("/v1/responses", 499)
             assert line["bytes_out"] > 0
+
+    run(test())
+
+
+def test_what_is_refused_before_a_response_begins_and_what_outlives_its_request_have_lines_of_their_own(
+    lines: Callable[[], list[Line]],
+) -> None:
+    async def test() -> None:
+        async with simulated(access_log=True, store="memory") as served:
+            await post(served, model=7)
+            name = (await post(served, input="hi", background=True, stream=False)).json["id"]
+            await until(lambda: len(lines()) == 3, "three lines")
+            begun, refused, ended = sorted(lines(), key=lambda line: (line.get("delivery", ""), line["message"]))
+            assert (begun["message"], begun["path"], begun["status"]) == ("request", "/v1/responses", 200)
+            assert (refused["message"], refused["outcome"], refused["status"]) == ("response", "rejected", 400)
+            assert (ended["message"], ended["response_id"], ended["delivery"]) == ("response", name, "detached")
+            assert "status" not in ended
 
     run(test())
 

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from responses_gateway.server.generation.request_log import recent_requests
-from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
-from responses_gateway.server.generation.request_log.recent_requests import INTERVAL, RecentRequests, RequestSummary
+from responses_gateway.server.generation.request_log.recent_requests import INTERVAL, RecentRequests
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
-
-NO_GAPS = [0] * (len(GAP_BUCKETS) + 1)
-
-
-def ended(name: str, outcome: str = "completed", produced: int = 0, gaps: list[int] = NO_GAPS, **line: float) -> RequestSummary:
-    """Return the summary of a request that has ended."""
-    return RequestSummary(name, {"outcome": outcome, **line}, 0.0, "", [], gaps, 0.0, ended=1.0, produced=produced)
+from tests.server.ended_requests import ended_facts, refused
 
 
 class Clock:
@@ -28,9 +21,9 @@ class Clock:
 def test_ends_are_told_from_the_last_one_that_was_seen() -> None:
     known = RecentRequests(Clock())
     for name in "abc":
-        known.add(ended(name))
-    assert [summary.id for summary in known.since(0)] == ["a", "b", "c"]
-    assert [summary.id for summary in known.since(2)] == ["c"]
+        known.add([ended_facts(name)])
+    assert [facts.id for facts in known.since(0)] == ["a", "b", "c"]
+    assert [facts.id for facts in known.since(2)] == ["c"]
     assert known.since(known.last) == []
     assert known.find("b") is known.since(0)[1]
     assert known.find("x") is None
@@ -50,11 +43,11 @@ def test_intervals_begin_at_round_times_and_the_oldest_go() -> None:
 
 def test_latencies_are_counted_in_the_buckets_of_the_metrics() -> None:
     counted = RecentRequests(Clock())
-    gaps = [*NO_GAPS]
-    gaps[2] = 7
-    counted.add(ended("a", gaps=gaps, first_token=0.05, input_tokens=9))
-    counted.add(ended("b", "failed", first_token=1e6))
-    counted.add(ended("c", "rejected"))
+    first = ended_facts("a", first_token=0.05, input_tokens=9)
+    first.times.gaps[2] = 7
+    first.times.gap_count = 7
+    counted.add([first, ended_facts("b", "failed", first_token=1e6)])
+    counted.add([ended_facts("c", "rejected")])
     (interval,) = counted.intervals
     assert interval.outcomes == {"completed": 1, "failed": 1, "rejected": 1}
     assert interval.first_token[LATENCY_BUCKETS.index(0.05)] == 1
@@ -70,10 +63,10 @@ def test_tokens_count_while_they_come_and_never_twice() -> None:
     counted.sample(1, 100)
     clock.now += INTERVAL
     counted.sample(2, 250)
-    counted.add(ended("a", produced=260))  # the backend counts differently from the chunks
+    counted.add([ended_facts("a", output_tokens=260)])  # the backend counts differently from the chunks
     counted.sample(1, 0)
     clock.now += INTERVAL
-    counted.add(ended("b", produced=10))
+    counted.add([ended_facts("b", output_tokens=10)])
     counted.sample(0, 0)
     assert [interval.output_tokens for interval in counted.intervals] == [100, 160, 10]
     assert [interval.in_flight for interval in counted.intervals] == [1, 2, 0]
@@ -82,19 +75,19 @@ def test_tokens_count_while_they_come_and_never_twice() -> None:
 def test_memory_is_bounded() -> None:
     known = RecentRequests(Clock())
     for number in range(recent_requests.REMEMBERED + 10):
-        known.add(ended(str(number)))
+        known.add([ended_facts(str(number))])
     assert len(known.since(0)) == recent_requests.REMEMBERED
     assert known.find("9") is None
-    assert [summary.id for summary in known.since(recent_requests.REMEMBERED + 8)] == ["508", "509"]
+    assert [facts.id for facts in known.since(recent_requests.REMEMBERED + 8)] == ["508", "509"]
     assert len(known.since(3)) == recent_requests.REMEMBERED
 
 
 def test_refusals_push_nothing_else_out() -> None:
     known = RecentRequests(Clock())
-    known.add(ended("answered"))
+    known.add([ended_facts("answered")])
     for number in range(2 * recent_requests.REMEMBERED):
-        known.add(RequestSummary(str(number), {"outcome": "rejected"}, 0.0, "", ended=1.0, refused=True))
-    found = [summary.id for summary in known.since(0)]
+        known.add([refused(str(number))])
+    found = [facts.id for facts in known.since(0)]
     assert found[0] == "answered"
     assert len(found) == 1 + recent_requests.REFUSALS_REMEMBERED
     assert found[-1] == str(2 * recent_requests.REMEMBERED - 1)

@@ -108,7 +108,7 @@ def test_it_can_be_switched_off() -> None:
         async with gateway(NOWHERE, ui="off", relay=False) as served:
             for path in ("/ui", "/ui/", "/ui/api/state"):
                 assert_error(await ask(served, "GET", path), 404, "not_found")
-            assert served.parts.responses.history is None
+            assert served.parts.responses.reports.history is None
 
     run(test())
 

@@ -24,12 +24,12 @@ from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.generation.request_log.recent_requests import (
     REMEMBERED,
     Interval,
-    RequestSummary,
 )
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import SimulatorOptions
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 from tests.codex.codex_cli import BINARY, Codex
+from tests.server.ended_requests import ended_facts
 from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chunk, streaming
 from tests.server.window.chromium import Page, browser, program
@@ -251,7 +251,7 @@ def test_it_can_be_used_with_the_keyboard_alone(profile: Path) -> None:
 def test_plots_show_the_minutes_that_there_are_and_their_values_to_the_keyboard(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served:
-            recent = served.parts.responses.history
+            recent = served.parts.responses.reports.history
             assert recent is not None
             now = int(time.time()) // 10 * 10
             recent.intervals.clear()
@@ -411,11 +411,10 @@ def test_a_visitor_of_this_machine_records_without_an_admin_key_and_sees_why_req
 def test_the_number_of_ended_requests_counts_those_that_are_not_in_the_list_any_more(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served, visiting(served, profile) as page:
-            recent = served.parts.responses.history
+            recent = served.parts.responses.reports.history
             assert recent is not None
             for number in range(REMEMBERED + 5):
-                line = {"outcome": "completed"}
-                recent.add(RequestSummary(f"x-{number}", line, number, "", [], [], 0.0, ended=number + 1.0))
+                recent.add([ended_facts(f"x-{number}")])
             await page.holds(f"document.querySelector('#totals').innerText.endsWith('; {REMEMBERED + 5} ended')")
             assert await page.value(count("#rows tr")) == REMEMBERED
 

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from responses_gateway.server.generation.in_flight import State
-from responses_gateway.server.generation.request_log.recent_requests import REMEMBERED, RequestSummary
+from responses_gateway.server.generation.request_log.recent_requests import REMEMBERED
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.server.window import worker_view
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions
+from tests.server.ended_requests import ended_facts
 from tests.server.generation.test_background import ended as ended_in_the_background
 from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, chunk, refusing, streaming
@@ -149,10 +150,10 @@ def test_a_body_that_is_too_large_and_a_gateway_that_stops_are_rows_with_their_r
 def test_only_so_many_requests_are_remembered() -> None:
     async def test() -> None:
         async with simulated() as served:
-            history = served.parts.responses.history
+            history = served.parts.responses.reports.history
             assert history is not None
             for number in range(REMEMBERED + 5):
-                history.add(RequestSummary(str(number), {"outcome": "completed"}, 0.0, "", [], [], 0.0, ended=1.0))
+                history.add([ended_facts(str(number))])
             assert len(await last_ended(served)) == REMEMBERED
             assert_error(await look(served, "requests/0"), 404, "not_found")
 
@@ -516,7 +517,7 @@ def test_plots_count_what_happened() -> None:
                 await post(served, input="tokens: 20 tps: 2000")
             await ask(served, "POST", "/v1/responses", data=b"{")
             found: dict[str, Any] = {}
-            await until(lambda: served.parts.responses.history.intervals, "an interval")  # type: ignore[union-attr]
+            await until(lambda: served.parts.responses.reports.history.intervals, "an interval")  # type: ignore[union-attr]
             while sum(interval["output_tokens"] for interval in found.get("intervals", ())) < 60:
                 found = (await look(served, "plots")).json
             outcomes: dict[str, int] = {}

@@ -112,10 +112,10 @@ def test_the_workers_are_summed_in_the_store(tmp_path: Path) -> None:
 def test_days_that_are_long_past_are_forgotten() -> None:
     async def test() -> None:
         async with simulated() as served:
-            counted = served.parts.metrics.usage
+            counted = served.parts.accounts.usage.counted
             counted[today() - DAYS_KEPT, "", "m"] = [1, 1, 1, 1, 1]
             counted[today() - DAYS_KEPT - 1, "", "m"] = [1, 1, 1, 1, 1]
             assert len(await served.parts.accounts.usage.unstored(0, today(), ["day"])) == 1
-            assert len(served.parts.metrics.usage) == 1
+            assert len(served.parts.accounts.usage.counted) == 1
 
     run(test())

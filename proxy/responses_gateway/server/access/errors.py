@@ -21,8 +21,6 @@ from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, server_error
 
-# The request has a log of its own, which reports a refusal.
-HAS_LOG: web.RequestKey[bool] = web.RequestKey("has_log", bool)
 # The code of the error that an answer tells, for the log.
 ERROR_CODE: web.ResponseKey[str] = web.ResponseKey("error_code", str)
 _NO_EVENTS = (

@@ -45,8 +45,8 @@ class ClientTimer:
     """Knows by the loop's clock when the client got something (`last_event`), and what is due."""
 
     __slots__ = (
-        "_drop_client", "_last_comment", "_lifecycle", "_log", "_note_read", "_settings", "_taken_at", "_unsent", "_watching",
-        "_write", "last_event", "sink",
+        "_drop_client", "_last_comment", "_lifecycle", "_log", "_note_read", "_settings", "_taken_at", "_times", "_unsent",
+        "_watching", "_write", "last_event", "sink",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,7 @@ class ClientTimer:
         self.sink = sink
         self.last_event = now
         self._log = log
+        self._times = log.times
         self._settings = settings
         self._lifecycle = lifecycle
         self._drop_client = drop_client
@@ -78,21 +79,24 @@ class ClientTimer:
     def _watch(self, events: bytes, now: float) -> None:
         """Do what only some reads need: note when the first visible token came, and copy events where the stream is sampled."""
         log = self._log
-        if log.times.visible_at is None and self._lifecycle.turn.visible:
-            log.times.visible_at = now
-        log.sent(events)
-        self._watching = log.times.visible_at is None or log.sampling
+        times = self._times
+        if times.visible_at is None and self._lifecycle.turn.visible:
+            times.visible_at = now
+        if log.sample is not None:
+            log.sent(events)
+        self._watching = times.visible_at is None or log.sample is not None
 
     def write(self, events: bytes, now: float) -> None:
         """Pass on events that no read of the backend brought."""
-        self._log.sent(events)
+        if self._log.sample is not None:
+            self._log.sent(events)
         self.last_event = now
         self._write(events)
 
     def is_slow(self, now: float) -> bool:
         """Tell whether the client is slow; drop one that takes nothing. One large event may take long over a slow line: what
         counts is what has left."""
-        self._log.count_gaps()
+        self._times.count_gaps()
         if not self.sink.slow:
             return False
         unsent = self.sink.unsent

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
-from responses_gateway.server.generation.request_log.recent_requests import RequestSummary
-
 # How long clients may take to read that their response has failed, in seconds.
 _CUT_TIMEOUT = 2
 
@@ -31,8 +29,6 @@ class Activity(Protocol):
 
     @property
     def chunks(self) -> int: ...
-
-    def snapshot(self) -> RequestSummary: ...
 
     def tick(self, now: float) -> None: ...
 

@@ -26,7 +26,8 @@ from responses_gateway.server.generation.preparation.live_settings import LiveSe
 from responses_gateway.server.generation.preparation.prelude import Prelude
 from responses_gateway.server.generation.preparation.prepare import Preparation
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest, RequestScope
-from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
+from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.request_log.reports import RequestReports
 from responses_gateway.server.generation.request_log.request_log import RequestLog, new_facts, settle
 from responses_gateway.server.generation.upstream.continuation import Continuation
 from responses_gateway.server.generation.upstream.upstream import InputCounter, Upstream
@@ -41,7 +42,6 @@ from responses_gateway.stream.tape import Call
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.span_attributes import Attributes, response_attributes
-from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.wire.errors import ApiError, unknown_model
 from responses_gateway.wire.requests import ResponsesRequest
 
@@ -56,15 +56,18 @@ class Responses:
 
     preparation: Preparation
     live: LiveSettings
-    metrics: Metrics
-    tracing: Tracing | None
+    reports: RequestReports
     recorder: Recorder | None
     in_flight: InFlight
     repair: InputRepair
-    history: RecentRequests | None
     ledger: Ledger | None
     additions: Additions
     sessions: CodexSessions = field(default_factory=CodexSessions, init=False)
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of the process."""
+        return self.reports.metrics
 
     @property
     def pool(self) -> Pool:
@@ -167,15 +170,16 @@ class Creation:
         settings = self.in_force.settings
         now = self._clock()
         trace = None
-        if responses.tracing is not None and caller.operation is not None:
-            trace = responses.tracing.begin(caller.operation, caller.headers, now)
+        reports = responses.reports
+        if reports.tracing is not None and caller.operation is not None:
+            trace = reports.tracing.begin(caller.operation, caller.headers, now)
         self.log = RequestLog(
-            new_facts(caller.request_id, caller.headers, settings, responses.history, caller.reservation, now, caller.protocol),
-            responses.metrics,
+            new_facts(caller.request_id, caller.headers, settings, reports.history, caller.reservation, now, caller.protocol),
+            reports,
             settings,
             reservation=caller.reservation,
             trace=trace,
-            history=responses.history,
+            exchange=caller.exchange,
             for_compaction=for_compaction,
         )
         self.recording = recording or _recording(responses.recorder, caller, settings)
@@ -363,7 +367,7 @@ class Creation:
         """How many chunks the backend sent so far."""
         return self.translator.chunks if self.answered else 0
 
-    def snapshot(self) -> RequestSummary:
+    def snapshot(self) -> RequestFacts:
         """Return how it stands, without any of its content."""
         return self.log.running(self.translator if self.answered else None, self._clock(), self._record)
 

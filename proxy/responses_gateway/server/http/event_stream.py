@@ -11,13 +11,12 @@ from collections.abc import Callable
 from aiohttp import HttpVersion11, web
 
 from responses_gateway.server.http import aiohttp_internals
+from responses_gateway.server.http.request_ids import EXCHANGE
 
 # Bytes that may wait in the transport before it counts as full; asyncio's and uvloop's own limit.
 _HIGH_WATER = 64 * 1024
 # Unsent bytes of a WebSocket from which the model is slowed down.
 _SOCKET_HIGH_WATER = 1024 * 1024
-# The bytes of events that were sent in answer to a request.
-SENT: web.RequestKey[int] = web.RequestKey("sent", int)
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
@@ -96,7 +95,7 @@ class EventStream:
 
     def close(self) -> None:
         """End the stream's task; nothing is written after this."""
-        self._request[SENT] = self._sent
+        self._request[EXCHANGE].bytes_out = self._sent
         if self._waiter is not None:
             self._waiter.cancel()
 

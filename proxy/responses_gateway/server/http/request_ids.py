@@ -1,4 +1,5 @@
-"""The id of a request: on its answer, which users quote, and in the log, where operators look for it."""
+"""The id of a request: on its answer, which users quote, and in the log, where operators look for it; and what else a log line
+needs to know."""
 
 from __future__ import annotations
 
@@ -7,9 +8,12 @@ import re
 
 from aiohttp import web
 
+from responses_gateway.telemetry.logs import Exchange
+
 _GIVEN = re.compile(r"[\x21-\x7e]{1,128}")
 # Backends get a UUID that follows from it.
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
+EXCHANGE: web.RequestKey[Exchange] = web.RequestKey("exchange", Exchange)
 
 
 def request_id_of(request: web.Request) -> str:

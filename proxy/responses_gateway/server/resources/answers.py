@@ -10,7 +10,6 @@ from aiohttp import web
 
 from responses_gateway.request import Loss, header_value
 from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
-from responses_gateway.server.access.errors import HAS_LOG
 from responses_gateway.server.generation.background.runner import Background, new_response
 from responses_gateway.server.generation.client_timer import NullSink
 from responses_gateway.server.generation.generation import Generation, shutting_down
@@ -58,7 +57,6 @@ class Answers:
         if responses.in_flight.state >= State.DRAINING:
             raise shutting_down()
         caller = caller_of(request, self._protocol, responses.live.current, f"POST {self._protocol.path}")
-        request[HAS_LOG] = True
         creation = responses.open(caller, lambda: abort(request))
         try:
             with creation:
@@ -146,7 +144,6 @@ class Compaction:
         # In a thread, so that no other stream waits for a long history.
         asked = await in_thread(request, lambda: parse_request({**read_object(body), "store": False}))
         caller = caller_of(request, RESPONSES, responses.live.current, "POST /v1/responses/compact")
-        request[HAS_LOG] = True
         summary = await responses.summarise(with_trigger(asked), caller)
         response = msgspec.json.decode(summary.translator.response.json())
         shown = {name: response[name] for name in ("id", "created_at", "usage")}

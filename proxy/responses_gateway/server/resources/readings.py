@@ -14,7 +14,7 @@ from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.bodies import in_thread
-from responses_gateway.server.http.request_ids import REQUEST_ID
+from responses_gateway.server.http.request_ids import EXCHANGE, REQUEST_ID
 from responses_gateway.server.protocols.interface import BodyReader, ClientProtocol, Reading, ReadingScope
 from responses_gateway.wire.errors import invalid_request
 
@@ -33,6 +33,7 @@ def caller_of(request: web.Request, protocol: ClientProtocol, in_force: InForce,
         request.get(RESERVATION),
         protocol=protocol,
         allows=request.get(ALLOWS),
+        exchange=request[EXCHANGE],
     )
 
 

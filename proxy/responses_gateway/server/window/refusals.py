@@ -9,10 +9,11 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import KEY_NAME
-from responses_gateway.server.access.errors import HAS_LOG, UNVERSIONED
-from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, RequestSummary
+from responses_gateway.server.access.errors import UNVERSIONED
+from responses_gateway.server.generation.request_log.facts import NO_GAPS, Account, RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
 from responses_gateway.server.generation.request_log.request_log import client_name
-from responses_gateway.server.http.request_ids import REQUEST_ID
+from responses_gateway.server.http.request_ids import EXCHANGE, REQUEST_ID
 from responses_gateway.telemetry import logs
 
 # Answers that are no refusals: to a client that left, and to one that then continues without a WebSocket.
@@ -37,9 +38,9 @@ def note_refusals(recent: RecentRequests | None) -> Callable[[web.Request, web.S
     window."""
 
     def note(request: web.Request, response: web.StreamResponse) -> None:
-        is_refusal = response.status not in _NO_REFUSALS and not request.get(HAS_LOG)
+        is_refusal = response.status not in _NO_REFUSALS and not request[EXCHANGE].has_log
         if recent is not None and is_refusal and _is_for_the_api(request.path):
-            recent.add(_summary(recent.new_id(), request, response))
+            recent.add([_refused(recent.new_id(), request, response)])
 
     return note
 
@@ -49,11 +50,11 @@ def _is_for_the_api(path: str) -> bool:
     return path.startswith("/v1/") or path.strip("/").partition("/")[0] in UNVERSIONED
 
 
-def _summary(summary_id: str, request: web.Request, response: web.StreamResponse) -> RequestSummary:
+def _refused(facts_id: str, request: web.Request, response: web.StreamResponse) -> RequestFacts:
     now = time.time()
     error = _error_in(response)
     fields = {
-        "request_id": request.get(REQUEST_ID),
+        "request_id": request[REQUEST_ID],
         "key": request.get(KEY_NAME),
         "path": f"{request.method[:20]} {request.path[:_LONGEST_PATH]}",
         "outcome": "rejected" if response.status < 500 else "failed",
@@ -61,7 +62,18 @@ def _summary(summary_id: str, request: web.Request, response: web.StreamResponse
         "code": error.code,
         "error": error.message[:200] if response.status != _BAD_REQUEST else None,
     }
-    return RequestSummary(summary_id, logs.present(fields), now, client_name(request.headers), ended=now, refused=True)
+    return RequestFacts(
+        request_id=request[REQUEST_ID],
+        id=facts_id,
+        client=client_name(request.headers),
+        account=Account(),
+        quotes_backends=False,
+        began=0.0,
+        started=now,
+        times=StreamTimes(0.0, [*NO_GAPS]),
+        ended=now,
+        rejected=logs.present(fields),
+    )
 
 
 def _error_in(response: web.StreamResponse) -> _Error:

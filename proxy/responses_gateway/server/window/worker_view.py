@@ -14,7 +14,7 @@ import msgspec
 from responses_gateway.backend.pool import Pool
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.replay import UnusableRecord
-from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
+from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, details, shown
 from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.recording.recorder import Recorder, TimedRecorder
@@ -58,8 +58,8 @@ class WorkerView:
     def requests(self, seen: dict[str, int]) -> dict[str, Any]:
         """Return the running requests, and those that ended after number `seen[self.name]` (0 by default)."""
         self._responses.metrics.flush()  # adds those that have just ended
-        running = [creation.snapshot().shown() for creation in self._running()]
-        ended = [summary.shown() for summary in self._recent.since(seen.get(self.name, 0))]
+        running = [shown(creation.snapshot()) for creation in self._running()]
+        ended = [shown(facts) for facts in self._recent.since(seen.get(self.name, 0))]
         return {"process": self.name, "last": self._recent.last, "running": running, "ended": ended}
 
     def intervals(self) -> list[dict[str, Any]]:
@@ -82,12 +82,12 @@ class WorkerView:
         """Return the details of a request, without content. Raise `ApiError` 404."""
         creation = self._find_running(request_id)
         if creation is not None:
-            return creation.snapshot().details()
+            return details(creation.snapshot())
         self._responses.metrics.flush()
-        summary = self._recent.find(request_id)
-        if summary is None:
+        facts = self._recent.find(request_id)
+        if facts is None:
             raise ApiError(404, "This request is no longer known.", code="not_found")
-        return summary.details()
+        return details(facts)
 
     def live_steps(self, request_id: str, after: int) -> dict[str, Any]:
         """Return the steps of a running request behind number `after`, without content, and the number of all steps.

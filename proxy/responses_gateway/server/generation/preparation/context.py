@@ -20,6 +20,7 @@ from responses_gateway.state.responses import ResponseTable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.response import ResponseStream
 from responses_gateway.telemetry import logs
+from responses_gateway.telemetry.logs import Exchange
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 from responses_gateway.wire.requests import ResponsesRequest
@@ -36,8 +37,8 @@ class Caller(msgspec.Struct, frozen=True):
 
     `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
     `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message.
-    `protocol` is that of the client. `allows` tells the models that the client may use; None if it may use
-    all."""
+    `protocol` is that of the client. `allows` tells the models that the client may use; None if it may use all. `exchange` is
+    the HTTP request that the response answers."""
 
     tenant: str
     request_id: str
@@ -47,6 +48,7 @@ class Caller(msgspec.Struct, frozen=True):
     over_websocket: bool = False
     protocol: ClientProtocol = RESPONSES
     allows: Allows | None = None
+    exchange: Exchange | None = None
 
 
 @dataclass(frozen=True, slots=True)

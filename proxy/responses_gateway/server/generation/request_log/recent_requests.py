@@ -8,14 +8,14 @@ import secrets
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from responses_gateway.request import Loss
+from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.request_log.log_line import log_line, outcome_of
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.stream.writer.interface import Span
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
@@ -59,70 +59,6 @@ class LastEnded(Generic[T]):
         return [request for _, request in sorted(entries, key=itemgetter(0))]
 
 
-class RequestSummary(msgspec.Struct, eq=False):
-    """One line of the window. It refers to the counts of the request's log and translator, which are converted to plain data on
-    demand (`shown`, `details`).
-
-    `line` has the fields of its log line. `refused`: before a response began, so that there is no such line. `state` is the
-    kind of the open item. `gaps` counts the times between reads by the buckets of the metrics, `gap_sum` is their sum in
-    seconds. `record` names the file with the recorded exchange."""
-
-    id: str
-    line: Mapping[str, Any]
-    started: float  # a Unix time in seconds, like `ended`
-    client: str
-    losses: Sequence[Loss] = ()
-    gaps: Sequence[int] = ()
-    gap_sum: float = 0.0
-    record: str | None = None
-    ended: float | None = None
-    phase: str | None = None
-    produced: int = 0  # output tokens, or chunks where the backend reported none
-    chunks: int = 0
-    state: str = ""
-    spans: Mapping[int, Span] = msgspec.field(default_factory=dict)
-    repairs: Mapping[str, int] = msgspec.field(default_factory=dict)
-    tokens: Mapping[str, int] = msgspec.field(default_factory=dict)
-    events: Mapping[str, int] = msgspec.field(default_factory=dict)
-    refused: bool = False
-
-    @property
-    def outcome(self) -> str:
-        """How the request ended; `running` before its end."""
-        return "running" if self.ended is None else self.line["outcome"]
-
-    def shown(self) -> dict[str, Any]:
-        """Return the fields of the list of requests."""
-        return {
-            **self.line,
-            "id": self.id,
-            "outcome": self.outcome,
-            "started": self.started,
-            "ended": self.ended,
-            "client": self.client,
-            "chunks": self.chunks,
-            "items": [self._item(span) for span in self.spans.values()],
-            "repairs": self.repairs,
-            "record": self.record,
-            "refused": self.refused,
-        }
-
-    def details(self) -> dict[str, Any]:
-        """Return all fields."""
-        return {
-            **self.shown(),
-            "phase": self.phase or self.line.get("phase"),
-            "losses": [loss._asdict() for loss in self.losses],
-            "tokens": self.tokens,
-            "events": self.events,
-            "gaps": self.gaps,
-            "gap_sum": self.gap_sum,
-        }
-
-    def _item(self, span: Span) -> dict[str, Any]:
-        return {"type": span.kind or self.state, "opened": span.opened, "closed": span.closed, "size": span.size}
-
-
 class RecentRequests:
     """Keeps the requests that end (`add`), and counts; `sample` has to be called about once a second."""
 
@@ -130,10 +66,10 @@ class RecentRequests:
         """`clock` returns the Unix time in seconds."""
         # Identifies this process: the ids of its requests begin with it.
         self.process = secrets.token_hex(4)
-        self._ended = LastEnded[RequestSummary]()
+        self._ended = LastEnded[RequestFacts]()
         self.intervals: deque[Interval] = deque(maxlen=_INTERVALS)
         self._clock = clock
-        self._ids = count(1)
+        self._begun = 0
         self._ends = 0
         self._produced = 0  # tokens of the requests that have ended
         self._counted = 0  # tokens that are in some interval
@@ -143,32 +79,38 @@ class RecentRequests:
         """The number of the last request that ended; 0 before the first one."""
         return self._ends
 
-    def since(self, number: int) -> list[RequestSummary]:
+    def since(self, number: int) -> list[RequestFacts]:
         """Return the requests that ended after the one of this number, the oldest first."""
         return self._ended.since(number)
 
-    def find(self, request_id: str) -> RequestSummary | None:
+    def find(self, request_id: str) -> RequestFacts | None:
         """Return a request that has ended, by its id."""
-        return next((summary for summary in self.since(0) if summary.id == request_id), None)
+        return next((facts for facts in self.since(0) if facts.id == request_id), None)
 
     def new_id(self) -> str:
         """Return an id for a request, unique among those of all workers."""
-        return f"{self.process}-{next(self._ids)}"
+        self._begun += 1
+        return f"{self.process}-{self._begun}"
 
-    def add(self, summary: RequestSummary) -> None:
-        """Remember a request that has ended."""
-        self._ends += 1
-        self._ended.add(self._ends, summary, refused=summary.refused)
-        self._produced += summary.produced
+    def add(self, ended: Iterable[RequestFacts]) -> None:
+        """Remember requests that have ended."""
         interval = self._interval()
-        outcome = summary.outcome
-        interval.outcomes[outcome] = interval.outcomes.get(outcome, 0) + 1
-        interval.input_tokens += summary.line.get("input_tokens", 0)
-        first_token = summary.line.get("first_token")
-        if first_token is not None:
-            interval.first_token[bisect_left(LATENCY_BUCKETS, first_token)] += 1
-            if any(summary.gaps):
-                interval.gaps = [one + more for one, more in zip(interval.gaps, summary.gaps, strict=True)]
+        outcomes = interval.outcomes
+        for facts in ended:
+            self._ends += 1
+            self._ended.add(self._ends, facts, refused=facts.rejected is not None)
+            outcome = outcome_of(facts)
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+            times = facts.times
+            if times.first is not None:
+                interval.first_token[bisect_left(LATENCY_BUCKETS, times.first - facts.began)] += 1
+            if times.gap_count:
+                interval.gaps = [one + more for one, more in zip(interval.gaps, times.gaps, strict=True)]
+            answer = facts.answer
+            if answer is not None:
+                usage = answer.usage
+                self._produced += answer.chunks if usage is None or usage.output is None else usage.output
+                interval.input_tokens += 0 if usage is None or usage.input is None else usage.input
 
     def sample(self, in_flight: int, producing: int) -> None:
         """Count the running requests (`in_flight`) and the tokens that they have produced so far (`producing`)."""
@@ -185,3 +127,39 @@ class RecentRequests:
             new = Interval(began, {}, [0] * (len(LATENCY_BUCKETS) + 1), [0] * (len(GAP_BUCKETS) + 1))
             self.intervals.append(new)
         return self.intervals[-1]
+
+
+def shown(facts: RequestFacts) -> dict[str, Any]:
+    """Return the fields of a request in the list of requests, one that runs included."""
+    answer = facts.answer
+    line = facts.rejected or log_line(facts)
+    return {
+        **line,
+        "id": facts.id,
+        "outcome": "running" if facts.ended is None else line["outcome"],
+        "started": facts.started,
+        "ended": facts.ended,
+        "client": facts.client,
+        "chunks": 0 if answer is None else answer.chunks,
+        "items": [] if answer is None else [_item(span, answer.state) for span in answer.spans.values()],
+        "repairs": {} if answer is None else answer.repairs,
+        "record": facts.record,
+        "refused": facts.rejected is not None,
+    }
+
+
+def details(facts: RequestFacts) -> dict[str, Any]:
+    """Return all fields of a request."""
+    return {
+        **shown(facts),
+        "phase": facts.phase if facts.ended is None or facts.client_left else None,
+        "losses": [loss._asdict() for loss in facts.losses],
+        "tokens": facts.tokens_by_kind,
+        "events": {} if facts.answer is None else facts.answer.events,
+        "gaps": facts.times.gaps,
+        "gap_sum": facts.times.gap_sum,
+    }
+
+
+def _item(span: Span, state: str) -> dict[str, Any]:
+    return {"type": span.kind or state, "opened": span.opened, "closed": span.closed, "size": span.size}

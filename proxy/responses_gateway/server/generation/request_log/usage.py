@@ -6,27 +6,54 @@ replicas, and outlives them. Without a store the counts last as long as the proc
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.state import Store, StoreUnavailable
-from responses_gateway.state.usage import LABELS, UsageTable, add_amounts, today
+from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, UsageTable, add_amounts, today
 from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.wire.deltas import Usage
 
+_UNKNOWN = Usage(None, None)
 # Seconds between two additions to the store.
 _INTERVAL = 10.0
 # Days for which usage is kept.
 DAYS_KEPT = 400
+# The values of all labels.
+Row = tuple[int, str, str, str]
 # Amounts by the values of some labels.
 Sums = dict[tuple[int | str, ...], list[int]]
 
 
 class TokenUsage:
-    """Answers what was used. `store` is the one of all processes, if there is one."""
+    """Counts what is used, and answers for it. `store` is the one of all processes, if there is one."""
 
     def __init__(self, metrics: Metrics, store: Store | None) -> None:
+        """`metrics.flush` has to `count` what has just ended."""
+        self.counted: defaultdict[Row, list[int]] = defaultdict(_nothing)  # until it is stored
         self._metrics = metrics
         self._table = UsageTable(store.database) if store is not None else None
         self._task = asyncio.create_task(self._keep_up())
+
+    def count(self, ended: Iterable[tuple[RequestFacts, str]]) -> None:
+        """Count the `AMOUNTS` of requests that a backend has answered, each with the label of its model; an estimate of the
+        output where one was cut off before the backend reported usage."""
+        for facts, model in ended:
+            answer = facts.answer
+            if answer is None or not answer.chunks:
+                continue
+            usage = answer.usage or _UNKNOWN
+            output = usage.output
+            if output is None:
+                output = max(answer.chunks, sum(facts.tokens_by_kind.values()))
+            day = int((facts.ended or 0) // DAY)
+            amounts = self.counted[day, facts.account.key or "", facts.account.team or "", model]
+            amounts[0] += 1
+            amounts[1] += usage.input or 0
+            amounts[2] += usage.cached or 0
+            amounts[3] += output
+            amounts[4] += usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
 
     async def close(self) -> None:
         """Store what is left."""
@@ -39,7 +66,7 @@ class TokenUsage:
         labels `by`; all else is in the store by then."""
         await self._store_counts()
         places = [LABELS.index(label) for label in by]
-        counted = self._metrics.usage.items()
+        counted = self.counted.items()
         return summed({tuple(row[at] for at in places): amounts} for row, amounts in counted if first <= row[0] <= last)
 
     async def stored(self, first: int, last: int, by: Sequence[str]) -> Sums:
@@ -57,19 +84,23 @@ class TokenUsage:
 
     async def _store_counts(self) -> None:
         """Store what was counted; what cannot be stored stays, for as long as it would be kept."""
-        metrics = self._metrics
-        metrics.flush()  # adds the requests that have just ended
+        self._metrics.flush()  # adds the requests that have just ended
         oldest = today() - DAYS_KEPT
-        counted = {row: amounts for row, amounts in metrics.usage.items() if row[0] >= oldest}
-        metrics.usage = counted
-        if self._table is None or not counted:
+        for row in [row for row in self.counted if row[0] < oldest]:
+            del self.counted[row]
+        if self._table is None or not self.counted:
             return
-        metrics.usage = {}
+        counted = self.counted
+        self.counted = defaultdict(_nothing)
         try:
             await self._table.add(counted, oldest)
         except StoreUnavailable:  # `Background` logs outages
             for row, amounts in counted.items():
-                add_amounts(metrics.usage, row, amounts)
+                add_amounts(self.counted, row, amounts)
+
+
+def _nothing() -> list[int]:
+    return [0] * len(AMOUNTS)
 
 
 def summed(parts: Iterable[Mapping[tuple[int | str, ...], Sequence[int]]]) -> Sums:

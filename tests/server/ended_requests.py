@@ -1,0 +1,31 @@
+"""Facts of requests that have ended, for tests of what is remembered of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from responses_gateway.server.generation.request_log.facts import NO_GAPS, Account, RequestFacts, StreamTimes, answer_facts
+from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.errors import ApiError
+
+
+def ended_facts(name: str, status: str = "completed", first_token: float | None = None, **usage: int) -> RequestFacts:
+    """Return the facts of a request that has ended."""
+    facts = RequestFacts(name, name, "", Account(), False, 0.0, 0.0, StreamTimes(0.0, [*NO_GAPS]), ended=1.0)
+    facts.times.first = first_token
+    if status == "rejected":
+        facts.refusal = ApiError(400, "no")
+        return facts
+    answer = answer_facts(Translator(StreamOptions(response_id=name, model="m"), lambda: 0.0))
+    tokens = Usage(usage.get("input_tokens", 0), usage.get("output_tokens", 0))
+    facts.answer = msgspec.structs.replace(answer, status=status, ended=True, usage=tokens)
+    return facts
+
+
+def refused(name: str) -> RequestFacts:
+    """Return the facts of a request that was refused before a response began."""
+    facts = ended_facts(name, "rejected")
+    facts.rejected = {"outcome": "rejected"}
+    return facts
