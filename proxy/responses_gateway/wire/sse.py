@@ -55,7 +55,9 @@ class SSEDecoder:
             return [data[6:-2]]  # the usual case: one read is one event
         if b"\r" not in data:
             events, _, rest = data.rpartition(b"\n\n")
-            self._keep(rest)
+            self.buffer = b""
+            if rest:
+                self._keep(rest)
             payloads = events.split(b"\n\ndata: ")
             if events[:6] == b"data: " and events.count(b"\n") == 2 * len(payloads) - 2:  # each is one line of data
                 payloads[0] = payloads[0][6:]

@@ -209,7 +209,7 @@ class FastPath:
     def look_ahead(self, waiting: bool) -> None:
         """See whether the next chunk may be a usual one. Not if the reader is `waiting` for it."""
         field = self._field
-        self.item = None if waiting else self._lifecycle.open_text
+        self.item = None if waiting or self._lifecycle.item is None else self._lifecycle.open_text
         self._kind = self._field = self._lifecycle.state
         if self.markup is not None and self.item is not None:
             shortcut = self.markup.shortcut(self._kind)

@@ -158,10 +158,10 @@ class TokenCounter:
 
     def may_miss(self, items: int) -> bool:
         """Tell whether the backend reports more tokens than the text of so many items can have: not of nearly every answer."""
-        if self.reported is None or self.reported <= markup_of(items):
+        most = markup_of(items)
+        if self.reported is None or self.reported <= most:
             return False
-        most = markup_of(items) + (0 if self.meter is not None else sum(self._characters.values()) // 2)
-        return self.reported > most
+        return self.meter is not None or self.reported > most + sum(self._characters.values()) // 2
 
     @property
     def disagrees(self) -> bool:
