@@ -184,7 +184,7 @@ async def read_body(request: web.Request) -> bytes:
 async def read_json_body(request: web.Request) -> bytes:
     """Do as `read_body`. A browser has to say that the body is JSON: what a page may send without asking says something else.
     Raise `ApiError` 415, too."""
-    if request.content_type != "application/json" and request.can_read_body and is_of_browser(request):
+    if is_of_browser(request) and request.content_type != "application/json" and request.can_read_body:
         raise ApiError(415, _NOT_JSON, code="unsupported_media_type")
     return await read_body(request)
 

@@ -70,7 +70,7 @@ class MessageStream(AnswerStream):
             return _event("error", json_text(error_body(for_client(error), self._options.request_id)))
         usage = usage_json(self._outcome.usage)
         delta = _event("message_delta", f'{{"type":"message_delta","delta":{{{self._ending()}}},"usage":{usage}}}')
-        return delta + _event("message_stop", '{"type":"message_stop"}')
+        return delta + _STOP
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the message as it stands."""
@@ -129,3 +129,6 @@ _NO_USAGE = usage_json(Usage(0, 0))
 
 def _event(kind: str, data: str) -> bytes:
     return f"event: {kind}\ndata: {data}\n\n".encode("utf-8", "replace")
+
+
+_STOP = _event("message_stop", '{"type":"message_stop"}')
