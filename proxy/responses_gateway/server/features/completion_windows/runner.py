@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -126,9 +127,10 @@ class CompletionWindows:
         snapshot = translator.response.json()
         now = time.time()
         try:
-            data = prepared.kept(translator.created).encoded()
+            kept = prepared.kept(translator.created).encoded()
         except ValueError:
             raise invalid_request("'input' has half a surrogate pair.", "input", "invalid_value") from None
+        data = await asyncio.to_thread(zlib.compress, kept, 1)  # because it may wait for a day, with ten thousand others
         continuation = (request.background_options or {}).get("continuation_id")
         new = NewWaiting(caller.tenant, request.model, window, continuation, now, now + LONG_WINDOWS[window], data)
         await self._background.announce(record.id)
@@ -194,7 +196,7 @@ class CompletionWindows:
         running: asyncio.Task[None] | None = None
         name = waiting.response_id
         try:
-            running = await self._started(read_kept(data))
+            running = await self._started(read_kept(await _unpacked(data)))
         except UnreadableResponse as problem:
             await self._fail(name, f"The request that waited cannot be read: {problem}.")
         except ApiError as error:
@@ -274,6 +276,13 @@ class CompletionWindows:
             oldest = min((each.accepted_at for each in of_window), default=now)
             self._metrics.set(WAITING, sum(each.number for each in of_window), window)
             self._metrics.set(OLDEST, max(0.0, now - oldest), window)
+
+
+async def _unpacked(data: bytes) -> bytes:
+    try:
+        return await asyncio.to_thread(zlib.decompress, data)
+    except zlib.error as error:
+        raise UnreadableResponse(str(error)) from None
 
 
 def _model(due: Due) -> str:
