@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 
 import msgspec
 from aiohttp import web
@@ -221,7 +221,9 @@ def abort(request: web.Request) -> None:
         request.transport.abort()
 
 
-def loss_header(losses: Iterable[Loss]) -> dict[str, str]:
+def loss_header(losses: Sequence[Loss]) -> dict[str, str]:
     """Return the header that lists what was adapted or ignored; none if nothing was."""
+    if not losses:
+        return {}
     value = header_value(losses)
     return {_LOSS_HEADER: value} if value else {}

@@ -221,7 +221,7 @@ class ParserChoice:
         tools = start.tools
         schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in body.get("tools", ())}
         new_parser: Any
-        if vllm.is_vllm(reasoning) or vllm.is_vllm(tools):
+        if self._vllm and (vllm.is_vllm(reasoning) or vllm.is_vllm(tools)):
             kwargs = body.get("chat_template_kwargs")
             new_parser = partial(self._vllm[reasoning, tools].parser, schemas=schemas, template_kwargs=kwargs)
         elif reasoning in template.NAMES or tools in template.NAMES:

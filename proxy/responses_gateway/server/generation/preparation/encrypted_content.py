@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import secrets
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import is_
 from typing import TYPE_CHECKING, Any, Literal
@@ -179,7 +179,7 @@ def _changed_since(param: str) -> ApiError:
     return invalid_request(message, param, "invalid_encrypted_content")
 
 
-def removed_reasoning(items: Sequence[Any], encryption: Encryption, tenant: str, model: str) -> list[Item]:
+def removed_reasoning(items: Iterable[Any], encryption: Encryption, tenant: str, model: str) -> list[Item]:
     """Return an entry for each reasoning item that is encrypted and has no other text, unless this model wrote it. `items` are
     as the client gave them, after a translation without error."""
     notices = []

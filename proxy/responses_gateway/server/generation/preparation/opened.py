@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from responses_gateway.hosted.pdf import PdfReader
 from responses_gateway.request import Loss
@@ -36,7 +38,7 @@ class HostedToolbox(Protocol):
         `results` the results of earlier hosted calls among them; `separate_web_tools` as in `Policy`. Raise `ApiError` 400."""
 
 
-class Openings(NamedTuple):
+class Openings(msgspec.Struct, frozen=True, eq=False):
     """What was opened for one request. `tools`: None where it declares none that the gateway runs."""
 
     tools: OpenedTools | None

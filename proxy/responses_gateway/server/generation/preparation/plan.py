@@ -53,7 +53,9 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         continuable = translated.continuable
         tape = _new_tape(scope, continuable)
         options = self._options(ground, translated, start, tape)
-        compaction = await self._compaction(ground, translated, summarise)
+        compaction = None
+        if chat.compact_threshold is not None:
+            compaction = await self._compaction(ground, translated, chat.compact_threshold, summarise)
         if compaction is not None:
             continuable = continuable._replace(journal=None)  # because who takes it over would write another summary
         stored = self.store is not None and ground.request.store is not False
@@ -123,11 +125,12 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         seal = partial(self.encryption.encrypt, kind, ground.scope.caller.tenant, ground.request.model)
         return seal if tape is None else tape.sealing(seal)
 
-    async def _compaction(self, ground: Ground, translated: Translated, summarise: Summarise) -> AutomaticCompaction | None:
+    async def _compaction(
+        self, ground: Ground, translated: Translated, threshold: int, summarise: Summarise
+    ) -> AutomaticCompaction | None:
         """Return the compaction that is due before the answer, if one is."""
-        threshold = translated.chat.compact_threshold
         context = ground.context
-        if threshold is None or not await is_due(threshold, context, translated.chat.body, self.encryption, self.tokenizer):
+        if not await is_due(threshold, context, translated.chat.body, self.encryption, self.tokenizer):
             return None
         return AutomaticCompaction(context, ground.scope.caller, self.encryption, summarise, translated.translation.translate)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from responses_gateway.server.generation.upstream.continuation_request import wh
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.state import Store
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.hosted import decode_result
+from responses_gateway.wire.hosted import KeptResult, decode_result
 from responses_gateway.wire.requests import ResponsesRequest
 
 # Items and parts of a request above which it is translated in a thread, because two thousand take some twenty milliseconds.
@@ -72,11 +73,14 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
                 hosted=self.hosted,
                 results=context.results,
             )
-        results = {item_id: decode_result(result) for item_id, result in context.results.items()}
+        results: dict[str, KeptResult] = {}
+        if context.results:
+            results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
-        return self._completed(
-            chat_request, [*context.history, *(request_input if isinstance(request_input, list) else ())], request.model
-        )
+        if not chat_request.losses and not self.documents.losses and not self.token_ids:
+            return chat_request
+        original = chain(context.history, request_input if isinstance(request_input, list) else ())
+        return self._completed(chat_request, original, request.model)
 
     def _readable(self, items: list[Any], model: str, path: str) -> list[Any]:
         """Return items as the model is to read them. Raise `ApiError` 400."""
@@ -89,10 +93,8 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
             return references
         return {item_id: with_texts([item], texts, self.hosted.files)[0] for item_id, item in references.items()}
 
-    def _completed(self, chat_request: ChatRequest, items: Sequence[Any], model: str) -> ChatRequest:
+    def _completed(self, chat_request: ChatRequest, items: Iterable[Any], model: str) -> ChatRequest:
         """Add what the translation alone does not know. `items` are those of the request as they came."""
-        if not chat_request.losses and not self.documents.losses and not self.token_ids:
-            return chat_request
         changes: dict[str, Any] = {}
         if self.documents.losses:
             changes["losses"] = [*chat_request.losses, *self.documents.losses]
