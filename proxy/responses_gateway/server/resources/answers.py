@@ -192,12 +192,17 @@ async def _whole_answer(creation: Creation, protocol: ClientProtocol) -> web.Res
     stored = await creation.finish()
     translator = creation.translator
     if translator.error is not None and not (creation.prepared.tools_ran and protocol.has_failed_answers):
-        error = translator.error.copy()
-        error.final = creation.prepared.tools_ran
-        raise error
+        raise _for_client(translator.error, final=creation.prepared.tools_ran)
     text = translator.response.json(stored=None if stored else False)
     headers = loss_header([*creation.prepared.losses, *creation.answer_losses])
     return web.Response(text=text, content_type="application/json", headers=headers)
+
+
+def _for_client(error: ApiError, *, final: bool) -> ApiError:
+    """Return a copy of an error, which nobody keeps who raises it: it would keep the whole request."""
+    copy = error.copy()
+    copy.final = final
+    return copy
 
 
 async def _begin(stream: EventStream, generation: Generation) -> None:
