@@ -42,7 +42,7 @@ class Core:
 class Opened:
     """What a feature adds.
 
-    `steps` change a request that is ready to be sent. `toolbox` has tools that the gateway runs itself. `announcements` are
+    `steps` change a request that is ready to be sent. `toolboxes` have tools that the gateway runs itself. `announcements` are
     told of background responses before they begin, and `postponements` may let these wait. `routes` are served."""
 
     steps: Sequence[Step] = ()
