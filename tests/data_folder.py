@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-_ARCHIVE = _ROOT / "tests" / "data" / "recordings.tar.xz"
+DATA = _ROOT / "tests" / "data"
+_ARCHIVE = DATA / "recordings.tar.xz"
 
 # Streams that others recorded, captured requests of clients, the weights of the tiny model.
 BESIDE = Path(os.environ.get("SHARED") or _ROOT.parent / "shared")

@@ -1,0 +1,232 @@
+"""Public bug reports as cases, each played through the gateway's front door, streamed and not.
+
+`tests/data/report_cases.json` has them: what a client sends, what a server answers, and what has to come out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.data_folder import DATA
+from tests.probing.simulated_backend import examined
+from tests.server.reports.chat_server import ChatServer, serving
+from tests.server.reports.doors import Json, Outcome, body_of, outcome_of
+from tests.server.reports.wanted import differences
+from tests.server.running_gateway import Served, ask, gateway, run
+
+_REPORTS: Json = json.loads((DATA / "report_cases.json").read_text())
+_CASES: list[Json] = _REPORTS["cases"]
+_PATHS = {"responses": "/v1/responses", "messages": "/v1/messages"}
+_MODEL = "m"
+# Longer than any markup of a case: all of it in one piece.
+_WHOLE = 1 << 16
+# Cases that come out wrong today, by kind.
+OPEN: dict[str, list[str]] = {
+    # Token counts that a server reports in another place or under another name are lost.
+    "W1": [
+        "w1-usage-in-choice",
+        "w1-cache-hit-tokens",
+        "w1-cache-hit-tokens-messages",
+        "w1-cached-tokens-beside",
+        "w1-usage-of-groq",
+        "w1-input-output-names",
+        "w1-reasoning-tokens-beside",
+        "w1-zeros-behind-usage",
+    ],
+    # Deltas are given to the wrong call.
+    "W2": [
+        "w2-no-index-by-position",
+        "w2-id-and-name-in-each-delta",
+        "w2-known-id-at-next-index",
+        "w2-whole-call-twice-with-one-id",
+        "w2-header-at-index-of-tool",
+        "w2-header-at-index-of-tool-no-id-later",
+        "w2-one-index-one-id-two-names",
+        "w2-one-index-one-id-one-name",
+        "w2-braces-before-arguments",
+        "w2-braces-before-arguments-messages",
+        "w2-name-begins-with-another-name",
+        "w2-both-forms-of-one-call",
+    ],
+    # A template or tokenizer of Mistral's refuses a user message behind a tool result (interrupted turns, reminders, pictures of tools).
+    "W3": [
+        "w3-user-behind-result",
+        "w3-picture-of-a-tool",
+        "w3-reminder-behind-result-messages",
+        "w3-assistant-first",
+        "w3-other-server-user-behind-result",
+        "w3-other-server-picture",
+    ],
+    # A strict server refuses a field that the gateway adds on its own (switches for thinking, earlier reasoning, max_completion_tokens) and names it.
+    "W4": [
+        "w4-thinking-switch-messages",
+        "w4-effort-none-messages",
+        "w4-limit-has-the-older-name",
+        "w4-three-fields-one-by-one",
+        "w4-learnt-for-later-requests",
+        "w4-earlier-reasoning-groq-words",
+        "w4-earlier-reasoning-mistral-words",
+        "w4-earlier-reasoning-cerebras-words",
+        "w4-earlier-reasoning-messages",
+    ],
+    # A prompt that is too long for the model is not recognised by what the server says, so that agents do not compact.
+    "W5": [
+        "w5-trtllm-sum",
+        "w5-vllm-through-litellm",
+        "w5-kimi",
+        "w5-minimax",
+        "w5-xai",
+        "w5-copilot",
+        "w5-zai",
+        "w5-siliconflow",
+        "w5-openvino",
+        "w5-tabby-503",
+        "w5-trtllm-messages",
+    ],
+    # A server that has sent finish_reason keeps the connection open, silent or with comments.
+    "W6": [
+        "w6-comments-behind-finish",
+        "w6-comments-behind-usage",
+        "w6-silence-behind-usage",
+        "w6-silence-behind-finish-with-usage",
+    ],
+    # A last chunk repeats the whole answer in `message`, without a delta.
+    "W7": [
+        "w7-last-chunk-has-message",
+        "w7-delta-null",
+        "w7-message-repeats-call",
+        "w7-last-chunk-has-message-messages",
+    ],
+    # Events that hold nothing (empty, null, [], a choice that is null, plain words or times as a sign of life) end the response with an error.
+    "W8": [
+        "w8-null",
+        "w8-empty-data",
+        "w8-word",
+        "w8-choice-null",
+        "w8-json-text",
+    ],
+    # What a server says of its refusal is lost where it is not in the usual place.
+    "W9": [
+        "w9-plain-text",
+        "w9-plain-text-messages",
+        "w9-msg",
+        "w9-message-object",
+        "w9-detail-in-a-stream",
+        "w9-error-field",
+        "w9-base-resp",
+        "w9-base-resp-whole",
+        "w9-msg-in-a-stream",
+    ],
+    # A message of the history whose content is null or missing refuses the whole request, and the session is stuck.
+    "W10": [
+        "w10-user-null",
+        "w10-assistant-missing",
+        "w10-assistant-null-then-call",
+        "w10-assistant-null-messages",
+    ],
+    # A tool whose parameters are an object without `properties` is passed on as it is; LM Studio refuses the whole request then.
+    "W11": [
+        "w11-object-only",
+        "w11-object-only-messages",
+        "w11-properties-null",
+    ],
+    # Fields of calls and messages that only the server understands (extra_content of Gemini, reasoning_details of OpenRouter) are not kept, so that the server refuses or forgets in the next turn.
+    "W12": [
+        "w12-signature-sent-back",
+        "w12-signature-stored",
+        "w12-signature-messages",
+        "w12-reasoning-details-stored",
+    ],
+    # One typed tool of Anthropic's refuses the whole session.
+    "W13": [
+        "w13-advisor",
+        "w13-tool-search",
+        "w13-bash",
+        "w13-memory",
+    ],
+    # Markup of a call with one tag too many or too few (GLM, Qwen) gives a call with markup in its values, a call without its arguments, or none.
+    "W14": [
+        "w14-glm-key-closed-twice",
+        "w14-glm-key-opened-twice",
+        "w14-glm-no-arguments-stray-end",
+        "w14-glm-no-arguments-stray-key-end",
+        "w14-glm-key-inside-a-key",
+        "w14-qwen-no-arguments-stray-end",
+        "w14-name-with-a-tag",
+        "w14-name-with-a-prefix",
+        "w14-name-with-a-channel",
+    ],
+    # Kimi's markers in the singular, and blanks behind the marker that begins a call, leave markers in the text of the message.
+    "W15": [
+        "w15-blanks",
+        "w15-blanks-inside",
+        "w15-singular",
+        "w15-singular-behind-text",
+        "w15-singular-and-blanks",
+    ],
+}
+
+
+def _plays() -> Iterator[Any]:
+    known = [case["id"] for case in _CASES]
+    wrong = [name for names in OPEN.values() for name in names]
+    assert set(wrong) <= set(known)
+    for case in _CASES:
+        for streamed in (True, False):
+            mark = [pytest.mark.xfail(strict=True)] if case["id"] in wrong else []
+            yield pytest.param(case, streamed, id=f"{case['id']}-{'streamed' if streamed else 'whole'}", marks=mark)
+
+
+@pytest.mark.parametrize(("case", "streamed"), list(_plays()))
+def test_a_case_comes_out_right(case: Json, streamed: bool, tmp_path: Path) -> None:
+    answers = case.get("backend", {}).get("answers", [])
+    pieces = (1, 7, _WHOLE) if any("markup" in answer for answer in answers) else (_WHOLE,)
+    for piece in pieces:
+        run(_play(case, piece, tmp_path / f"{piece}.db", streamed=streamed))
+
+
+async def _play(case: Json, piece: int, store: Path, *, streamed: bool) -> None:
+    """Play all turns of a case. A case's server stands alone: what the gateway learns of it is known to no other case."""
+    settings = case.get("settings", {})
+    server = _REPORTS["servers"][settings["server"]] if "server" in settings else case.get("backend", {})
+    model = server.get("model", _MODEL)
+    # A server with one model is examined at the start; with two it is not.
+    models = {model: server.get("owned_by", "someone")} | ({} if "server" in settings else {"another": "someone"})
+    async with serving(server, models, piece) as chat_server:
+        entries = {model: settings["model"]} if "model" in settings else {}
+        async with gateway(chat_server.url + "/v1", store=str(store), models=entries) as served:
+            if "server" in settings:
+                await examined(served)
+            turns: list[Json] = []
+            for turn in case.get("turns", [case]):
+                wanted = turn.get("want", {})
+                outcome = await _ask(case["door"], served, chat_server, turn.get("request", {}), turns, model, streamed, wanted)
+                assert _complaints(wanted, outcome) == []
+                turns.append(outcome.turn)
+            chat_server.stop()
+
+
+async def _ask(
+    door: str, served: Served, server: ChatServer, request: Json, turns: list[Json], model: str, streamed: bool, wanted: Json
+) -> Outcome:
+    before = len(server.requests)
+    body = {"model": model, "stream": streamed, **body_of(door, request, turns)}
+    answer = await asyncio.wait_for(ask(served, "POST", _PATHS[door], json=body), wanted.get("max_seconds", 20))
+    outcome = outcome_of(door, answer, streamed=streamed)
+    outcome.known["requests"] = len(server.requests) - before
+    outcome.known["sent"] = server.requests[-1] if len(server.requests) > before else None
+    return outcome
+
+
+def _complaints(wanted: Json, outcome: Outcome) -> list[str]:
+    plain = {name: value for name, value in wanted.items() if name not in ("any_of", "max_seconds")}
+    complaints = list(differences(plain, outcome.known))
+    choices = wanted.get("any_of", [])
+    if choices and not any(not list(differences(choice, outcome.known)) for choice in choices):
+        complaints += [complaint for choice in choices for complaint in differences(choice, outcome.known)]
+    return complaints
