@@ -25,9 +25,8 @@ _PATHS = {"responses": "/v1/responses", "messages": "/v1/messages"}
 _MODEL = "m"
 # Longer than any markup of a case: all of it in one piece.
 _WHOLE = 1 << 16
-# Cases that come out wrong today, by kind.
+# Cases that come out wrong today, by kind; `kinds` of the file says what each kind is.
 OPEN: dict[str, list[str]] = {
-    # Token counts that a server reports in another place or under another name are lost.
     "W1": [
         "w1-usage-in-choice",
         "w1-cache-hit-tokens",
@@ -38,7 +37,6 @@ OPEN: dict[str, list[str]] = {
         "w1-reasoning-tokens-beside",
         "w1-zeros-behind-usage",
     ],
-    # Deltas are given to the wrong call.
     "W2": [
         "w2-no-index-by-position",
         "w2-id-and-name-in-each-delta",
@@ -53,7 +51,6 @@ OPEN: dict[str, list[str]] = {
         "w2-name-begins-with-another-name",
         "w2-both-forms-of-one-call",
     ],
-    # A template or tokenizer of Mistral's refuses a user message behind a tool result (interrupted turns, reminders, pictures of tools).
     "W3": [
         "w3-user-behind-result",
         "w3-picture-of-a-tool",
@@ -62,7 +59,6 @@ OPEN: dict[str, list[str]] = {
         "w3-other-server-user-behind-result",
         "w3-other-server-picture",
     ],
-    # A strict server refuses a field that the gateway adds on its own (switches for thinking, earlier reasoning, max_completion_tokens) and names it.
     "W4": [
         "w4-thinking-switch-messages",
         "w4-effort-none-messages",
@@ -74,7 +70,6 @@ OPEN: dict[str, list[str]] = {
         "w4-earlier-reasoning-cerebras-words",
         "w4-earlier-reasoning-messages",
     ],
-    # A prompt that is too long for the model is not recognised by what the server says, so that agents do not compact.
     "W5": [
         "w5-trtllm-sum",
         "w5-vllm-through-litellm",
@@ -88,21 +83,18 @@ OPEN: dict[str, list[str]] = {
         "w5-tabby-503",
         "w5-trtllm-messages",
     ],
-    # A server that has sent finish_reason keeps the connection open, silent or with comments.
     "W6": [
         "w6-comments-behind-finish",
         "w6-comments-behind-usage",
         "w6-silence-behind-usage",
         "w6-silence-behind-finish-with-usage",
     ],
-    # A last chunk repeats the whole answer in `message`, without a delta.
     "W7": [
         "w7-last-chunk-has-message",
         "w7-delta-null",
         "w7-message-repeats-call",
         "w7-last-chunk-has-message-messages",
     ],
-    # Events that hold nothing (empty, null, [], a choice that is null, plain words or times as a sign of life) end the response with an error.
     "W8": [
         "w8-null",
         "w8-empty-data",
@@ -110,7 +102,6 @@ OPEN: dict[str, list[str]] = {
         "w8-choice-null",
         "w8-json-text",
     ],
-    # What a server says of its refusal is lost where it is not in the usual place.
     "W9": [
         "w9-plain-text",
         "w9-plain-text-messages",
@@ -122,34 +113,29 @@ OPEN: dict[str, list[str]] = {
         "w9-base-resp-whole",
         "w9-msg-in-a-stream",
     ],
-    # A message of the history whose content is null or missing refuses the whole request, and the session is stuck.
     "W10": [
         "w10-user-null",
         "w10-assistant-missing",
         "w10-assistant-null-then-call",
         "w10-assistant-null-messages",
     ],
-    # A tool whose parameters are an object without `properties` is passed on as it is; LM Studio refuses the whole request then.
     "W11": [
         "w11-object-only",
         "w11-object-only-messages",
         "w11-properties-null",
     ],
-    # Fields of calls and messages that only the server understands (extra_content of Gemini, reasoning_details of OpenRouter) are not kept, so that the server refuses or forgets in the next turn.
     "W12": [
         "w12-signature-sent-back",
         "w12-signature-stored",
         "w12-signature-messages",
         "w12-reasoning-details-stored",
     ],
-    # One typed tool of Anthropic's refuses the whole session.
     "W13": [
         "w13-advisor",
         "w13-tool-search",
         "w13-bash",
         "w13-memory",
     ],
-    # Markup of a call with one tag too many or too few (GLM, Qwen) gives a call with markup in its values, a call without its arguments, or none.
     "W14": [
         "w14-glm-key-closed-twice",
         "w14-glm-key-opened-twice",
@@ -161,7 +147,6 @@ OPEN: dict[str, list[str]] = {
         "w14-name-with-a-prefix",
         "w14-name-with-a-channel",
     ],
-    # Kimi's markers in the singular, and blanks behind the marker that begins a call, leave markers in the text of the message.
     "W15": [
         "w15-blanks",
         "w15-blanks-inside",
