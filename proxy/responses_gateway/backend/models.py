@@ -88,6 +88,11 @@ class ServedModels:
             return only.is_vllm
         return all(member.catalogue.owner(model) == "vllm" for member in self.candidates(model))
 
+    def take_client_key(self, model: str) -> bool:
+        """Tell whether a backend that may get a request for this model, now or later, gets the key of its client."""
+        candidates = self.candidates(model)
+        return not candidates or any(member.backend.takes_client_key for member in candidates)
+
     def all_report_usage(self, model: str) -> bool:
         """Tell whether every backend that may get a request for this model has reported the usage of one before."""
         return all(member.usage_reported for member in self.candidates(model))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -40,6 +39,7 @@ from responses_gateway.server.recording.recorder import FileRecorder, Recorder, 
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.server.setup.backends import PoolMetrics, pool_options, sample_pools
 from responses_gateway.server.setup.discovery import PoolWatch
+from responses_gateway.server.setup.seal_key import client_key_secret, content_secret
 from responses_gateway.server.setup.store import StoreUpkeep, fleet_counters, open_store, quota_counters
 from responses_gateway.settings import Settings
 from responses_gateway.state import Store
@@ -73,7 +73,8 @@ async def open_parts(
         recorder = _open_recorder(settings, stack)
         store = await _open_store(settings, metrics, stack)
         accounts = _open_accounts(settings, store, metrics, stack)
-        encryption = Encryption(await _encryption_key(settings, store))
+        encryption = Encryption(await content_secret(settings, store))
+        sealing = await _client_key_sealing(settings, store)
         pool = _open_pool(settings, choice, metrics, share, stack)
         live = LiveSettings(settings, choice.with_names(pool.own_name), pool.watch.identify)
         pools = await _start_pool(settings, pool, metrics, stack, alone=workers_folder is None)
@@ -84,7 +85,7 @@ async def open_parts(
         in_flight = InFlight()
         reports = _open_reports(settings, metrics, accounts.usage, stack)
         additions = Additions()
-        preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, _pdf_reader(settings))
+        preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, _pdf_reader(settings), sealing)
         responses = Responses(preparation, live, reports, recorder, in_flight, repair, accounts.ledger, additions)
         _start_timer(settings, responses, stack)
         background = _open_background(store, responses, autoconfiguration, stack)
@@ -238,11 +239,10 @@ def _pdf_reader(settings: Settings) -> PdfReader | None:
     return PdfReader(_PDF_SECONDS) if settings.pdf_inputs == "text" else None
 
 
-async def _encryption_key(settings: Settings, store: Store | None) -> bytes:
-    """Return the key of the settings, or one that is made once and kept in the store; without either, one for this process."""
-    if settings.seal_key is not None:
-        return settings.seal_key.get_secret_value().encode()
-    return await store.secret("seal") if store is not None else secrets.token_bytes(32)
+async def _client_key_sealing(settings: Settings, store: Store | None) -> Encryption | None:
+    """Return what seals the keys of clients; None where none is kept."""
+    secret = await client_key_secret(settings, store)
+    return None if secret is None else Encryption(secret)
 
 
 def _tick_interval(settings: Settings) -> float:

@@ -36,8 +36,9 @@ class StorageSettings(Section):
     """What happens to a streamed response when its client disconnects: `abort` frees the backend, `continue` lets stored
     responses run on; for an hour, `GET /v1/responses/{id}?stream=true&starting_after=N` resumes the stream."""
     seal_key: SecretStr | None = None
-    """Secret for the encryption of compacted histories and reasoning, the same for all replicas. By default generated once and
-    kept in the store; without a store it lasts as long as the process."""
+    """Secret for the encryption of compacted histories and reasoning, and of clients' keys for backends while responses outlive
+    their connections, the same for all replicas. By default generated once and kept in the store, for keys in a file beside a
+    SQLite file; without a store it lasts as long as the process."""
 
     @field_validator("store")
     @classmethod

@@ -51,9 +51,9 @@ async def cancel(served: Any, name: str, headers: dict[str, str] | None = None) 
     return await ask(served, "POST", f"/v1/responses/{name}/cancel", headers=headers)
 
 
-async def ended(served: Any, name: str) -> dict[str, Any]:
+async def ended(served: Any, name: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
     while True:
-        response: dict[str, Any] = (await get(served, name)).json
+        response: dict[str, Any] = (await get(served, name, headers=headers)).json
         if response["status"] not in ("queued", "in_progress"):
             return response
         await asyncio.sleep(0.01)

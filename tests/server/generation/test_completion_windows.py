@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.server.features.completion_windows import runner, schedule
-from responses_gateway.simulator import COUNTERS, create_app, serving
+from responses_gateway.simulator import COUNTERS, SimulatorOptions, create_app, serving
 from tests.judges import judge_stream
 from tests.server.gateway_process import program
 from tests.server.generation.test_background import ENDLESS, cancel, ended, get, start
@@ -121,6 +121,75 @@ def test_what_may_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
             assert begun.headers["x-responses-gateway-losses"] == 'adapted="parameter:background_options"'
             streamed = await get(served, begun.json["id"], "?stream=true", headers=key)
             assert streamed.final["status"] == "completed"
+
+    run(test())
+
+
+# The key of the client, for backends without a key of their own.
+CLIENTS = "sk-of-the-client-0123456789"
+
+
+def contents(folder: Path) -> bytes:
+    """Return what is in the files of a folder."""
+    return b"\n".join(file.read_bytes() for file in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"store": "memory", "seal_key": "a secret"}, {"store": "memory", "backend_api_key": CLIENTS}],
+    ids=["default", "seal_key", "backend_api_key"],
+)
+def test_the_backend_gets_its_key_when_the_response_begins(settings: dict[str, Any], tmp_path: Path) -> None:
+    settings = {"store": str(tmp_path / "x.sqlite3"), **settings}
+
+    async def test() -> None:
+        headers = {"Authorization": "Bearer none" if "backend_api_key" in settings else f"Bearer {CLIENTS}"}
+        simulator = create_app(SimulatorOptions(api_key=CLIENTS))
+        async with serving(simulator) as url, gateway(url, **settings, **BUSY) as served:
+            running = await post(served, input=ENDLESS, background=True, stream=False, headers=headers)
+            await until(lambda: simulator[COUNTERS].running, "it runs")
+            waits = {"background_options": {"completion_window": "8h"}}
+            queued = await post(served, background=True, stream=False, headers=headers, **waits)
+            assert "x-responses-gateway-losses" not in queued.headers
+            await until(lambda: served.metric("waiting_responses", window="8h") == 1)
+            assert CLIENTS.encode() not in contents(tmp_path)
+            await cancel(served, running.json["id"], headers)
+            response = await ended(served, queued.json["id"], headers)
+            assert response["status"] == "completed"
+
+    run(test())
+
+
+def test_without_a_place_for_its_key_it_begins_at_once(tmp_path: Path) -> None:
+    (tmp_path / "x.sqlite3.key").write_bytes(b"not 32 bytes")
+
+    async def test() -> None:
+        simulator = create_app(SimulatorOptions(api_key=CLIENTS))
+        async with serving(simulator) as url, gateway(url, store=str(tmp_path / "x.sqlite3"), **BUSY) as served:
+            headers = {"Authorization": f"Bearer {CLIENTS}"}
+            waits = {"background_options": {"completion_window": "8h"}}
+            begun = await post(served, background=True, stream=False, headers=headers, **waits)
+            assert begun.headers["x-responses-gateway-losses"] == 'adapted="parameter:background_options"'
+            assert (await ended(served, begun.json["id"], headers))["status"] == "completed"
+
+    run(test())
+
+
+def test_a_key_that_cannot_be_opened_any_more_ends_the_wait(tmp_path: Path) -> None:
+    async def test() -> None:
+        headers = {"Authorization": f"Bearer {CLIENTS}"}
+        store = str(tmp_path / "x.sqlite3")
+        simulator = create_app(SimulatorOptions(api_key=CLIENTS))
+        async with serving(simulator) as url:
+            async with gateway(url, store=store, seal_key="a secret", **BUSY) as served:
+                running = await post(served, input=ENDLESS, background=True, stream=False, headers=headers)
+                await until(lambda: simulator[COUNTERS].running, "it runs")
+                waits = {"background_options": {"completion_window": "8h"}}
+                name = (await post(served, background=True, stream=False, headers=headers, **waits)).json["id"]
+                await cancel(served, running.json["id"], headers)
+            async with gateway(url, store=store, seal_key="another", **BUSY) as served:
+                response = await ended(served, name, headers)
+                assert "seal_key" in response["error"]["message"]
 
     run(test())
 

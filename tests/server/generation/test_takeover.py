@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.settings.keys import hash_of
@@ -24,6 +25,7 @@ from tests.ports import free_port
 from tests.request.example_grammars import PATCHES
 from tests.server.custom_tools.test_custom_tools import GOOD, counted
 from tests.server.fleet_of_simulators import READINGS, WEATHER
+from tests.server.generation.test_completion_windows import CLIENTS, contents
 from tests.server.running_gateway import Served, ask, events_of, gateway, post, run, until
 
 SILENT = "scenario: demo fault: silence=600,times=1"
@@ -39,20 +41,25 @@ async def two(
     repair: str = "off",
     continued: Any = 1,
     api_keys: Any = None,
+    common: Mapping[str, Any] = {},
+    backend_key: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[Served, Served]]:
-    """Run two gateways on one store, in front of the same backends, which send so many tokens per second; the second one has
-    `settings` besides, or a `second` backend."""
-    common: dict[str, Any] = {
+    """Run two gateways on one store, in front of the same backends, which send so many tokens per second and may want a key;
+    both have the settings `common`, the second one `settings` besides, or a `second` backend."""
+    common = {
         "store": str(path / "x.sqlite3"),
         "adapt": False,
         "continue_answers": continued,
         "api_keys": api_keys or {},
         **READINGS[dialect],
+        **common,
     }
     common["repair_custom_tools"] = repair
     options = SimulatorOptions(dialect=DIALECTS[dialect], tokens_per_second=speed)
     apps = [create_app(options) for _ in range(size)]
+    for app in apps if backend_key is not None else ():
+        app.middlewares.append(wants(f"Bearer {backend_key}"))
     async with AsyncExitStack() as stack:
         for app in apps:
             app[FAULT_COUNTS] = apps[0][FAULT_COUNTS]
@@ -60,6 +67,21 @@ async def two(
         one = await stack.enter_async_context(gateway(*urls, **common))
         others = urls if second is None else [second]
         yield one, await stack.enter_async_context(gateway(*others, **{**common, **settings}))
+
+
+def wants(authorization: str) -> Any:
+    """Return what refuses answers without a key. Everybody may see the models, as with llama.cpp, and use `/detokenize`, as
+    with vLLM."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Any) -> web.StreamResponse:
+        asked = request.method == "POST" and request.path.startswith("/v1/")
+        if asked and request.headers.get("Authorization") != authorization:
+            return web.json_response({"error": {"message": "Invalid API Key"}}, status=401)
+        answer: web.StreamResponse = await handler(request)
+        return answer
+
+    return check
 
 
 async def stuck(one: Served, **fields: Any) -> str:
@@ -128,6 +150,36 @@ def test_a_quota_is_charged_once_for_a_response_that_two_gateways_have_run(tmp_p
         with closing(sqlite3.connect(tmp_path / "x.sqlite3")) as database:  # when the first one, too, has noted what it used
             charged = database.execute("SELECT tokens FROM quota_counters").fetchall()
         assert charged == [(response["usage"]["total_tokens"],)] * 2
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"seal_key": "a secret"}, {"backend_api_key": CLIENTS}],
+    ids=["default", "seal_key", "backend_api_key"],
+)
+def test_the_backend_gets_its_key_from_the_next_gateway_too(settings: dict[str, Any], tmp_path: Path) -> None:
+    async def test() -> None:
+        headers = {"Authorization": "Bearer none" if "backend_api_key" in settings else f"Bearer {CLIENTS}"}
+        async with two(tmp_path, common=settings, backend_key=CLIENTS) as (slow, other):
+            response = await ended(other, await stuck(slow, headers=headers), headers)
+            assert response["status"] == "completed"
+            await slow.parts.pool.close()
+        with closing(sqlite3.connect(tmp_path / "x.sqlite3")) as database:
+            assert database.execute("SELECT COUNT(*) FROM journals").fetchone() == (0,)
+        assert CLIENTS.encode() not in contents(tmp_path)
+
+    run(test())
+
+
+def test_a_key_that_the_next_gateway_cannot_open_ends_the_response(tmp_path: Path) -> None:
+    async def test() -> None:
+        headers = {"Authorization": f"Bearer {CLIENTS}"}
+        async with two(tmp_path, common={"seal_key": "a secret"}, backend_key=CLIENTS, seal_key="another") as (slow, other):
+            assert (await ended(other, await stuck(slow, headers=headers), headers))["status"] == "failed"
+            assert other.metric("continuations_total", outcome="failed", reason="unreadable") == 1
+            await slow.parts.pool.close()
 
     run(test())
 

@@ -146,7 +146,7 @@ SPECIAL = (
         "a `completion_window` of `2h` or `8h` waits for idle backends, and `continuation_id` ranks its follow-ups higher "
         "(see [docs/state.md](state.md#completion-windows)); sent instead if the settings forward it",
     ),
-    Parameter("background_options", "adapted", "begins at once for a client's own key for the backend, which is not kept"),
+    Parameter("background_options", "adapted", "begins at once where a client's own key for the backend is not kept"),
     Parameter("type", "preserved", "marks a WebSocket message"),
     Parameter(
         "generate",

@@ -80,12 +80,13 @@ class Responses:
         return self.preparation.store
 
     def reopen(self, kept: KeptResponse) -> Creation:
-        """Begin again with a response that was kept. No client waits for it."""
+        """Begin again with a response that was kept. No client waits for it. Raise `UnreadableResponse`."""
+        headers = self.preparation.client_keys.headers(kept)
         charged = kept.charged
         reservation = None
         if charged is not None and self.ledger is not None:
             reservation = QuotaReservation(self.ledger, charged.owners, charged.key, charged.team)
-        caller = Caller(kept.tenant, kept.request_id, kept.headers, reservation=reservation)
+        caller = Caller(kept.tenant, kept.request_id, headers, reservation=reservation)
         creation = self.open(caller, lambda: None)
         if creation.recording is not None:
             creation.recording.received(kept.request)

@@ -38,7 +38,8 @@ from responses_gateway.telemetry.instruments import Counter, Gauge
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import parse_request
 
-_KEY_NOT_KEPT = Loss("parameter", "background_options", "adapted", "begins at once: the client's key is not kept")
+_NO_KEY = "begins at once: without seal_key, a client's key for the backend is not kept"
+_KEY_NOT_KEPT = Loss("parameter", "background_options", "adapted", _NO_KEY)
 # Responses of a key that may wait, because one key must not fill the table that all share.
 MOST_WAITING = 10_000
 # Bytes that the requests of a key may have which wait, and which part of a limited store, because they are
@@ -100,7 +101,7 @@ class CompletionWindows:
         window = long_window(prepared.context.request)
         if window is None or "background_options" in settings.forward:
             return None
-        if settings.forwards_client_key and "Authorization" in prepared.caller.headers:
+        if prepared.caller.sealed_key is None:
             log.losses([_KEY_NOT_KEPT])
             return _KEY_NOT_KEPT
         snapshot = await self._accept(prepared, translator, settings, window)

@@ -56,7 +56,10 @@ async def _repeat(responses: Responses, autoconfiguration: Autoconfiguration, or
     await _becomes_true(lambda: autoconfiguration.settled)
     if not await _becomes_true(lambda: bool(responses.pool.partners(request.model, alone=True, begun=True).members)):
         raise CannotContinue("no_backend")
-    creation = responses.reopen(kept)
+    try:
+        creation = responses.reopen(kept)
+    except UnreadableResponse:
+        raise CannotContinue("unreadable") from None
     try:
         try:
             await creation.prepare(request, kept=kept)

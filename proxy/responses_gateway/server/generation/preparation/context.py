@@ -38,7 +38,8 @@ class Caller(msgspec.Struct, frozen=True):
     `headers` are those of the client's request. `operation` names the trace of the request; without one there is none.
     `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message.
     `protocol` is that of the client. `allows` tells the models that the client may use; None if it may use all. `exchange` is
-    the HTTP request that the response answers."""
+    the HTTP request that the response answers. `sealed_key` is the client's key for the backend, of a response that may outlive
+    this process; empty where none is needed, None where it is not kept."""
 
     tenant: str
     request_id: str
@@ -49,6 +50,7 @@ class Caller(msgspec.Struct, frozen=True):
     protocol: ClientProtocol = RESPONSES
     allows: Allows | None = None
     exchange: Exchange | None = None
+    sealed_key: str | None = ""
 
 
 @dataclass(frozen=True, slots=True)

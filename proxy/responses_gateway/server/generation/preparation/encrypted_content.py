@@ -25,7 +25,7 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-Kind = Literal["compaction", "reasoning"]
+Kind = Literal["compaction", "reasoning", "client_key"]
 Item = dict[str, Any]
 
 _MARK = "rp1."

@@ -18,7 +18,7 @@ from responses_gateway.stream.tape import METHODS, Call
 
 # Changes when gateways with the former one could not read it any more, because a rolling restart has both.
 _FORMAT = 1
-# Headers of the client's request that matter later; its keys are never stored.
+# Headers of the client's request that matter later; its keys are not among them.
 _KEPT_HEADERS = ("originator", "User-Agent")
 
 
@@ -45,7 +45,8 @@ class Beginning(msgspec.Struct, frozen=True):
 
 class KeptResponse(msgspec.Struct, frozen=True):
     """The response's id, when it was created (Unix time in seconds), the client's request, who asked and who is charged, and
-    what the request continues. `beginning`: it has begun."""
+    what the request continues. `beginning`: it has begun. `client_key`: the client's key for the backend, sealed, if that is
+    needed."""
 
     response_id: str
     created: float
@@ -56,6 +57,7 @@ class KeptResponse(msgspec.Struct, frozen=True):
     charged: Charged | None
     history: History
     beginning: Beginning | None = None
+    client_key: str = ""
     format: int = _FORMAT
 
     def encoded(self) -> bytes:
@@ -95,6 +97,7 @@ def keep(
         Charged(held.key, held.team, held.owners) if held is not None and held.key is not None else None,
         History(context.place, context.conversation, context.history_tokens),
         beginning,
+        caller.sealed_key or "",
     )
 
 

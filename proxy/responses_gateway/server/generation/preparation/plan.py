@@ -15,9 +15,11 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.request import ChatRequest
+from responses_gateway.request.parameters.background_options import long_window
 from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns, HostedTurns
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.answer_options import stream_options
+from responses_gateway.server.generation.preparation.client_keys import ClientKeys
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER
 from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction, Summarise, is_due
 from responses_gateway.server.generation.preparation.context import Context, new_record
@@ -41,6 +43,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
     store: Store | None
     encryption: Encryption
     tokenizer: ModelTokenizer | None
+    keys: ClientKeys
 
     async def planned(self, ground: Ground, opened: Openings, translated: Translated, summarise: Summarise) -> PreparedRequest:
         """Return the request as it is sent. `summarise` has the backend summarise a context that is too long. Raise `ApiError`,
@@ -59,8 +62,12 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         if compaction is not None:
             continuable = continuable._replace(journal=None)  # because who takes it over would write another summary
         stored = self.store is not None and ground.request.store is not False
+        caller = scope.caller
+        if continuable.journal is not None or long_window(ground.request) is not None:
+            sealed_key = self.keys.sealed(caller, ground.request.model, scope.in_force.settings)
+            caller = msgspec.structs.replace(caller, sealed_key=sealed_key)
         return PreparedRequest(
-            scope.caller,
+            caller,
             context,
             self._call(ground, opened, translated, stored=stored),
             options,

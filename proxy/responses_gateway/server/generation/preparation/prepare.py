@@ -14,6 +14,7 @@ from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.hosted.pdf import PdfReader
 from responses_gateway.request import ChatRequest
+from responses_gateway.server.generation.preparation.client_keys import ClientKeys
 from responses_gateway.server.generation.preparation.compaction import Summarise
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
@@ -30,7 +31,7 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Prepares requests, with the parts that all of them share."""
+    """Prepares requests, with the parts that all of them share. `sealing` has the key for the keys of clients."""
 
     pool: Pool
     store: Store | None
@@ -38,14 +39,19 @@ class Preparation:
     tokenizer: ModelTokenizer | None
     toolboxes: Sequence[HostedToolbox] = ()
     pdf_reader: PdfReader | None = None
+    sealing: Encryption | None = None
+    client_keys: ClientKeys = field(init=False)
     translator: RequestTranslator = field(init=False)
     planner: Planner = field(init=False)
 
     def __post_init__(self) -> None:
         queue = FairQueue(1, 1)  # of long requests
         tokens = PromptTokens(self.pool, self.tokenizer)
-        object.__setattr__(self, "translator", RequestTranslator(self.pool, self.store, self.encryption, queue, tokens))
-        object.__setattr__(self, "planner", Planner(self.pool, self.store, self.encryption, self.tokenizer))
+        keys = ClientKeys(self.pool.models, self.sealing)
+        translator = RequestTranslator(self.pool, self.store, self.encryption, queue, tokens, keys)
+        object.__setattr__(self, "client_keys", keys)
+        object.__setattr__(self, "translator", translator)
+        object.__setattr__(self, "planner", Planner(self.pool, self.store, self.encryption, self.tokenizer, keys))
 
     async def prepare(
         self,

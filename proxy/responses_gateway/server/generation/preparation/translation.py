@@ -13,6 +13,7 @@ from responses_gateway.backend.prompt_tokens import PromptTokens, estimated_toke
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
 from responses_gateway.request.tools.hosted_tools import HostedTools
+from responses_gateway.server.generation.preparation.client_keys import ClientKeys
 from responses_gateway.server.generation.preparation.context import Context, Item
 from responses_gateway.server.generation.preparation.documents import ReadDocuments, with_texts
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, removed_reasoning
@@ -118,13 +119,14 @@ class Translated(msgspec.Struct, frozen=True, eq=False):
 
 
 class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
-    """Translates requests, with the parts that all of them share. `queue` has the long ones."""
+    """Translates requests, with the parts that all of them share. `queue` has the long ones, `keys` those of clients."""
 
     pool: Pool
     store: Store | None
     encryption: Encryption
     queue: FairQueue
     tokens: PromptTokens
+    keys: ClientKeys
 
     async def translated(self, ground: Ground, opened: Openings) -> Translated:
         """Return the complete chat request. Raise `ApiError`."""
@@ -205,8 +207,8 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             return False  # because it ends with its client
         if self.store is None or settings.store == "memory" or request.store is False or caller.over_websocket:
             return False  # because no other gateway could find it, or nobody could follow it there
-        if settings.forwards_client_key and "Authorization" in caller.headers:
-            return False  # because a client's own key for the backend is not stored
+        if not self.keys.kept(caller, request.model, settings):
+            return False
         if chat.compacting:
             return False  # because a compaction is asked for again: it has no stream to be resumed
         # Calls that go on, because what runs them (a hosted tool, a later request) is not in the journal.
