@@ -16,6 +16,7 @@ import yaml
 
 import responses_gateway.server.process.serve
 from responses_gateway.cli import COMMANDS, main
+from responses_gateway.extras import packages_with
 from responses_gateway.settings import Settings, flag
 from responses_gateway.settings.reference import reference
 from responses_gateway.version import version_line
@@ -295,6 +296,55 @@ def test_check_serves_nothing(capsys: pytest.CaptureFixture[str], server: Server
     assert main(["serve", "--backend", "http://a", "--check"]) == 0
     assert "can be used" in capsys.readouterr().out
     assert server.called_with == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--store", "{file}/responses.sqlite3"], "no store at {file}/responses.sqlite3"),
+        (["--store", "postgresql://user:hunter2@127.0.0.1:9/none"], "no store at 127.0.0.1:9/none"),
+        (["--host", "192.0.2.1"], "cannot listen at 192.0.2.1"),
+    ],
+)
+def test_check_refuses_what_a_start_would(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: list[str], complaint: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    flags = [part.format(file=file) for part in flags]
+    assert main(["serve", "--backend", "http://a", "--check", *flags]) == 2
+    shown = capsys.readouterr()
+    assert complaint.format(file=file) in shown.err
+    assert "hunter2" not in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("modules", "flags", "extra"),
+    [
+        (["trafilatura"], ["--web-search-url", "http://search"], "web"),
+        (["psycopg", "responses_gateway.state.postgres"], ["--store", "postgresql://db/responses"], "postgres"),
+        (["redis"], ["--events", "redis://cache"], "redis"),
+        (["opentelemetry.sdk.trace"], ["--otel-endpoint", "http://collector"], "otel"),
+    ],
+)
+def test_check_refuses_a_feature_whose_extra_is_missing(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    modules: list[str],
+    flags: list[str],
+    extra: str,
+) -> None:
+    package, *importing = modules
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in importing:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    packages_with.cache_clear()
+    store = [] if "--store" in flags else ["--store", str(tmp_path / "responses.sqlite3")]
+    assert main(["serve", "--backend", "http://a", "--check", *store, *flags]) == 2
+    assert f"[{extra}]" in capsys.readouterr().err
+    packages_with.cache_clear()
 
 
 def test_all_unknown_flags_are_named(capsys: pytest.CaptureFixture[str]) -> None:

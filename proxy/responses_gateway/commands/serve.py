@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
     parser.add_argument("--print-config", action="store_true", help="print the settings in effect, and exit")
-    parser.add_argument("--check", action="store_true", help="check the settings and the files that they name, and exit")
+    parser.add_argument("--check", action="store_true", help="try all that a start opens, and exit")
     parser.add_argument("--simulator", action="store_true", help="start a simulated backend as well, and serve that")
     # A mapping is for files, not for command lines.
     flagged = (setting for setting in reference() if setting.kind != "MAPPING")
@@ -93,6 +93,9 @@ def run(args: argparse.Namespace) -> int:
             _check(_file_checks(settings))
             return 0
         if args.check:
+            from responses_gateway.server.process.serve import check
+
+            check(settings)
             print("The settings can be used.")
             return 0
         if not args.simulator:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.pool_options import ALL, Share
@@ -67,33 +68,68 @@ async def open_parts(
     `workers_folder`, if there are several. Raise `ValueError` and the errors of the parts for settings that cannot be used,
     `StoreUnavailable` without a store."""
     async with AsyncExitStack() as stack:
-        metrics = _open_metrics(stack)
-        tokenizer = await _load_tokenizer(settings)
-        choice = await _parser_choice(settings, tokenizer)
-        recorder = _open_recorder(settings, stack)
-        store = await _open_store(settings, metrics, stack)
-        accounts = _open_accounts(settings, store, metrics, stack)
-        encryption = Encryption(await content_secret(settings, store))
-        sealing = await _client_key_sealing(settings, store)
-        pool = _open_pool(settings, choice, metrics, share, stack)
-        live = LiveSettings(settings, choice.with_names(pool.own_name), pool.watch.identify)
-        pools = await _start_pool(settings, pool, metrics, stack, alone=workers_folder is None)
-        repair = InputRepair(pool, metrics)
-        stack.callback(repair.close)
-        autoconfiguration = Autoconfiguration(settings, pool, live.use, choice.known_models)
-        stack.push_async_callback(autoconfiguration.close)
-        in_flight = InFlight()
-        reports = _open_reports(settings, metrics, accounts.usage, stack)
-        additions = Additions()
-        preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, _pdf_reader(settings), sealing)
-        responses = Responses(preparation, live, reports, recorder, in_flight, repair, accounts.ledger, additions)
+        opened = await _open_responses(settings, share, stack)
+        responses = opened.responses
+        pool = responses.preparation.pool
+        pools = await _start_pool(settings, pool, responses.metrics, stack, alone=workers_folder is None)
         _start_timer(settings, responses, stack)
-        background = _open_background(store, responses, autoconfiguration, stack)
-        core = Core(settings, metrics, responses, background, share, workers_folder)
+        background = _open_background(responses.store, responses, opened.autoconfiguration, stack)
+        core = Core(settings, responses.metrics, responses, background, share, workers_folder)
         routes = await open_features(features, core, stack)
         yield Parts(
-            settings, metrics, pool, pools, store, live, in_flight, responses, background, autoconfiguration, accounts, routes
+            settings,
+            responses.metrics,
+            pool,
+            pools,
+            responses.store,
+            responses.live,
+            responses.in_flight,
+            responses,
+            background,
+            opened.autoconfiguration,
+            opened.accounts,
+            routes,
         )
+
+
+async def try_parts(settings: Settings, features: Sequence[Feature] = FEATURES) -> None:
+    """Open what `open_parts` opens, and close it, because much of the settings can be checked only by using it: extras, stores,
+    tokenizers. Nothing is begun: no backend is asked, and no response of another process is taken over. Raise the same
+    errors."""
+    async with AsyncExitStack() as stack:
+        opened = await _open_responses(settings, ALL, stack)
+        core = Core(settings, opened.responses.metrics, opened.responses, None, ALL, None)
+        await open_features(features, core, stack)
+
+
+class _Opened(NamedTuple):
+    """What makes responses, before anything is begun."""
+
+    responses: Responses
+    accounts: Accounts
+    autoconfiguration: Autoconfiguration
+
+
+async def _open_responses(settings: Settings, share: Share, stack: AsyncExitStack) -> _Opened:
+    metrics = _open_metrics(stack)
+    tokenizer = await _load_tokenizer(settings)
+    choice = await _parser_choice(settings, tokenizer)
+    recorder = _open_recorder(settings, stack)
+    store = await _open_store(settings, metrics, stack)
+    accounts = _open_accounts(settings, store, metrics, stack)
+    encryption = Encryption(await content_secret(settings, store))
+    sealing = await _client_key_sealing(settings, store)
+    pool = _open_pool(settings, choice, metrics, share, stack)
+    live = LiveSettings(settings, choice.with_names(pool.own_name), pool.watch.identify)
+    repair = InputRepair(pool, metrics)
+    stack.callback(repair.close)
+    autoconfiguration = Autoconfiguration(settings, pool, live.use, choice.known_models)
+    stack.push_async_callback(autoconfiguration.close)
+    reports = _open_reports(settings, metrics, accounts.usage, stack)
+    additions = Additions()
+    preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, _pdf_reader(settings), sealing)
+    responses = Responses(preparation, live, reports, recorder, InFlight(), repair, accounts.ledger, additions)
+    return _Opened(responses, accounts, autoconfiguration)
 
 
 def _open_pool(settings: Settings, choice: ParserChoice, metrics: Metrics, share: Share, stack: AsyncExitStack) -> Pool:

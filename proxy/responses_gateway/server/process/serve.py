@@ -23,7 +23,7 @@ from responses_gateway.server.access.counter_table import Table
 from responses_gateway.server.app import create_app, create_operations_app
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.http.connections import Runner, body_limit
-from responses_gateway.server.lifespan import open_parts
+from responses_gateway.server.lifespan import open_parts, try_parts
 from responses_gateway.server.metrics import WORKERS
 from responses_gateway.server.parts import Parts
 from responses_gateway.server.process.announcement import announce, show_waiting
@@ -37,6 +37,7 @@ from responses_gateway.server.process.worker_link import READY, WorkerLink
 from responses_gateway.server.setup.backend_specs import specs_of
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.reloading import Reloaded
+from responses_gateway.settings.serving import UNIX
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.tracing import TracingMissing
@@ -78,6 +79,22 @@ def serve(
     except OSError as error:
         logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
         return 1
+
+
+def check(settings: Settings) -> None:
+    """Try what a start opens, and close it. Raise `SettingsError` where a start would fail, except for a port that is taken,
+    because it is while the gateway runs that these settings are for."""
+    try:
+        if not settings.host.startswith(UNIX):
+            ports = {"port": 0, "operations_port": None if settings.operations_port is None else 0}
+            open_listeners(settings.model_copy(update=ports)).close()
+        asyncio.run(try_parts(settings))
+    except StoreUnavailable as error:
+        raise SettingsError(f"no store at {settings.store.rpartition('@')[2]}: {error}") from None
+    except OSError as error:
+        raise SettingsError(f"cannot listen at {settings.host}: {error.strerror}") from None
+    except _WRONG_SETTINGS as error:
+        raise SettingsError(str(error)) from None
 
 
 async def _serve(
