@@ -14,6 +14,7 @@ from tests.request.messages_bodies import (
     assistant,
     body_of,
     call,
+    chat_of,
     losses_of,
     messages_of,
     reading_of,
@@ -202,7 +203,7 @@ def test_the_beginning_of_an_answer_is_noticed_unless_a_call_ends_it() -> None:
         ([user({"type": "container_upload", "file_id": "f"})], "messages[0].content[0].type"),
         ([user({"text": "x"})], "messages[0].content[0].type"),
         ([{"role": "tool", "content": "x"}], "messages[0].role"),
-        ([{"role": "user"}], "messages[0].content"),
+        ([{"role": "user"}], "messages"),
         ([{"role": "user", "content": 1}], "messages[0].content"),
         ([system([PNG])], "messages[0].content[0].type"),
         ([user("")], "messages"),
@@ -214,6 +215,16 @@ def test_what_is_wrong_is_named_as_the_client_has_sent_it(messages: list[Fields]
     error = refusal_of(*messages)
     assert error.param == param
     assert "input[" not in error.message
+
+
+@pytest.mark.parametrize("fields", [{}, {"content": None}, {"content": [None]}, {"content": [{"type": "text", "text": None}]}])
+@pytest.mark.parametrize("role", ["user", "assistant", "system"])
+def test_a_message_without_content_is_an_empty_one(role: str, fields: Fields) -> None:
+    """Clients keep such messages in their histories: a refusal would end the session."""
+    empty = {"role": role, "content": ""}
+    assert chat_of(user("a"), {"role": role, **fields}, user("b")) == chat_of(user("a"), empty, user("b"))
+    nested = result("c", [None, text("x"), {"type": "text", "text": None}])
+    assert messages_of(user("a"), assistant(call("c")), user(nested))[-1]["content"] == "x"
 
 
 def test_a_refused_address_is_named_where_it_stands() -> None:

@@ -147,7 +147,7 @@ def test_a_malformed_call_is_named(item: Item, param: str) -> None:
     assert refusal(user(), item).param == param
 
 
-@pytest.mark.parametrize(("given", "param"), [(None, ""), (3, ""), ({}, ""), (["x"], "[0]"), ([{"type": "x"}], "[0].type")])
+@pytest.mark.parametrize(("given", "param"), [(3, ""), ({}, ""), (["x"], "[0]"), ([{"type": "x"}], "[0].type")])
 def test_a_malformed_output_is_named(given: Any, param: str) -> None:
     assert refusal(user(), call("a"), output("a", given)).param == f"input[2].output{param}"
 
@@ -186,6 +186,19 @@ def test_text_parts_of_an_output_are_joined() -> None:
     parts = [{"type": "input_text", "text": "Output:"}, {"type": "input_text", "text": "42"}]
     assert tool_text(call("a"), output("a", parts)) == "Output:\n42"
     assert tool_text(call("a"), output("a", [])) == ""
+
+
+@pytest.mark.parametrize("given", [{}, {"output": None}, {"output": [None]}])
+def test_an_output_without_text_is_an_empty_one(given: Item) -> None:
+    """Clients keep such outputs in their histories: a refusal would end the session."""
+    for kind, made in (
+        ("function_call", call("a")),
+        ("custom_tool_call", {"type": "custom_tool_call", "call_id": "a", "name": "f", "input": None}),
+        ("shell_call", {"type": "shell_call", "call_id": "a", "action": {"commands": ["ls"]}}),
+        ("computer_call", {"type": "computer_call", "call_id": "a", "action": {"type": "screenshot"}}),
+    ):
+        if given != {"output": [None]} or kind in ("function_call", "custom_tool_call"):
+            assert tool_text(made, {"type": f"{kind}_output", "call_id": "a", **given}) == ""
 
 
 def test_images_of_outputs_follow_all_tool_messages() -> None:

@@ -107,10 +107,31 @@ def test_a_wrong_part_is_named(part: Any, param: str) -> None:
     assert refusal(user(), {"role": "user", "content": [part]}).param == f"input[1].content[0]{param}"
 
 
-@pytest.mark.parametrize("content", [None, 3, {"type": "input_text"}])
+@pytest.mark.parametrize("content", [3, {"type": "input_text"}, ["text"]])
 @pytest.mark.parametrize("role", ["user", "assistant", "developer"])
 def test_wrong_content_is_named(role: str, content: Any) -> None:
-    assert refusal({"role": role, "content": content}).param == "input[0].content"
+    assert str(refusal({"role": role, "content": content}).param).removesuffix("[0]") == "input[0].content"
+
+
+@pytest.mark.parametrize("fields", [{}, {"content": None}, {"content": []}, {"content": [None]},
+                                    {"content": [{"type": "input_text", "text": None}]}])  # fmt: skip
+@pytest.mark.parametrize("role", ["user", "assistant", "developer", "system"])
+def test_a_message_without_content_is_an_empty_one(role: str, fields: Item) -> None:
+    """Clients keep such messages in their histories: a refusal would end the session."""
+    empty = {"type": "message", "role": role, "content": ""}
+    found = chat_request(user("a"), {"type": "message", "role": role, **fields}, user("b"))
+    assert found.body == chat_request(user("a"), empty, user("b")).body
+    assert outcomes(found) == outcomes(chat_request(user("a"), empty, user("b")))
+
+
+def test_parts_beside_null_are_read() -> None:
+    content = [None, {"type": "input_text", "text": "x"}, {"type": "input_text", "text": None}]
+    assert messages({"role": "user", "content": content})[0]["content"] == "x\n"
+    refused: Item = {"type": "output_text", "text": "no"}
+    answer = {"role": "assistant", "content": [refused, None, {"type": "refusal", "refusal": None}]}
+    assert messages(user(), answer)[1]["content"] == "no"
+    thought = {"type": "reasoning", "content": [None, {"type": "reasoning_text", "text": None}], "summary": [None]}
+    assert messages(user(), thought, answer) == messages(user(), answer)
 
 
 def test_an_unknown_role_is_named() -> None:

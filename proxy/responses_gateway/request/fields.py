@@ -26,6 +26,11 @@ def text(source: Object, key: str, path: str) -> str:
     raise missing(param) if value is None else wrong_type(param, "a string")
 
 
+def nullable_text(source: Object, key: str, path: str) -> str:
+    """Return a required string; null is an empty one, because clients write it for what has no text."""
+    return "" if key in source and source[key] is None else text(source, key, path)
+
+
 def filled_text(source: Object, key: str, path: str) -> str:
     """Return a required string that is not empty."""
     value = text(source, key, path)

@@ -233,9 +233,11 @@ def _shown(sql: Sql, item_id: str, key: int) -> dict[str, Any]:
     """Return an item as the API shows it: with its id, and with the members that clients may omit."""
     value = _value(sql, key)
     kind = value.setdefault("type", "message")
-    if kind == "message" and isinstance(value.get("content"), str):
+    if kind == "message" and not isinstance(value.get("content"), list):
         part = "output_text" if value.get("role") == "assistant" else "input_text"
-        value["content"] = [{"type": part, "text": value["content"]}]
+        value["content"] = [] if value.get("content") is None else [{"type": part, "text": value["content"]}]
+    if kind == "function_call_output" and value.get("output") is None:
+        value["output"] = ""
     if kind == "reasoning":
         value.setdefault("summary", [])
     elif value.get("status") is None and (kind == "message" or kind.endswith(("_call", "_output"))):

@@ -228,6 +228,21 @@ def test_input_items_are_those_of_the_request_alone() -> None:
     run(test())
 
 
+def test_a_history_with_an_empty_message_is_kept_and_shown() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            made = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+            asked = ["one", {"role": "assistant", "content": None}, made, {"type": "function_call_output", "call_id": "c"}]
+            items = [{"role": "user", "content": item} if isinstance(item, str) else item for item in asked]
+            first = (await post(served, input=items)).final["id"]
+            listed = (await get(served, f"responses/{first}/input_items?order=asc")).json["data"]
+            assert [item.get("content") for item in listed[1:3]] == [[], None]
+            assert listed[3]["output"] == ""
+            assert (await post(served, input="two", previous_response_id=first)).status == 200
+
+    run(test())
+
+
 def test_reasoning_can_be_had_in_sealed_form_later() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:

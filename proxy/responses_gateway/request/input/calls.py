@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from responses_gateway.request.fields import (
     Object,
     filled_text,
+    nullable_text,
     objects,
     optional_object,
     optional_text,
@@ -74,7 +75,7 @@ class CallItemReader:
         return self._client_call(item, path, "function", self._arguments(item, path))
 
     def _custom_tool_call(self, item: Object, path: str) -> InputCall:
-        arguments = _json({CUSTOM_INPUT: text(item, "input", path)})
+        arguments = _json({CUSTOM_INPUT: nullable_text(item, "input", path)})
         return self._client_call(item, path, "custom", arguments)
 
     def _client_call(self, item: Object, path: str, kind: str, arguments: str) -> InputCall:
@@ -202,10 +203,10 @@ class CallItemReader:
         return Output(f"Tools found: {', '.join(names)}" if names else "No tools found.", [])
 
     def _program_output(self, item: Object, path: str) -> Output:
-        return Output(text(item, "result", path), [])
+        return Output(nullable_text(item, "result", path), [])
 
     def _computer_output(self, item: Object, path: str) -> Output:
-        return screenshot(required_object(item, "output", path), f"{path}.output", self._report)
+        return screenshot(optional_object(item, "output", path), f"{path}.output", self._report)
 
 
 def is_async_call(item: Object) -> bool:

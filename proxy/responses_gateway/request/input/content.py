@@ -1,7 +1,10 @@
 """Translate the content of messages and tool outputs into the content parts of Chat Completions.
 
 A user message or tool output that consists of text parts alone becomes one string, joined with line feeds, because many
-templates accept only strings; the parts of an assistant message are pieces of one text and are joined directly."""
+templates accept only strings; the parts of an assistant message are pieces of one text and are joined directly.
+
+A content that is null or missing counts as an empty one, and so does a part or a text that is null, because clients keep such
+messages in their histories: a refusal would end the session."""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import msgspec
 from responses_gateway.request.fields import (
     Object,
     missing,
-    object_list,
+    nullable_text,
     optional_text,
     quote,
     required_object,
@@ -71,9 +74,9 @@ def assistant_text(content: object, path: str, report: LossReport) -> str:
         kind = text(part, "type", param)
         if kind == "refusal":
             report.adapted("content", "refusal", "sent back as text")
-            texts.append(text(part, "refusal", param))
+            texts.append(nullable_text(part, "refusal", param))
         elif kind in _TEXT_TYPES:
-            texts.append(text(part, "text", param))
+            texts.append(nullable_text(part, "text", param))
         else:
             raise _unknown_part(part, param)
     return "".join(texts)
@@ -83,8 +86,6 @@ def tool_output(content: object, path: str, report: LossReport) -> Output:
     """Return the output of a tool, given as a string or a list of parts. Raises `ApiError` 400."""
     if isinstance(content, str):
         return Output(content, [])
-    if content is None:
-        raise missing(path)
     parts = [_chat_part(part, param, report) for part, param in _parts(content, path)]
     texts = [part["text"] for part in parts if part["type"] == "text"]
     media = [part for part in parts if part["type"] != "text"]
@@ -95,23 +96,28 @@ def reasoning_text(item: Object, path: str) -> str:
     """Return the text of a reasoning item: its content, or its summary if the content is empty or null."""
     for key in ("content", "summary"):
         parts = item.get(key)
-        texts = [text(part, "text", param) for part, param in _parts(parts, f"{path}.{key}")] if parts else []
+        texts = [nullable_text(part, "text", param) for part, param in _parts(parts, f"{path}.{key}")] if parts else []
         if any(texts):
             return "\n".join(texts)
     return ""
 
 
-def screenshot(image: Object, path: str, report: LossReport) -> Output:
+def screenshot(image: Object | None, path: str, report: LossReport) -> Output:
     """Return the output of a computer call: one image."""
-    return Output("", [_image(image, path, report)])
+    return Output("", [] if image is None else [_image(image, path, report)])
 
 
 def _parts(content: object, path: str) -> list[tuple[Object, str]]:
+    """Return the parts of a content, each with its place."""
     if content is None:
-        raise missing(path)
+        return []
     if not isinstance(content, list):
         raise wrong_type(path, "a string or a list of parts")
-    return [(part, f"{path}[{index}]") for index, part in enumerate(object_list(content, path))]
+    parts = [(part, f"{path}[{index}]") for index, part in enumerate(content) if part is not None]
+    for part, place in parts:
+        if not isinstance(part, dict):
+            raise wrong_type(place, "an object")
+    return parts
 
 
 def _chat_part(part: Object, param: str, report: LossReport) -> Object:
@@ -120,7 +126,7 @@ def _chat_part(part: Object, param: str, report: LossReport) -> Object:
         reason = "the backend decides what it caches"
         report.ignored("content", "prompt_cache_breakpoint", reason, f"{param}.prompt_cache_breakpoint", matters=False)
     if kind in _TEXT_TYPES:
-        return {"type": "text", "text": text(part, "text", param)}
+        return {"type": "text", "text": nullable_text(part, "text", param)}
     read = _MEDIA.get(kind)
     if read is None:
         raise _unknown_part(part, param)

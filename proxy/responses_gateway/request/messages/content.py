@@ -11,8 +11,7 @@ import msgspec
 from responses_gateway.request.fields import (
     Object,
     filled_text,
-    missing,
-    object_list,
+    nullable_text,
     optional_text,
     quote,
     required_object,
@@ -35,19 +34,24 @@ class Block(NamedTuple):
 
 
 def blocks(content: object, path: str) -> Iterator[Block]:
-    """Yield the blocks of a content, of which a string is one; texts that are empty are left out."""
+    """Yield the blocks of a content, of which a string is one; texts that are empty are left out. A content that is null
+    or missing is empty, and so is a block or a text that is null (as in `request/input/content.py`)."""
     if isinstance(content, str):
         if content:
             yield Block(path, "text", {"type": "text", "text": content})
         return
     if content is None:
-        raise missing(path)
+        return
     if not isinstance(content, list):
         raise wrong_type(path, "a string or a list of blocks")
-    for index, block in enumerate(object_list(content, path)):
+    for index, block in enumerate(content):
+        if block is None:
+            continue
         place = f"{path}[{index}]"
+        if not isinstance(block, dict):
+            raise wrong_type(place, "an object")
         kind = text(block, "type", place)
-        if kind != "text" or text(block, "text", place):
+        if kind != "text" or nullable_text(block, "text", place):
             yield Block(place, kind, block)
 
 
