@@ -12,7 +12,7 @@ from responses_gateway.request.tools.declarations import HOSTED_TOOLS, hosted_re
 from responses_gateway.wire.hosted_kinds import HOSTED
 
 _ITEMS = (
-    Loss("item", "message", "preserved", "user, assistant, system and developer messages"),
+    Loss("item", "message", "preserved", "user, assistant, system and developer messages; null and missing content is empty"),
     Loss("item", "late_system_message", "adapted", "sent as a user message marked with tags, or as configured"),
     Loss("item", "reasoning", "preserved", "sent back with the assistant message that follows it"),
     Loss("item", "reasoning", "ignored", "if it contains no readable text, or no message follows it"),
@@ -36,7 +36,7 @@ _ITEMS = (
 )
 
 _TOOLS = (
-    Loss("tool", "function", "preserved"),
+    Loss("tool", "function", "preserved", "with the empty `properties` and `items` that servers insist on"),
     Loss("tool", "custom", "adapted", "offered as a function with one string argument"),
     Loss("tool", "custom_grammar", "preserved", "sent as a pattern, if possible and if the backend is known to enforce it"),
     Loss("tool", "custom_grammar", "adapted", "otherwise: explained to the model, and checked"),

@@ -113,17 +113,6 @@ OPEN: dict[str, list[str]] = {
         "w9-base-resp-whole",
         "w9-msg-in-a-stream",
     ],
-    "W10": [
-        "w10-user-null",
-        "w10-assistant-missing",
-        "w10-assistant-null-then-call",
-        "w10-assistant-null-messages",
-    ],
-    "W11": [
-        "w11-object-only",
-        "w11-object-only-messages",
-        "w11-properties-null",
-    ],
     "W12": [
         "w12-signature-sent-back",
         "w12-signature-stored",

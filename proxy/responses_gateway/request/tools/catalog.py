@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from responses_gateway.request.fields import Object
 from responses_gateway.request.tools.declarations import Declaration, DeclaredTools
 from responses_gateway.request.tools.hosted_tools import MODEL_NAMES
+from responses_gateway.request.tools.schemas import SchemaReader
 from responses_gateway.wire.tools import Grammar, ToolTable, ToolTarget, any_tool_of
 
 MAX_LENGTH = 64
@@ -38,6 +39,7 @@ class Catalog:
         self.table: ToolTable = {}
         self.functions: dict[str, Object] = {}
         self.grammars: dict[str, Grammar] = {}
+        schemas = SchemaReader()
         for target, declaration in declared.first.items():
             name = self._names[target]
             self._by_name.setdefault((target.name, target.namespace), name)
@@ -46,7 +48,7 @@ class Catalog:
                 needs_approval=declaration.needs_approval,
                 asynchronous=declaration.asynchronous,
             )
-            self.functions[name] = _function(name, declaration)
+            self.functions[name] = _function(name, declaration, schemas)
             if declaration.grammar is not None:
                 self.grammars[name] = declaration.grammar
         for name, target in MODEL_NAMES.items():
@@ -98,11 +100,11 @@ class Catalog:
         return chat_name
 
 
-def _function(name: str, declaration: Declaration) -> Object:
+def _function(name: str, declaration: Declaration, schemas: SchemaReader) -> Object:
     function: Object = {"name": name}
     if declaration.description:
         function["description"] = declaration.description
-    function["parameters"] = declaration.parameters
+    function["parameters"] = schemas.parameters(declaration.parameters)
     if declaration.strict:
         function["strict"] = True
     return {"type": "function", "function": function}

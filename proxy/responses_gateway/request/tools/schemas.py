@@ -1,0 +1,90 @@
+"""Schemas of tools in the form that every server takes.
+
+JSON Schema lets be left out what servers insist on: one tool whose parameters are an object without `properties` makes LM
+Studio refuse the request, OpenAI's rules want the `items` of an array, and whatever checks schemas stumbles over a null. What
+is filled in here says what its absence says, and what is taken out says nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from responses_gateway.request.fields import Object
+
+# Members of a schema whose values are schemas by name, schemas, or lists of schemas. All others are left as they are.
+_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_SCHEMAS = frozenset({"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"})
+_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
+# Members that may be null: what a value is, not what is said of it.
+_VALUES = frozenset({"const", "default", "example", "examples"})
+# The most schemas of one request that are looked at, since other requests wait meanwhile, and how deep they may be.
+_MOST = 10_000
+_DEEPEST = 128
+
+
+class SchemaReader:
+    """Reads the schemas of the tools of one request."""
+
+    def __init__(self) -> None:
+        self._left = _MOST
+
+    def parameters(self, schema: Object) -> Object:
+        """Return the schema of a function's parameters, which are an object, with all that servers insist on; the same one if
+        nothing is missing."""
+        filled = self._schema(schema, 0)
+        kind = filled.get("type")
+        if kind is None or (isinstance(kind, list) and "object" in kind):
+            kind = "object"
+        if kind != "object" or (filled.get("type") == "object" and "properties" in filled):
+            return filled
+        return {**filled, "type": "object", "properties": filled.get("properties", {})}
+
+    def _schema(self, schema: Object, depth: int) -> Object:
+        if self._left <= 0 or depth > _DEEPEST:
+            return schema
+        self._left -= 1
+        changes: Object = {}
+        for name, value in schema.items():
+            if value is not None:
+                new = self._member(name, value, depth) if isinstance(value, dict | list) else value
+                if new is not value:
+                    changes[name] = new
+            elif name not in _VALUES:
+                changes[name] = None
+        kind = schema.get("type")
+        if kind in ("object", "array") or isinstance(kind, list):
+            changes.update(_missing(schema, kind))
+        if not changes:
+            return schema
+        return {name: value for name, value in {**schema, **changes}.items() if value is not None or name in _VALUES}
+
+    def _member(self, name: str, value: Any, depth: int) -> Any:
+        """Return a member of a schema that is an object or a list; the same one if nothing is missing in it."""
+        if len(value) > self._left:
+            return value
+        if isinstance(value, list):
+            return self._list(value, depth) if name in _LISTS else value
+        if name in _SCHEMAS:
+            return self._schema(value, depth + 1)
+        if name not in _MAPS:
+            return value
+        members = dict(zip(value, self._list(list(value.values()), depth), strict=True))
+        return value if all(members[key] is value[key] for key in value) else members
+
+    def _list(self, schemas: list[Any], depth: int) -> list[Any]:
+        """Return schemas, of which true and null allow anything; the same list if nothing is missing in them."""
+        new = [
+            self._schema(schema, depth + 1) if isinstance(schema, dict) else {} if schema in (True, None) else schema
+            for schema in schemas
+        ]
+        return schemas if all(one is other for one, other in zip(new, schemas, strict=True)) else new
+
+
+def _missing(schema: Object, kind: Any) -> Object:
+    """Return the members that a schema of this type should have, and has not."""
+    kinds = kind if isinstance(kind, list) else (kind,)
+    missing: Object = {}
+    if "object" in kinds and schema.get("properties") is None:
+        missing["properties"] = {}
+    if "array" in kinds and schema.get("items") in (None, True) and "prefixItems" not in schema:
+        missing["items"] = {}
+    return missing
