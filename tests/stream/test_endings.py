@@ -250,12 +250,48 @@ def test_an_error_object_of_older_servers() -> None:
 
 @pytest.mark.parametrize(
     "payload",
-    [b"no json", b"{", b"[1]", b'"text"', b'{"choices":5}', b'{"choices":[{"delta":"x"}]}', b"\xff\xfe", b"[" * 10_000, b""],
+    [
+        b"{",
+        b"[1]",
+        b"[1",
+        b'"te',
+        b'"{}"',
+        b'{"choices":5}',
+        b'{"choices":[{"delta":"x"}]}',
+        b'o":"x"}}]}',
+        b"\xff\xfe",
+        b"[" * 10_000,
+    ],
 )
 def test_what_is_no_chunk_ends_the_stream(payload: bytes) -> None:
     played = play(text("Hi"), b"data: " + payload + b"\n\n", text("never"), finish())
     assert played.error == ("server_error", "The backend sent something that is not a chat completion chunk.")
     assert (played.said, played.translator.malformed) == ([("text", "Hi", "incomplete")], 1)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"", b" ", b"null", b"[]", b"true", b"12", b"ping", b"keep-alive", b"2026-11-27T04:00:00Z", b'"keep-alive"', b'""',
+        b'{"choices":[null]}', b'{"choices":[[],{}]}', b'{"choices":[{"delta":""}]}', b"{}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_what_holds_nothing_is_skipped(payload: bytes, end: bytes) -> None:
+    sign = b"data: " + payload + end
+    counted = usage(prompt_tokens=3, completion_tokens=1)
+    played = play(sign, text("Hi"), sign, text(" there"), sign + text("!") + sign, finish(), sign, counted)
+    assert (played.response["status"], played.said) == ("completed", [("text", "Hi there!")])
+    assert played.response["usage"]["input_tokens"] == 3
+    assert played.translator.malformed == 0
+    assert payload == b"{}" or sum(played.translator.repairs.values()) == 5
+
+
+def test_an_answer_of_nothing_but_signs_of_life_fails() -> None:
+    assert play(b"data: ping\n\n", done=False).error == (
+        "server_error",
+        "The backend closed the stream before the model finished.",
+    )
 
 
 def test_an_event_without_end_ends_the_stream() -> None:

@@ -7,7 +7,23 @@ from typing import Any
 
 import pytest
 
-from tests.stream.stream_player import DONE, Play, call, event, finish, judged, new_translator, play, text, think, usage
+from responses_gateway.parsers import parser
+from responses_gateway.stream.reading.markup import Markup
+from tests.stream.stream_player import (
+    DONE,
+    Play,
+    arguments,
+    call,
+    event,
+    finish,
+    judged,
+    new_translator,
+    play,
+    text,
+    think,
+    tool,
+    usage,
+)
 
 ANSWER = [think("hm"), text("Hi"), call(0, "a", "clock", "{}"), text("end"), finish()]
 
@@ -28,7 +44,7 @@ def test_counts_that_cannot_be_true_are_not_repeated(wrong: dict[str, Any]) -> N
     assert found is None or found["input_tokens_details"]["cached_tokens"] == 0
 
 
-@pytest.mark.parametrize("garbage", [b"data: [done]\n\n", b"data: cost=3\n\n", b"data: {\n\n"])
+@pytest.mark.parametrize("garbage", [b"data: [done]\n\n", b"data: [cost=3\n\n", b"data: {\n\n"])
 def test_garbage_behind_the_reason_takes_nothing_back(garbage: bytes) -> None:
     played = play(call(0, "a", "clock", "{}"), finish(), garbage, text("no"))
     assert (played.response["status"], played.said) == ("completed", [("call", "clock", "{}")])
@@ -94,3 +110,50 @@ def test_chunks_of_another_choice_are_passed_over() -> None:
     played = play(text("a"), other[0], text("b"), *other[1:], text("c"), turned, ending, finish())
     assert (played.response["status"], played.said) == ("completed", [("text", "abcd")])
     assert play(*other, event({"choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]})).said == [("text", "xyz")]
+
+
+# ---- a message that repeats what deltas brought ------------------------------------------------------------------------
+
+
+def whole(finish_reason: str | None = "stop", delta: Any = None, **message: Any) -> bytes:
+    """Return a chunk with a whole message."""
+    choice = {"index": 0, "finish_reason": finish_reason, "delta": delta, "message": {"role": "assistant", **message}}
+    return event({"object": "chat.completion.chunk", "choices": [choice]})
+
+
+PARIS = [tool(0, "c9", "weather", '{"city":"Paris"}')]
+
+
+@pytest.mark.parametrize("delta", [None, {}, {"role": "assistant", "content": ""}])
+def test_a_last_message_does_not_say_everything_twice(delta: Any) -> None:
+    played = play(think("Hm"), text("Hel"), text("lo"), whole(delta=delta, content="Hello", reasoning_content="Hm"))
+    assert played.said == [("reasoning", "Hm"), ("text", "Hello")]
+    assert played.translator.repairs["message_repeated"] == 1
+    calls = play(call(0, "a", "weather", '{"city":'), arguments(0, '"Paris"}'), whole(delta=delta, tool_calls=PARIS))
+    assert calls.said == [("call", "weather", '{"city":"Paris"}')]
+
+
+def test_a_last_message_brings_what_no_delta_had() -> None:
+    said = [("text", "I look."), ("call", "weather", '{"city":"Paris"}')]
+    assert play(text("I look."), whole("tool_calls", content="I look.", tool_calls=PARIS)).said == said
+    assert play(think("Hm"), whole(content="Hello", reasoning="Hm")).said == [("reasoning", "Hm"), ("text", "Hello")]
+
+
+def test_messages_in_the_place_of_deltas_are_pieces() -> None:
+    pieces = [whole(None, content=""), whole(None, content="Hel"), whole(None, content="lo"), whole(delta={})]
+    assert play(*pieces).said == [("text", "Hello")]
+    assert play(whole(delta={}, content="Hello")).said == [("text", "Hello")]
+
+
+def test_a_message_beside_each_delta_is_ignored() -> None:
+    beside = [text("Hel", message={"content": "Hel"}), text("lo", message={"content": "Hello"})]
+    assert play(*beside, whole(delta={"content": ""}, content="Hello")).said == [("text", "Hello")]
+
+
+def test_calls_of_markup_are_not_run_twice() -> None:
+    """The server sends raw text, and at its end the calls that it has read in it."""
+    markup = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
+    schemas: dict[str, Any] = {"weather": {}}
+    reads = Markup(lambda *, thinking_open: parser(None, "hermes", schemas=schemas, thinking_open=thinking_open))
+    played = play(text(markup), whole("tool_calls", content=markup, tool_calls=PARIS), markup=reads)
+    assert played.said == [("call", "weather", '{"city": "Paris"}')]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from responses_gateway.backend.transport.client import Backend, ChatStream
-from responses_gateway.wire.chat import Choice, Chunk, MalformedChunk, ToolCallDelta, decode_chunk
+from responses_gateway.wire.chat import Choice, Chunk, ForeignEvent, MalformedChunk, ToolCallDelta, decode_chunk
 from responses_gateway.wire.errors import ApiError, read_error, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder, SSETooLong
 
@@ -189,6 +189,8 @@ def _add_payload(answer: Answer, payload: bytes) -> None:
         return
     try:
         answer.add(decode_chunk(payload))
+    except ForeignEvent:
+        return
     except MalformedChunk:
         answer.problem = "a chunk that is not valid JSON of a chat completion"
 

@@ -26,6 +26,8 @@ _TEXTS = ("text", "content", "summary", "thinking")
 # Bytes with the last ids of a prompt: many more than are looked at, since the first one may be cut.
 _PROMPT_END = 256
 _NUMBERS = re.compile(rb"[0-9]+")
+# What a part of a chunk has in it, or a page in its place.
+_MARKS = re.compile(rb'[{}\[\]"\\<>]')
 
 
 class FunctionDelta(msgspec.Struct, gc=False):
@@ -196,6 +198,10 @@ class MalformedChunk(ValueError):
     """A payload that is not a chat chunk."""
 
 
+class ForeignEvent(MalformedChunk):
+    """A payload that holds no part of an answer, such as a sign of life: nothing is lost if it is skipped."""
+
+
 def decode_chunk(payload: bytes) -> Chunk:
     """Decode one payload. Raises `MalformedChunk`. Servers that escape non-ASCII text may split a surrogate pair between two
     chunks. Strict decoders refuse the halves, so a refused payload is decoded again by the standard library, which keeps them
@@ -217,9 +223,26 @@ def decode_chunk(payload: bytes) -> Chunk:
             chunk = msgspec.convert(converted(value), Chunk, strict=False)
             chunk.converted = True
     except (ValueError, RecursionError):  # including msgspec.ValidationError
-        raise MalformedChunk(reason) from None
+        raise (ForeignEvent if _is_foreign(payload) else MalformedChunk)(reason) from None
     chunk.lenient = True
     return chunk
+
+
+def _is_foreign(payload: bytes) -> bool:
+    """Tell whether a payload that is no chunk cannot be half of one either: it is empty, or a word, a number or a time, quoted
+    or not."""
+    bare = payload.strip()
+    if len(bare) > 1 and bare[:1] == bare[-1:] == b'"':
+        bare = bare[1:-1]
+    return bare == b"[]" or (_MARKS.search(bare) is None and _is_text(bare))
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def converted(chunk: Any) -> Any:
@@ -230,21 +253,31 @@ def converted(chunk: Any) -> Any:
         return chunk
     if not isinstance(chunk.get("object"), str):
         chunk["object"] = None
+    choices = chunk.get("choices")
+    if isinstance(choices, list):
+        chunk["choices"] = [choice for choice in choices if choice]  # null, or nothing else
     for choice in _objects(chunk.get("choices")):
-        if choice.get("index", 0) is None:
-            del choice["index"]
-        if "logprobs" in choice:
-            choice["logprobs"] = _logprobs(choice["logprobs"])
-        if not _are_ids(choice.get("token_ids")):
-            choice["token_ids"] = None
-        for delta in _objects([choice.get("delta"), choice.get("message")]):
-            _convert_delta(delta)
+        _convert_choice(choice)
     usage = chunk.get("usage")
     if isinstance(usage, dict):
         chunk["usage"] = _usage(usage, needed=not chunk.get("choices"))
     elif not usage or chunk.get("choices"):
         chunk["usage"] = None
     return chunk
+
+
+def _convert_choice(choice: dict[str, Any]) -> None:
+    if choice.get("index", 0) is None:
+        del choice["index"]
+    if "logprobs" in choice:
+        choice["logprobs"] = _logprobs(choice["logprobs"])
+    if not _are_ids(choice.get("token_ids")):
+        choice["token_ids"] = None
+    for name in ("delta", "message"):
+        if not choice.get(name):
+            choice[name] = None
+    for delta in _objects([choice.get("delta"), choice.get("message")]):
+        _convert_delta(delta)
 
 
 def text_of(value: Any) -> str:

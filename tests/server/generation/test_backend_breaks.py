@@ -207,7 +207,7 @@ def test_an_error_chunk_behind_the_finish_reason_is_on_record(phase: str) -> Non
 @pytest.mark.parametrize("phase", UNFINISHED)
 @pytest.mark.parametrize(
     "rubbish",
-    [b'data: {"id":"chatcmpl-1","choices":[{"ind\n\n', b"data: \xff\xfe\n\n", b"data: []\n\n", b'data: {"choices": 7}\n\n'],
+    [b'data: {"id":"chatcmpl-1","choices":[{"ind\n\n', b"data: \xff\xfe\n\n", b"data: [7]\n\n", b'data: {"choices": 7}\n\n'],
     ids=["cut", "no text", "a list", "wrong types"],
 )
 def test_a_malformed_chunk(phase: str, rubbish: bytes) -> None:

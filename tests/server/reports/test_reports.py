@@ -89,19 +89,6 @@ OPEN: dict[str, list[str]] = {
         "w6-silence-behind-usage",
         "w6-silence-behind-finish-with-usage",
     ],
-    "W7": [
-        "w7-last-chunk-has-message",
-        "w7-delta-null",
-        "w7-message-repeats-call",
-        "w7-last-chunk-has-message-messages",
-    ],
-    "W8": [
-        "w8-null",
-        "w8-empty-data",
-        "w8-word",
-        "w8-choice-null",
-        "w8-json-text",
-    ],
     "W9": [
         "w9-plain-text",
         "w9-plain-text-messages",

@@ -19,7 +19,7 @@ from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetec
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.reading.reader import Reader
 from responses_gateway.stream.tokens.counter import TokenCounter
-from responses_gateway.wire.chat import Chunk, decode_chunk
+from responses_gateway.wire.chat import Chunk, ForeignEvent, decode_chunk
 from responses_gateway.wire.deltas import Delta, Text, Usage
 from responses_gateway.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder
@@ -65,7 +65,10 @@ class Answer:
         self.join = join
         self._sse = SSEDecoder()
         self._reader = Reader(
-            known_tools=options.tools, logprobs=options.logprobs, refusal_as_text=options.client.drops_refusals
+            known_tools=options.tools,
+            logprobs=options.logprobs,
+            refusal_as_text=options.client.drops_refusals,
+            raw=type(markup) is Markup,
         )
         self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=not options.hides_answer)
         self._observers = self._chosen_observers()
@@ -166,7 +169,11 @@ class Answer:
         fast_path.chunks += 1
         if fast_path.pattern is not None and fast_path.item is not None and fast_path.take_payload(payload, fast_path.pattern):
             return
-        chunk = decode_chunk(payload)
+        try:
+            chunk = decode_chunk(payload)
+        except ForeignEvent:
+            self._reader.skip()
+            return
         for observe in self._observers:
             observe(chunk)
         if fast_path.item is not None:

@@ -10,6 +10,8 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import astuple
+
 from responses_gateway.stream.items.calls import Arguments
 from responses_gateway.stream.reading.logprobs import spelled, within
 from responses_gateway.wire import chat
@@ -48,8 +50,17 @@ class _Call:
 class Reader:
     """Feed chunks in order to `read`; call `finish` when there are no more."""
 
-    def __init__(self, *, known_tools: Container[str] = (), logprobs: bool = False, refusal_as_text: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        known_tools: Container[str] = (),
+        logprobs: bool = False,
+        refusal_as_text: bool = False,
+        raw: bool = False,
+    ) -> None:
+        """`raw`: the text may hold calls and reasoning as markup, which somebody else reads."""
         self._known_tools = known_tools
+        self._raw = raw
         self._logprobs = logprobs
         self._refusal_as_text = refusal_as_text
         self._calls: dict[int, _Call] = {}
@@ -57,6 +68,9 @@ class Reader:
         self._waiting: _Call | None = None
         self._last = _LEGACY
         self._choice: int | None = None  # the index of the one that is read
+        self._reasoning_came = False
+        self._text_came = False  # or a refusal
+        self._messages_come = False  # in the place of deltas
         self._details_alone = True  # no reasoning came but in `reasoning_details`
         self._half: Reasoning | Text | Refusal | ToolArguments | None = (
             None  # ends in a high surrogate, whose text may continue
@@ -74,7 +88,9 @@ class Reader:
         if choice is not None and choice.index != self._choice:
             choice = self._choice_to_read(chunk.choices or ())
         if choice is not None:
-            delta = choice.delta or choice.message
+            delta = choice.delta
+            if choice.message is not None:
+                delta = self._beside_message(choice.message, delta)
             if delta is not None:
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
@@ -88,6 +104,10 @@ class Reader:
             out.append(usage)
         self.waiting = self._waiting is not None or self._half is not None or self._early_logprobs != []
         return out
+
+    def skip(self) -> None:
+        """Count an event that holds no part of an answer."""
+        self._repair("foreign_event")
 
     def finish(self) -> list[Delta]:
         """Return what still waited for its rest: half a surrogate pair, a call without arguments, arguments without a name
@@ -116,6 +136,28 @@ class Reader:
                 return choice
         return None
 
+    def _beside_message(self, message: chat.Delta, delta: chat.Delta | None) -> chat.Delta | None:
+        """Return what a chunk brings that has a message: its delta, or the message where there is none (a body that is not
+        streamed, or messages in the place of deltas). Some servers end a stream with a message that repeats all of it: behind
+        deltas it brings nothing but the text, or the calls, that none of them had. Where their text is `raw`, the calls may
+        have been in it."""
+        if delta is not None and _says_something(delta):
+            return delta
+        text_came = self._text_came
+        calls_came = bool(self._calls)
+        if self._messages_come or not (self._reasoning_came or text_came or calls_came):
+            self._messages_come = self._messages_come or _says_something(message)
+            return message
+        self._repair("message_repeated")
+        rest = chat.Delta()
+        if not text_came:
+            rest.content = message.content
+            rest.refusal = message.refusal
+        if not (calls_came or (text_came and self._raw)):
+            rest.tool_calls = message.tool_calls
+            rest.function_call = message.function_call
+        return rest
+
     def _read_delta(self, delta: chat.Delta, logprobs: list[TokenLogprob] | None, out: list[Delta]) -> None:
         reasoning = delta.reasoning or delta.reasoning_content or delta.thinking
         if reasoning:
@@ -127,8 +169,10 @@ class Reader:
         if self._waiting is not None and (reasoning or content or refusal):
             self._announce_waiting(out)
         if reasoning:
+            self._reasoning_came = True
             out.append(Reasoning(reasoning))
         if content:
+            self._text_came = True
             if isinstance(content, str):
                 if logprobs:
                     logprobs = within(logprobs, content)
@@ -141,6 +185,7 @@ class Reader:
         elif logprobs and content is not None:
             self._early_logprobs += logprobs
         if refusal:
+            self._text_came = True
             out.append(Text(refusal) if self._refusal_as_text else Refusal(refusal))
         if delta.tool_calls or delta.function_call is not None:
             self._read_calls(delta, out)
@@ -244,6 +289,11 @@ class Reader:
 
     def _repair(self, kind: str) -> None:
         self.repairs[kind] = self.repairs.get(kind, 0) + 1
+
+
+def _says_something(delta: chat.Delta) -> bool:
+    """Tell whether a delta brings more than a role."""
+    return any(astuple(delta))
 
 
 def _continues(half: Reasoning | Text | Refusal | ToolArguments, delta: Delta) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from responses_gateway.stream.reading.reader import Reader
-from responses_gateway.wire.chat import MalformedChunk, decode_chunk
+from responses_gateway.wire.chat import ForeignEvent, MalformedChunk, decode_chunk
 from responses_gateway.wire.deltas import Delta, Finish, Reasoning, Refusal, Text, ToolArguments, ToolCall
 from responses_gateway.wire.sse import MOST_BUFFERED, SSEDecoder
 
@@ -128,6 +128,8 @@ class HeldAnswer:
             elif not self._malformed:
                 try:
                     self._read(self._reader.read(decode_chunk(payload)))
+                except ForeignEvent:
+                    continue
                 except MalformedChunk:  # the translator stops there, too
                     self._malformed = True
         # What the reader keeps back is text that is to come.
