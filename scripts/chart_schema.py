@@ -13,8 +13,14 @@ from typing import Any
 from responses_gateway.settings import Settings
 
 TARGET = Path(__file__).parents[1] / "deploy" / "helm" / "responses-gateway" / "values.schema.json"
-# What the chart sets itself, and what belongs into a Secret.
-_REFUSED = ("host", "port", "operations_host", "backend_api_key", "seal_key", "admin_key")
+# What is refused, and what to do: Helm shows the only value that would be accepted, and of a plain `false` nothing that helps.
+_SET_BY_THE_CHART = {"enum": ["to be left out: the chart sets it"]}
+_REFUSED = {
+    **dict.fromkeys(("host", "port", "operations_host"), _SET_BY_THE_CHART),
+    "backend_api_key": {"enum": ["to be left out: it is secrets.RESPONSES_GATEWAY_BACKEND_API_KEY"]},
+    "seal_key": {"enum": ["to be left out: it is secrets.RESPONSES_GATEWAY_SEAL_KEY"]},
+    "admin_key": {"enum": ["to be left out: it is secrets.RESPONSES_GATEWAY_ADMIN_KEY"]},
+}
 # The pods serve on this port.
 _PORT = 9000
 # For people, or not of the draft that Helm reads; a format may be wider in the gateway, which checks it again.
@@ -30,7 +36,7 @@ def settings_schema() -> dict[str, Any]:
         "type": "object",
         "description": "The settings of docs/configuration.md. Secrets belong in `secrets`; the chart sets the address.",
         "additionalProperties": False,
-        "properties": {**properties, **dict.fromkeys(_REFUSED, False)},
+        "properties": {**properties, **_REFUSED},
     }
 
 

@@ -98,7 +98,17 @@ def test_a_gateway_can_record_and_be_administered() -> None:
 
 def test_ports_are_open_to_this_machine_alone() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
-    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+    assert [port for port in ports if not port.startswith(("127.0.0.1:", "${ADDRESS:-127.0.0.1}:"))] == []
+
+
+def test_the_gateway_alone_is_opened_by_a_variable() -> None:
+    services = resolved("scale", "observe", ADDRESS="0.0.0.0")
+    opened = {name for name, service in services.items() for port in service.get("ports", []) if "0.0.0.0" in str(port)}
+    assert opened == {"gateway", "balancer"}
+
+
+def test_no_log_grows_without_end() -> None:
+    assert {name for name, service in SERVICES.items() if "max-size" not in service["logging"]["options"]} == set()
 
 
 def test_running_responses_have_time_to_end() -> None:

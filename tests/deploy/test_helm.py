@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -413,8 +415,9 @@ def test_the_links_of_the_alerts_lead_to_the_documentation_of_the_operator() -> 
             "which replicas do not share",
         ),
         ({"settings": {"backend": BACKEND}, "persistence": {"enabled": True}}, "persistence is for one replica"),
-        ({"settings": {"backend": BACKEND, "backend_api_key": "sk-1"}}, "backend_api_key"),
-        ({"settings": {"backend": BACKEND, "admin_key": "x" * 16}}, "admin_key"),
+        ({"settings": {"backend": BACKEND, "backend_api_key": "sk-1"}}, "it is secrets.RESPONSES_GATEWAY_BACKEND_API_KEY"),
+        ({"settings": {"backend": BACKEND, "admin_key": "x" * 16}}, "it is secrets.RESPONSES_GATEWAY_ADMIN_KEY"),
+        ({"settings": {"backend": BACKEND, "port": 8080}}, "the chart sets it"),
         ({"settings": {"backends": {"gpu": {}}}}, "backends"),
         ({"settings": {"backend": BACKEND}, "replicas": 3}, "replicas"),
     ],
@@ -432,9 +435,34 @@ def test_the_schema_of_the_settings_is_that_of_the_gateway() -> None:
     "settings",
     [
         {"backend": [BACKEND, "http://other:8000"], "api_keys": {"alice": {"hash": "sha256:" + "0" * 64}}},
+        {"backend": BACKEND, "api_keys": {"bob": "sha256:" + "1" * 64, "eve": ["sha256:" + "2" * 64, "sha256:" + "3" * 64]}},
         {"backend": BACKEND, "store_max_bytes": "10GB", "cors_origins": "https://a.example", "custom_tool_grammar": False},
         {"backend": BACKEND, "mcp_servers": {"docs": {"url": "https://mcp.example.com", "allowed_tools": ["search"]}}},
     ],
 )
 def test_what_a_settings_file_may_say_the_chart_takes(settings: dict[str, Any]) -> None:
     assert "ConfigMap" in objects({"settings": settings})
+
+
+def _settings_in_docs() -> list[dict[str, Any]]:
+    """Return the blocks of settings that docs/ show, each hash whole."""
+    known = set(Settings.model_fields)
+    blocks = []
+    for page in sorted((DEPLOY.parent / "docs").glob("*.md")):
+        for text in re.findall(r"^ *```yaml\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            block = yaml.safe_load(re.sub(r"sha256:[0-9a-f]*…", "sha256:" + "0" * 64, textwrap.dedent(text)))
+            if isinstance(block, dict) and set(block) <= known:
+                blocks.append(block)
+    return blocks
+
+
+def test_the_chart_takes_every_block_of_settings_that_the_docs_show() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    secret = {"backend_api_key", "seal_key", "admin_key", "host", "port"}
+    blocks = [{name: value for name, value in block.items() if name not in secret} for block in _settings_in_docs()]
+    assert len(blocks) > 5
+    checked = {"definitions": schema["definitions"], **schema["properties"]["settings"]}
+    complaints = [
+        (block, error.message) for block in blocks for error in jsonschema.Draft7Validator(checked).iter_errors(block)
+    ]
+    assert complaints == []

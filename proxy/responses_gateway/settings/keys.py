@@ -136,6 +136,6 @@ def _hash_of_plain(key: str) -> str:
 
 
 # Name -> key. In the environment also `NAME=KEY,…` with plain keys, of which only the hash is kept.
-ApiKeys = Annotated[dict[str, ApiKey], BeforeValidator(_read)]
+ApiKeys = Annotated[dict[str, ApiKey], BeforeValidator(_read, json_schema_input_type=dict[str, ApiKey | str | list[str]])]
 # Name -> team.
 Teams = Annotated[dict[str, Team], BeforeValidator(_check_names)]
