@@ -12,17 +12,17 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from responses_gateway.server.access.access_log import access_log
+from responses_gateway.server.access.access_log import AccessLog
 from responses_gateway.server.access.clients import CLIENTS, Clients
 from responses_gateway.server.access.cors import allowed_origins, is_allowed
 from responses_gateway.server.access.counter_table import Table
-from responses_gateway.server.access.errors import complete_head, errors_as_json
+from responses_gateway.server.access.errors import complete_head
 from responses_gateway.server.access.fleet import Fleet
 from responses_gateway.server.access.identities import IDENTITIES, Identities
-from responses_gateway.server.access.middleware import access_middlewares, add_access_headers
+from responses_gateway.server.access.middleware import access_middlewares, add_access_headers, exchanges
 from responses_gateway.server.access.quota_standings import standings
 from responses_gateway.server.access.rate_limits import RateLimits
-from responses_gateway.server.http.bodies import BODIES, BODY_BYTES, Bodies
+from responses_gateway.server.http.bodies import BODY_BYTES, Bodies
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.server.parts import Parts
@@ -139,11 +139,15 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
 
     clients = Clients(in_force, RateLimits(in_force, time.monotonic, metrics, table, fleet), parts.accounts.ledger, metrics)
     access = access_middlewares(in_force, metrics, clients)
-    observed = access_log(metrics, logs_lines=settings.access_log)
-    note_refusal = note_refusals(parts.responses.reports.history)
-    errors = errors_as_json(_host_check(parts), _origin_check(parts), partial(metrics.count, DEFECTS), note_refusal)
-    app = web.Application(middlewares=[observed, errors, *access])
-    app[BODIES] = bodies
+    outermost = exchanges(
+        bodies,
+        AccessLog(metrics, logs_lines=settings.access_log),
+        _host_check(parts),
+        _origin_check(parts),
+        count_defect=partial(metrics.count, DEFECTS),
+        note_refusal=note_refusals(parts.responses.reports.history),
+    )
+    app = web.Application(middlewares=[outermost, *access])
     if access:
         app[CLIENTS] = clients
     if settings.identifies_clients:

@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import Any, Literal
-
-import msgspec
+from typing import Any, Literal, Protocol
 
 _LOGGER = logging.getLogger("responses_gateway")
 # The status of a request whose client closed the connection before the answer was complete, as in nginx.
@@ -36,14 +34,12 @@ def present(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-class Exchange(msgspec.Struct, eq=False):
-    """What log lines need to know of an HTTP request besides its answer. `has_log`: a response is made, whose log reports
-    a refusal, too. `report` is set once that has ended: it takes the fields of the exchange, so that one line tells all.
-    `bytes_out`: of the events that were sent."""
+class Exchange(Protocol):
+    """What a response has to do with the HTTP request that it answers. `has_log`: a response is made, whose log reports a
+    refusal, too. `report` is set once that has ended: it takes the fields of the exchange, so that one line tells all."""
 
-    has_log: bool = False
-    report: Callable[[Mapping[str, Any]], None] | None = None
-    bytes_out: int | None = None
+    has_log: bool
+    report: Callable[[Mapping[str, Any]], None] | None
 
 
 def is_refusal(status: int) -> bool:

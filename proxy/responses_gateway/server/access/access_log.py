@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from typing import Any
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Handler, Middleware
 
-from responses_gateway.server.access.api_keys import KEY_NAME
 from responses_gateway.server.access.errors import ERROR_CODE
-from responses_gateway.server.http.request_ids import EXCHANGE, REQUEST_ID
+from responses_gateway.server.http.exchange import Exchange
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS, Counter, Histogram
-from responses_gateway.telemetry.logs import CLIENT_LEFT, Exchange, is_refusal
+from responses_gateway.telemetry.logs import is_refusal
 from responses_gateway.telemetry.metrics import Metrics
 
 HTTP_REQUESTS = Counter(
@@ -36,52 +32,43 @@ _METHODS = frozenset({*hdrs.METH_ALL} - {hdrs.METH_ANY})
 _LONGEST_PATH = 200
 
 
-def access_log(metrics: Metrics, *, logs_lines: bool) -> Middleware:
-    """Return the outermost middleware: it counts each request, and logs a line for it if `logs_lines`, unless the line of a
-    response tells of it."""
-    ended: list[tuple[str, str, int, float]] = []  # method, route, status and seconds of those that are not counted yet
+class AccessLog:
+    """Counts each request, and logs a line for it if `logs_lines`, unless the line of a response tells of it."""
 
-    def count() -> None:
-        for method, route, status, _ in ended:
+    def __init__(self, metrics: Metrics, *, logs_lines: bool) -> None:
+        self._metrics = metrics
+        self._logs_lines = logs_lines
+        # Method, route, status and seconds of those that are not counted yet.
+        self._ended: list[tuple[str, str, int, float]] = []
+        metrics.samplers.append(self._count)
+
+    def _count(self) -> None:
+        metrics = self._metrics
+        for method, route, status, _ in self._ended:
             metrics.counted[HTTP_REQUESTS, (method, route, str(status))] += 1
-        metrics.observe_each(HTTP_DURATION, [(route, seconds) for _, route, _, seconds in ended])
-        ended.clear()
+        metrics.observe_each(HTTP_DURATION, [(route, seconds) for _, route, _, seconds in self._ended])
+        self._ended.clear()
 
-    @web.middleware
-    async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
-        began = time.monotonic()
-        exchange = Exchange()
-        request[EXCHANGE] = exchange
-        response: web.StreamResponse | None = None
-        status = 500
-        try:
-            response = await handler(request)
-            status = response.status
-            return response
-        except asyncio.CancelledError:
-            status = CLIENT_LEFT
-            raise
-        finally:
-            seconds = time.monotonic() - began
-            route = _route_of(request)
-            ended.append((request.method if request.method in _METHODS else "other", route, status, seconds))
-            level = logging.DEBUG if route in _PROBES else logging.WARNING if is_refusal(status) else logging.INFO
-            shown = logs_lines and logs.logger().isEnabledFor(level)
-            fields = _fields(request, response, exchange, status) if shown else {"status": status}
-            if exchange.report is not None:
-                exchange.report(fields)
-            elif shown:
-                _log(level, request, fields, seconds)
-
-    metrics.samplers.append(count)
-    return observe
+    def ended(
+        self, request: web.Request, response: web.StreamResponse | None, exchange: Exchange, status: int, seconds: float
+    ) -> None:
+        """Note a request that took so long and ended with a status; there is no response if its client has left."""
+        route = _route_of(request)
+        self._ended.append((request.method if request.method in _METHODS else "other", route, status, seconds))
+        level = logging.DEBUG if route in _PROBES else logging.WARNING if is_refusal(status) else logging.INFO
+        shown = self._logs_lines and logs.logger().isEnabledFor(level)
+        fields = _fields(request, response, exchange, status) if shown else {"status": status}
+        if exchange.report is not None:
+            exchange.report(fields)
+        elif shown:
+            _log(level, exchange, fields, seconds)
 
 
-def _log(level: int, request: web.Request, fields: dict[str, Any], seconds: float) -> None:
+def _log(level: int, exchange: Exchange, fields: dict[str, Any], seconds: float) -> None:
     line = {
-        "request_id": request.get(REQUEST_ID),
+        "request_id": exchange.request_id,
         **fields,
-        "key": request.get(KEY_NAME),
+        "key": exchange.client,
         "seconds": round(seconds * 1000) / 1000,
     }
     logs.routine(level, "request", logs.present(line))

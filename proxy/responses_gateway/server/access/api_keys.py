@@ -18,6 +18,7 @@ from typing import TypeVar
 from aiohttp import web
 from pydantic import SecretStr
 
+from responses_gateway.server.http.exchange import EXCHANGE, Exchange
 from responses_gateway.settings import ApiKey, Settings
 from responses_gateway.settings.keys import given_key
 from responses_gateway.wire.errors import ApiError, unknown_model
@@ -26,14 +27,8 @@ _H = TypeVar("_H", bound=Callable[..., object])
 _NEEDS = "access_needs"
 # Returns the settings in force.
 InForce = Callable[[], Settings]
-# The name of the key with which a request came; absent where the settings have no keys.
-KEY_NAME: web.RequestKey[str] = web.RequestKey("key_name", str)
 # Tells whether a client may use the model of a name.
 Allows = Callable[[str], bool]
-# What tells the models that the client of a request may use; absent where it may use all.
-ALLOWS: web.RequestKey[Allows] = web.RequestKey("allows")
-# The team of somebody who came without a key of the settings; absent where there is none.
-TEAM: web.RequestKey[str] = web.RequestKey("team", str)
 
 _MISSING = (
     "You didn't provide an API key. Send the key that you were given for this gateway in the header "
@@ -115,10 +110,10 @@ def require_admin_key(settings: Settings, headers: Mapping[str, str]) -> None:
         raise ApiError(401, message, type="authentication_error", code="invalid_api_key")
 
 
-def team_of(request: web.Request, settings: Settings) -> str | None:
+def team_of(exchange: Exchange, settings: Settings) -> str | None:
     """Return the team of a client that has a name; None if it belongs to none."""
-    key = settings.api_keys.get(request[KEY_NAME])
-    team = key.team if key is not None else request.get(TEAM)
+    key = settings.api_keys.get(exchange.client or "")
+    team = key.team if key is not None else exchange.team
     return team if team in settings.teams else None
 
 
@@ -127,20 +122,25 @@ def tenant_of(request: web.Request) -> str:
 
     With keys in the settings it is the name of the key, so that a key that replaces another one has access to the same
     resources. Without, it is a digest of `Authorization`; all requests without that header are one tenant."""
-    name = request.get(KEY_NAME)
-    if name is not None:
-        return f"key:{name}"  # the colon keeps it apart from the digests below
-    authorization = request.headers.get("Authorization", "").strip()
-    return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()[:32] if authorization else ""
+    return tenant(request[EXCHANGE].client, request.headers)
 
 
-def allowed_models(request: web.Request, settings: Settings) -> Allows | None:
-    """Return what tells the models that the client of a request may use; None if it may use all."""
-    name = request.get(KEY_NAME)
-    if name is None:
+def tenant(client: str | None, headers: Mapping[str, str]) -> str:
+    """Return the tenant of a client with this name, or without one."""
+    if client is not None:
+        return f"key:{client}"  # the colon keeps it apart from the digests below
+    authorization = headers.get("Authorization")
+    if authorization is None or not (authorization := authorization.strip()):
+        return ""
+    return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def allowed_models(exchange: Exchange, settings: Settings) -> Allows | None:
+    """Return what tells the models that a client may use; None if it may use all."""
+    if exchange.client is None:
         return None
-    team = team_of(request, settings)
-    entries = (settings.api_keys.get(name), settings.teams[team] if team is not None else None)
+    team = team_of(exchange, settings)
+    entries = (settings.api_keys.get(exchange.client), settings.teams[team] if team is not None else None)
     lists = tuple(entry.models for entry in entries if entry is not None and entry.models is not None)
     return _matcher(lists) if lists else None
 

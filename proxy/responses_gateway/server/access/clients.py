@@ -10,8 +10,9 @@ from typing import Protocol
 
 from aiohttp import web
 
-from responses_gateway.server.access.api_keys import KEY_NAME, InForce, team_of
+from responses_gateway.server.access.api_keys import InForce, team_of
 from responses_gateway.server.access.rate_limits import MAX_ADDRESSES, ClientLimits, RateLimits, Reservation
+from responses_gateway.server.http.exchange import EXCHANGE
 from responses_gateway.server.protocols.interface import LimitCount
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.quotas.quota import Quota, QuotaReservation, owner_of
@@ -95,14 +96,15 @@ class Clients:
     def of(self, request: web.Request) -> Limits:
         """Return what the client of a request may use."""
         own = self._rate_limits.of(request)
-        name = request.get(KEY_NAME)
+        exchange = request[EXCHANGE]
+        name = exchange.client
         settings = self._in_force()
         if name is None:
             return own
         if settings is not self._settings:
             self._settings = settings
             self._members = {}
-        account = (name, team_of(request, settings))
+        account = (name, team_of(exchange, settings))
         if account not in self._members:
             self._members[account] = self._member(own, account, settings)
             if len(self._members) > MAX_ADDRESSES:

@@ -9,11 +9,8 @@ import re
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
 
-from responses_gateway.server.http.bodies import BODY, unreadable
-from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
-from responses_gateway.server.http.request_ids import REQUEST_ID, name_answer, request_id_of
+from responses_gateway.server.http.exchange import EXCHANGE, name_answer, unreadable
 from responses_gateway.server.protocols.interface import ClientProtocol
 from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.protocols.standard import PROTOCOLS
@@ -33,39 +30,8 @@ _OTHERS = [protocol for protocol in PROTOCOLS.values() if protocol is not RESPON
 UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
 
 
-def errors_as_json(
-    host_check: HostCheck,
-    origin_check: OriginCheck | None,
-    count_defect: Callable[[], None],
-    note_refusal: Callable[[web.Request, web.StreamResponse], None],
-) -> Middleware:
-    """Return the middleware that gives each request an id, and turns whatever its handler raises into an answer. `note_refusal`
-    gets each answer that is an error."""
-
-    @web.middleware
-    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request[REQUEST_ID] = request_id_of(request)
-        try:
-            if request.headers.get("Host") not in host_check.known:
-                host_check.check(request)
-            if origin_check is not None and ("Sec-Fetch-Site" in request.headers or "Origin" in request.headers):
-                origin_check.check(request)
-            response = await handler(request)
-        except Exception as error:
-            response = _answer(request, error, count_defect)
-        finally:
-            body = request.get(BODY)
-            if body is not None:
-                body.close()
-        if response.status >= 400:
-            note_refusal(request, response)
-        return response
-
-    return middleware
-
-
-def _answer(request: web.Request, error: Exception, count_defect: Callable[[], None]) -> web.Response:
-    """Return the answer for an exception of a handler."""
+def answer_for(request: web.Request, error: Exception, count_defect: Callable[[], None]) -> web.Response:
+    """Return the answer for an exception of a handler; `count_defect` is called for one that should not be."""
     match error:
         case ApiError():
             response = error_response(error, request)
@@ -73,7 +39,7 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
                 response.force_close()
             return response
         case StoreUnavailable():
-            logs.logger().error("store", extra=logs.fields(request_id=request[REQUEST_ID], error=str(error)))
+            logs.logger().error("store", extra=logs.fields(request_id=request[EXCHANGE].request_id, error=str(error)))
             message = _NO_EVENTS if isinstance(error, EventsUnavailable) else error.for_clients
             return error_response(server_error(message, 503), request)
         case web.HTTPNotFound():
@@ -91,7 +57,7 @@ def _answer(request: web.Request, error: Exception, count_defect: Callable[[], N
         case web.RequestPayloadError() | UnicodeDecodeError():
             return error_response(unreadable(), request)
     count_defect()
-    logs.logger().error("defect", exc_info=error, extra=logs.fields(request_id=request[REQUEST_ID], path=request.path))
+    logs.logger().error("defect", exc_info=error, extra=logs.fields(request_id=request[EXCHANGE].request_id, path=request.path))
     return error_response(server_error("The gateway failed. This is a defect: please report it.", 500), request)
 
 
@@ -108,8 +74,9 @@ def _base_url_hint(path: str) -> str:
 
 def protocol_of(request: web.Request) -> ClientProtocol:
     """Return the protocol that a client speaks: by its path, or by the header that names a version of it."""
+    path = request.path
     for protocol in _OTHERS:
-        if request.path.startswith(protocol.path) or protocol.version_header in request.headers:
+        if path.startswith(protocol.path) or protocol.version_header in request.headers:
             return protocol
     return RESPONSES
 
@@ -121,7 +88,7 @@ def error_response(error: ApiError, request: web.Request) -> web.Response:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
     if error.final:
         headers["X-Should-Retry"] = "false"
-    status, body = protocol_of(request).error(error, request.get(REQUEST_ID))
+    status, body = protocol_of(request).error(error, request[EXCHANGE].request_id)
     response = web.Response(status=status, text=json.dumps(body), content_type="application/json", headers=headers)
     response[ERROR_CODE] = error.code or error.type
     return response
@@ -132,10 +99,10 @@ def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamRes
     connection after its answer, so that the client opens the next one to another process."""
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
-        request_id = request.get(REQUEST_ID)
+        request_id = request[EXCHANGE].request_id
         name_answer(response, request_id)
         id_header = protocol_of(request).id_header
-        if id_header is not None and request_id is not None:
+        if id_header is not None:
             response.headers[id_header] = request_id
         if ending.is_set() and response.status != 101:
             response.force_close()

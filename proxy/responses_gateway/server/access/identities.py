@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from responses_gateway.server.access.api_keys import KEY_NAME, TEAM, InForce, Keys, require_key
-from responses_gateway.server.http.bodies import OWNER
+from responses_gateway.server.access.api_keys import InForce, Keys, require_key
+from responses_gateway.server.http.exchange import EXCHANGE, Exchange
 from responses_gateway.server.identity.claimed import Claimed, NotIdentified
 from responses_gateway.server.identity.sources import Sources
 from responses_gateway.settings.keys import given_key
@@ -28,9 +28,10 @@ class Identities:
 
     async def identify(self, request: web.Request) -> None:
         """Note who a request comes from. Raise `ApiError` 401, or 503 where that cannot be found out now."""
-        request[KEY_NAME] = request[OWNER] = await self._name_of(request)
+        exchange = request[EXCHANGE]
+        exchange.client = await self._name_of(request, exchange)
 
-    async def _name_of(self, request: web.Request) -> str:
+    async def _name_of(self, request: web.Request, exchange: Exchange) -> str:
         key = given_key(request.headers)
         name = self._keys.name_of(key)
         if name is not None:
@@ -38,9 +39,7 @@ class Identities:
         found = await self._from_elsewhere(request, key)
         if found is None:
             return require_key(self._keys, request.headers)
-        team = self._first_team(found.groups)
-        if team is not None:
-            request[TEAM] = team
+        exchange.team = self._first_team(found.groups)
         return found.name
 
     async def _from_elsewhere(self, request: web.Request, key: str) -> Claimed | None:

@@ -1,26 +1,77 @@
-"""Middleware: CORS, API keys, rate limits; only those that the settings require."""
+"""Middleware: what each request goes through; CORS, API keys and rate limits only where the settings require them."""
 
 from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from responses_gateway.server.access import cors
-from responses_gateway.server.access.api_keys import ALLOWS, InForce, Needs, allowed_models, needs_of
+from responses_gateway.server.access.access_log import AccessLog
+from responses_gateway.server.access.api_keys import InForce, Needs, allowed_models, needs_of
 from responses_gateway.server.access.clients import LIMITS, RESERVATION, Clients
-from responses_gateway.server.access.errors import error_response, protocol_of
+from responses_gateway.server.access.errors import answer_for, error_response, protocol_of
 from responses_gateway.server.access.identities import IDENTITIES
-from responses_gateway.server.http.request_ids import REQUEST_ID
+from responses_gateway.server.http.bodies import Bodies
+from responses_gateway.server.http.exchange import EXCHANGE, Exchange, request_id_of
+from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 from responses_gateway.settings.keys import given_key
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.instruments import ACCESS_REFUSALS
+from responses_gateway.telemetry.logs import CLIENT_LEFT
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
 
 # Tells of soft limits that are exceeded.
 _WARNING_HEADER = "x-responses-gateway-quota-warning"
+
+
+def exchanges(
+    bodies: Bodies,
+    log: AccessLog,
+    host_check: HostCheck,
+    origin_check: OriginCheck | None,
+    count_defect: Callable[[], None],
+    note_refusal: Callable[[web.Request, web.StreamResponse], None],
+) -> Middleware:
+    """Return the outermost middleware. It gives each request its `Exchange`, refuses those of foreign pages, turns whatever a
+    handler raises into an answer, and has it logged. `note_refusal` gets each answer that is an error."""
+
+    @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        began = time.monotonic()
+        exchange = Exchange(bodies, request_id_of(request))
+        request[EXCHANGE] = exchange
+        response: web.StreamResponse | None = None
+        status = 500
+        try:
+            try:
+                headers = request.headers
+                if headers.get("Host") not in host_check.known:
+                    host_check.check(request)
+                if origin_check is not None and ("Sec-Fetch-Site" in headers or "Origin" in headers):
+                    origin_check.check(request)
+                response = await handler(request)
+            except Exception as error:
+                response = answer_for(request, error, count_defect)
+            status = response.status
+            if status >= 400:
+                note_refusal(request, response)
+            return response
+        except asyncio.CancelledError:
+            status = CLIENT_LEFT
+            raise
+        finally:
+            if exchange.body is not None:
+                exchange.body.close()
+            log.ended(request, response, exchange, status, time.monotonic() - began)
+
+    return answer
 
 
 def access_middlewares(in_force: InForce, metrics: Metrics, clients: Clients) -> list[Middleware]:
@@ -66,15 +117,14 @@ def _keys(in_force: InForce, metrics: Metrics) -> Middleware:
             return await handler(request)
         try:
             await request.app[IDENTITIES].identify(request)
-            allows = allowed_models(request, in_force())
-            if allows is not None:
-                request[ALLOWS] = allows
+            exchange = request[EXCHANGE]
+            exchange.allows = allowed_models(exchange, in_force())
         except ApiError as error:
             if error.status != 401:
                 raise
             reason = "wrong_key" if given_key(request.headers) else "missing_key"
             metrics.count(ACCESS_REFUSALS, reason)
-            logs.logger().debug("not admitted", extra=logs.fields(request_id=request[REQUEST_ID], reason=reason))
+            logs.logger().debug("not admitted", extra=logs.fields(request_id=request[EXCHANGE].request_id, reason=reason))
             response = error_response(error, request)
             challenge = 'Bearer error="invalid_token"' if error.code == "invalid_token" else "Bearer"
             response.headers["WWW-Authenticate"] = challenge

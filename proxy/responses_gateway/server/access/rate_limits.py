@@ -15,9 +15,10 @@ from ipaddress import IPv6Address, ip_address
 
 from aiohttp import web
 
-from responses_gateway.server.access.api_keys import KEY_NAME, InForce
+from responses_gateway.server.access.api_keys import InForce
 from responses_gateway.server.access.counter_table import SharedRow, Table
 from responses_gateway.server.access.fleet import Fleet
+from responses_gateway.server.http.exchange import EXCHANGE
 from responses_gateway.server.protocols.interface import LimitCount
 from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import Limited
@@ -394,7 +395,7 @@ class RateLimits:
         settings = self._in_force()
         if settings is not self._settings:
             self._follow(settings)
-        name = request.get(KEY_NAME)
+        name = request[EXCHANGE].client
         if name is None:
             return self._of_address(f"address {_network(request.remote)}", None)
         return self.by_key.get(name) or self._of_address(f"key {name}", name)

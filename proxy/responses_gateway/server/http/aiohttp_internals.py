@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.web_protocol import RequestHandler
 
 # Answers a request that could not be parsed, given the status, the exception and a message.
@@ -54,10 +54,19 @@ class _Connection(RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """Answer what could not be parsed. (What a handler raises never comes here: `errors_as_json` answers it.)"""
+        """Answer what could not be parsed. (What a handler raises never comes here: the middleware answers it.)"""
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun")
         return cast("_Server", self._manager).on_malformed(request, status, exc, message or "")
+
+
+def arrived_body(content: StreamReader) -> bytes | None:
+    """Take a body of which all is there in one piece, as that of a short request is, without the steps of a reader that has to
+    wait. None: it has to be read."""
+    if type(content) is not StreamReader or not content._eof or content._exception is not None or len(content._buffer) != 1:
+        return None
+    content._size = 0
+    return content._buffer.popleft()
 
 
 class HeldHeadResponse(web.StreamResponse):

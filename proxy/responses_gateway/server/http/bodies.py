@@ -1,4 +1,4 @@
-"""The bodies of requests: read, unpacked, and counted together, so that many large ones cannot take all memory."""
+"""The bodies of requests: unpacked, and counted together, so that many large ones cannot take all memory."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import TypeVar
 
-from aiohttp import StreamReader, web
+from aiohttp import StreamReader
 
 from responses_gateway.fair_queue import FairQueue
-from responses_gateway.server.http.foreign_pages import is_of_browser
 from responses_gateway.telemetry.instruments import Gauge
-from responses_gateway.wire.errors import ApiError, invalid_request
-from responses_gateway.wire.unpacking import DamagedBodyError, Unpacker, is_known
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.unpacking import Unpacker
 
-# Bytes that are unpacked in the event loop; the rest of a larger body is unpacked in a thread.
 BODY_BYTES = Gauge("request_body_bytes", "Size of the bodies of all requests under way.")
+# Bytes that are unpacked in the event loop; the rest of a larger body is unpacked in a thread.
 _FIRST_STEP = 128 * 1024
 # Bytes that are unpacked in one step in a thread.
 _STEP = 1024 * 1024
 # `Retry-After` in seconds where there is no room for a body.
 _RETRY_AFTER = 1
-_ENCODING = "The request body has an unsupported encoding: send it uncompressed, or with gzip or deflate."
-_NOT_JSON = "A browser has to send JSON with the header 'Content-Type: application/json'."
 _NO_ROOM = "The gateway is holding as many request bodies as it may. Please try again."
 _R = TypeVar("_R")
-_UNREADABLE = (web.RequestPayloadError, UnicodeDecodeError, DamagedBodyError)
 
 
 class NoRoomError(ApiError, TimeoutError):
@@ -55,6 +51,15 @@ class Bodies:
         body = Body(self, content)
         if content is not None:
             self._arriving.add(body)
+        return body
+
+    def hold(self, data: bytes) -> Body:
+        """Count a body that has arrived. Raise `ApiError` 413 and 503."""
+        size = len(data)
+        if size > self.largest:
+            raise too_large(self.largest)
+        body = Body(self, None)
+        self.add(body, size)
         return body
 
     def add(self, body: Body, size: int) -> None:
@@ -141,83 +146,10 @@ class Body:
         self._content = None
 
 
-BODIES: web.AppKey[Bodies] = web.AppKey("bodies", Bodies)
-# The body of a request, if it was read.
-BODY: web.RequestKey[Body] = web.RequestKey("body", Body)
-# The client of a request, if it has a name.
-OWNER: web.RequestKey[str] = web.RequestKey("owner", str)
-
-
-async def in_thread(request: web.Request, work: Callable[..., _R], *arguments: object) -> _R:
-    """Do work on a large body in a thread, when it is its client's turn."""
-    return await request.app[BODIES].in_thread(request.get(OWNER, ""), work, *arguments)
-
-
-async def read_body(request: web.Request) -> bytes:
-    """Return the whole body, unpacked; it is counted until the request ends. Raise `ApiError` 400, 413, 415 and 503."""
-    bodies = request.app[BODIES]
-    content = request.content
-    if (request.content_length or 0) > bodies.largest:
-        raise too_large(bodies.largest)
-    body = bodies.open(content)
-    request[BODY] = body
-    encoding = request.headers.get("Content-Encoding")
-    if encoding is not None and encoding.lower() == "identity":
-        encoding = None
-    if encoding is not None and not is_known(encoding):
-        raise ApiError(415, _ENCODING, code="unsupported_content_encoding")
-    try:
-        data = await _read(content, body, bodies.largest)
-        if encoding is not None:
-            packed = len(data)
-            data = await bodies.unpack(request.get(OWNER, ""), body, data, encoding)
-            body.add(-packed)
-    except ApiError as error:
-        error.__traceback__ = None  # the reader keeps the error, whose frames would keep the body
-        raise error.copy() from None
-    except _UNREADABLE:
-        raise unreadable() from None
-    bodies.arrived(body)
-    return data
-
-
-async def read_json_body(request: web.Request) -> bytes:
-    """Do as `read_body`. A browser has to say that the body is JSON: what a page may send without asking says something else.
-    Raise `ApiError` 415, too."""
-    if is_of_browser(request) and request.content_type != "application/json" and request.can_read_body:
-        raise ApiError(415, _NOT_JSON, code="unsupported_media_type")
-    return await read_body(request)
-
-
-async def _read(content: StreamReader, body: Body, largest: int) -> bytes:
-    first = await content.readany()
-    body.add(len(first))
-    if content.at_eof():  # nearly always
-        whole = first
-    else:
-        pieces = BytesIO()  # returns what was written without a copy
-        pieces.write(first)
-        del first
-        while piece := await content.readany():
-            body.add(len(piece))
-            if body.size > largest:
-                break
-            pieces.write(piece)
-        whole = pieces.getvalue()
-    if body.size > largest:
-        raise too_large(largest)
-    return whole
-
-
 def too_large(limit: int) -> ApiError:
     """Return the error for a body that is larger than the limit, in bytes."""
     message = f"The request body is larger than this gateway accepts: at most {limit} bytes."
     return ApiError(413, message, code="request_too_large")
-
-
-def unreadable() -> ApiError:
-    """Return the error for a body that ends early, or does not have the encoding that it names."""
-    return invalid_request("The request body could not be read: it is truncated or wrongly encoded.")
 
 
 def _size(body: Body) -> int:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from aiohttp import StreamReader, http_exceptions, web
 
 from responses_gateway.server.http import aiohttp_internals
-from responses_gateway.server.http.request_ids import name_answer, new_request_id
+from responses_gateway.server.http.exchange import name_answer, new_request_id
 from responses_gateway.wire.errors import ApiError, server_error
 
 # Longest first line, and longest header, in bytes: Codex describes its turn in one header, which grows with the workspace.

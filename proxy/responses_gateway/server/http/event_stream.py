@@ -11,7 +11,7 @@ from collections.abc import Callable
 from aiohttp import HttpVersion11, web
 
 from responses_gateway.server.http import aiohttp_internals
-from responses_gateway.server.http.request_ids import EXCHANGE
+from responses_gateway.server.http.exchange import EXCHANGE
 
 # Bytes that may wait in the transport before it counts as full; asyncio's and uvloop's own limit.
 _HIGH_WATER = 64 * 1024

@@ -18,8 +18,8 @@ from responses_gateway.server.generation.preparation.compaction import with_trig
 from responses_gateway.server.generation.request_log.metrics import RELEASE
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
-from responses_gateway.server.http.bodies import in_thread, read_json_body
 from responses_gateway.server.http.event_stream import EventStream
+from responses_gateway.server.http.exchange import in_thread, read_json_body
 from responses_gateway.server.protocols.interface import ClientProtocol, Reading
 from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.resources.readings import LARGE_BODY, Readings, caller_of

@@ -11,7 +11,7 @@ from responses_gateway.request import check_kept_items
 from responses_gateway.server.access.api_keys import tenant_of
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
-from responses_gateway.server.http.bodies import read_json_body
+from responses_gateway.server.http.exchange import read_json_body
 from responses_gateway.server.resources.pagination import page_response, read_include, read_page
 from responses_gateway.state import Conversation, Cursor, HistorySpan, ItemPage, Store
 from responses_gateway.wire.errors import ApiError, invalid_request

@@ -15,7 +15,7 @@ from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
-from responses_gateway.server.http.bodies import in_thread, read_json_body
+from responses_gateway.server.http.exchange import in_thread, read_json_body
 from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.server.protocols.messages import MESSAGES, READER
 from responses_gateway.server.protocols.responses import RESPONSES

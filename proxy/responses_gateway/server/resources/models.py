@@ -23,8 +23,8 @@ from responses_gateway.backend.member import Member
 from responses_gateway.backend.policies.health import LARGEST_LIST
 from responses_gateway.backend.pool import Pool
 from responses_gateway.bounded_body import read_at_most
-from responses_gateway.server.access.api_keys import ALLOWS
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
+from responses_gateway.server.http.exchange import EXCHANGE
 from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.server.resources.codex_catalog import ModelTable
 from responses_gateway.stream.options import CODEX, recognise
@@ -119,7 +119,7 @@ class Models:
 
     def _visible(self, request: web.Request, listed: dict[str, Any]) -> dict[str, Any]:
         """Return the part of a list that the client may use."""
-        allows = request.get(ALLOWS)
+        allows = request[EXCHANGE].allows
         return listed if allows is None else {**listed, "data": [model for model in listed["data"] if allows(model["id"])]}
 
     async def _recent(self, kept: _Kept, headers: Mapping[str, str]) -> dict[str, Any]:

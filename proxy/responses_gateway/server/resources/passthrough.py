@@ -15,13 +15,13 @@ from multidict import CIMultiDict
 
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
-from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs
+from responses_gateway.server.access.api_keys import Needs, check_model, needs
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
-from responses_gateway.server.http.bodies import read_body, too_large
+from responses_gateway.server.http.bodies import too_large
+from responses_gateway.server.http.exchange import EXCHANGE, read_body
 from responses_gateway.server.http.loop_detection import LoopDetection
-from responses_gateway.server.http.request_ids import REQUEST_ID
 from responses_gateway.settings import Settings
 from responses_gateway.settings.identity import PROXY_SECRET_HEADER
 from responses_gateway.settings.keys import KEY_HEADERS
@@ -78,11 +78,12 @@ class Passthrough:
         _refuse_wrong_path(path, below_root=below_root)
         headers = _passed_on(request, self._settings)
         headers["Via"] = self._loop_detection.via(request)
-        headers["X-Request-Id"] = request[REQUEST_ID]
+        exchange = request[EXCHANGE]
+        headers["X-Request-Id"] = exchange.request_id
         reservation = request.get(RESERVATION)
         if reservation is not None:
             headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
-        allows = request.get(ALLOWS)
+        allows = exchange.allows
         body = await self._body(request, headers, read=allows is not None)
         route = _route_of(body) if isinstance(body, bytes) and (self._pool.needs_model or allows is not None) else ANY
         if body is not None:  # a backend may use any model for a body that names none

@@ -8,13 +8,12 @@ from typing import Any
 from aiohttp import web
 from multidict import CIMultiDict
 
-from responses_gateway.server.access.api_keys import ALLOWS, tenant_of
+from responses_gateway.server.access.api_keys import tenant
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.responses import Responses
-from responses_gateway.server.http.bodies import in_thread
-from responses_gateway.server.http.request_ids import EXCHANGE, REQUEST_ID
+from responses_gateway.server.http.exchange import EXCHANGE, in_thread
 from responses_gateway.server.protocols.interface import BodyReader, ClientProtocol, Reading, ReadingScope
 from responses_gateway.wire.errors import invalid_request
 
@@ -25,22 +24,23 @@ _CANNOT_CONTINUE = "the last one is of the assistant, which this backend cannot 
 
 def caller_of(request: web.Request, protocol: ClientProtocol, in_force: InForce, operation: str | None = None) -> Caller:
     """Return who asks, in a protocol. `operation` names the trace of the request; without one there is none."""
+    exchange = request[EXCHANGE]
+    headers = request.headers
     return Caller(
-        tenant_of(request),
-        request[REQUEST_ID],
-        _headers(request, protocol.reader, in_force),
+        tenant(exchange.client, headers),
+        exchange.request_id,
+        headers if protocol.reader is None else _headers(headers, protocol.reader, in_force),
         operation,
         request.get(RESERVATION),
         protocol=protocol,
-        allows=request.get(ALLOWS),
-        exchange=request[EXCHANGE],
+        allows=exchange.allows,
+        exchange=exchange,
     )
 
 
-def _headers(request: web.Request, reader: BodyReader | None, in_force: InForce) -> Mapping[str, str]:
+def _headers(headers: Mapping[str, str], reader: BodyReader, in_force: InForce) -> Mapping[str, str]:
     """Return the headers of a client with its key where backends look for it."""
-    headers = request.headers
-    key = None if reader is None else headers.get(reader.key_header)
+    key = headers.get(reader.key_header)
     if key is None or "Authorization" in headers or not in_force.settings.forwards_client_key:
         return headers
     changed = CIMultiDict(headers)

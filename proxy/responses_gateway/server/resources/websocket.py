@@ -23,9 +23,9 @@ from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller, PreviousResponse
 from responses_gateway.server.generation.responses import Creation, Responses
-from responses_gateway.server.http.bodies import Bodies, Body, in_thread
+from responses_gateway.server.http.bodies import Bodies, Body
 from responses_gateway.server.http.event_stream import WebSocketSender
-from responses_gateway.server.http.request_ids import REQUEST_ID
+from responses_gateway.server.http.exchange import EXCHANGE, in_thread
 from responses_gateway.server.resources.socket_messages import error_frame, may_be_other, other_message
 from responses_gateway.server.resources.socket_steering import SocketSteering
 from responses_gateway.state import StoreUnavailable
@@ -184,7 +184,7 @@ class _Session:
         self._responses = parts.responses
         self._background = parts.background
         self._headers = request.headers
-        self._request_id: str = request[REQUEST_ID]
+        self._request_id: str = request[EXCHANGE].request_id
         self._tenant = tenant_of(request)
         self._request = request
         self._clients = request.app.get(CLIENTS)  # absent without limits and keys
@@ -332,7 +332,7 @@ class _Session:
                 recording.failed(error)
                 recording.end("rejected")
             raise
-        allows = allowed_models(self._request, settings) if self._identities is not None else None
+        allows = allowed_models(self._request[EXCHANGE], settings) if self._identities is not None else None
         caller = Caller(
             self._tenant, self._request_id, self._headers, _OPERATION, reservation, over_websocket=True, allows=allows
         )

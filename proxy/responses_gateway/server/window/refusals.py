@@ -8,12 +8,11 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from responses_gateway.server.access.api_keys import KEY_NAME
 from responses_gateway.server.access.errors import UNVERSIONED
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, Account, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
 from responses_gateway.server.generation.request_log.request_log import client_name
-from responses_gateway.server.http.request_ids import EXCHANGE, REQUEST_ID
+from responses_gateway.server.http.exchange import EXCHANGE
 from responses_gateway.telemetry import logs
 
 # Answers that are no refusals: to a client that left, and to one that then continues without a WebSocket.
@@ -53,9 +52,10 @@ def _is_for_the_api(path: str) -> bool:
 def _refused(facts_id: str, request: web.Request, response: web.StreamResponse) -> RequestFacts:
     now = time.time()
     error = _error_in(response)
+    exchange = request[EXCHANGE]
     fields = {
-        "request_id": request[REQUEST_ID],
-        "key": request.get(KEY_NAME),
+        "request_id": exchange.request_id,
+        "key": exchange.client,
         "path": f"{request.method[:20]} {request.path[:_LONGEST_PATH]}",
         "outcome": "rejected" if response.status < 500 else "failed",
         "status": response.status,
@@ -63,7 +63,7 @@ def _refused(facts_id: str, request: web.Request, response: web.StreamResponse) 
         "error": error.message[:200] if response.status != _BAD_REQUEST else None,
     }
     return RequestFacts(
-        request_id=request[REQUEST_ID],
+        request_id=exchange.request_id,
         id=facts_id,
         client=client_name(request.headers),
         account=Account(),

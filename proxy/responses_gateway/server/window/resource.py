@@ -13,7 +13,7 @@ from aiohttp import web
 from responses_gateway.server.access.api_keys import Needs, needs
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
-from responses_gateway.server.http.bodies import read_json_body
+from responses_gateway.server.http.exchange import read_json_body
 from responses_gateway.server.window.backends import merged_backends
 from responses_gateway.server.window.live_requests import POLL_INTERVAL, LiveRequests
 from responses_gateway.server.window.pages import SECURITY_HEADERS, FrontDoor, page, redirect

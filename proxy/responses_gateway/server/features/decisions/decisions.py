@@ -30,7 +30,7 @@ from responses_gateway.request.decisions import (
     weights_of,
 )
 from responses_gateway.request.fields import Object
-from responses_gateway.server.access.api_keys import ALLOWS, Needs, check_model, needs, tenant_of
+from responses_gateway.server.access.api_keys import Needs, check_model, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.generation import shutting_down
@@ -38,8 +38,7 @@ from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
-from responses_gateway.server.http.bodies import in_thread, read_json_body
-from responses_gateway.server.http.request_ids import REQUEST_ID
+from responses_gateway.server.http.exchange import EXCHANGE, in_thread, read_json_body
 from responses_gateway.server.http.routes import HttpRoute
 from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob, possible
 from responses_gateway.wire.errors import ApiError, server_error
@@ -89,7 +88,7 @@ class DecisionsResource:
             raise shutting_down()
         body = await read_json_body(request)
         decisions = await in_thread(request, lambda: read_decisions(read_object(body)))
-        check_model(request.get(ALLOWS), decisions.model)
+        check_model(request[EXCHANGE].allows, decisions.model)
         prompt = await self._prompt(request, decisions)
         reservation = request.get(RESERVATION)
         spent: list[ChatUsage] = []
@@ -108,12 +107,12 @@ class DecisionsResource:
         in_force = responses.live.current
         mark = secrets.token_hex(16)
         responses_request = await in_thread(request, lambda: _as_request(decisions, mark))
-        caller = Caller(tenant_of(request), request[REQUEST_ID], request.headers)
+        caller = Caller(tenant_of(request), request[EXCHANGE].request_id, request.headers)
         body = (await responses.preparation.translate(responses_request, caller, in_force)).body
         chat = {name: value for name, value in body.items() if name not in _ABOUT_THE_ANSWER}
         chat |= {in_force.settings.max_tokens_field: 1, "logprobs": True, "stream": False}
         head, _, tail = msgspec.json.encode(chat).partition(mark.encode())
-        headers = backend_headers(in_force.settings, request.headers, request[REQUEST_ID])
+        headers = backend_headers(in_force.settings, request.headers, request[EXCHANGE].request_id)
         route = Route(decisions.model, f"key:{decisions.cache_key}" if decisions.cache_key else f"decisions:{mark}")
         return _Prompt(head, tail, route, headers, in_force.settings.idle_timeout)
 

@@ -9,8 +9,7 @@ from responses_gateway.hosted.search.web import Web
 from responses_gateway.server.access.api_keys import Needs, needs, tenant_of
 from responses_gateway.server.features.hosted_tools.toolbox import HOSTED_CALLS
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
-from responses_gateway.server.http.bodies import in_thread, read_json_body
-from responses_gateway.server.http.request_ids import REQUEST_ID
+from responses_gateway.server.http.exchange import EXCHANGE, in_thread, read_json_body
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
@@ -43,7 +42,7 @@ class Search:
             if number:
                 self._metrics.count(HOSTED_CALLS, "web_search", outcome, amount=number)
         if self._live.current.settings.access_log:
-            fields = {"request_id": request[REQUEST_ID], "commands": answer.commands, "failures": answer.failures}
+            fields = {"request_id": request[EXCHANGE].request_id, "commands": answer.commands, "failures": answer.failures}
             losses = {"losses": list(answer.losses)} if answer.losses else {}
             logs.logger().info("web search", extra=logs.fields(**fields, **losses))
         # Codex also takes `results`. Neither its model nor its terminal sees them: it hands them to graphical clients, in a
