@@ -120,7 +120,10 @@ class Translator:
     @property
     def chunks(self) -> int:
         """How many chunks the backends sent so far."""
-        return sum([answer.chunks for answer in self.answers])
+        chunks = 0
+        for answer in self.answers:
+            chunks += answer.chunks
+        return chunks
 
     @property
     def repairs(self) -> dict[str, int]:

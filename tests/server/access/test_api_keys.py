@@ -225,7 +225,7 @@ def test_without_keys_limits_and_origins_nothing_stands_in_the_way() -> None:
         settings = Settings(api_keys=KEYS, requests_per_minute=1, cors_origins=["*"], store="none")
         async with open_parts(settings) as parts:
             full = create_gateway(parts)
-        assert len(full.middlewares) == 5
+        assert len(full.middlewares) == 4
 
     run(test())
 

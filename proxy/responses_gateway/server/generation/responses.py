@@ -183,7 +183,9 @@ class Creation:
             exchange=caller.exchange,
             for_compaction=for_compaction,
         )
-        self.recording = recording or _recording(responses.recorder, caller, settings)
+        self.recording = recording
+        if recording is None and responses.recorder is not None:
+            self.recording = _recording(responses.recorder, caller, settings)
         responses.in_flight.activities.add(self)
 
     # ---- making it ready ---------------------------------------------------------------------------------------------
@@ -337,7 +339,9 @@ class Creation:
         """Leave the backend, and end log and recording; `error` came instead of a response. Only the first call counts."""
         if self.ended.done():
             return
-        if isinstance(error, ApiError):
+        if error is None:
+            pass
+        elif isinstance(error, ApiError):
             if self.recording is not None:
                 self.recording.failed(error)
             self.log.refused(error)
@@ -349,7 +353,8 @@ class Creation:
                 self._responses.repair.count_later(self.translator, self.prepared.options)
         if self.answered:
             _learn(self.in_force.parsers, self.prepared, self.translator)
-            self.log.losses(self.answer_losses)
+            if self.prepared.options.logprobs:
+                self.log.losses(self.answer_losses)
             if self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
         outcome = self.log.close(self.translator if self.answered else None, self._clock(), self._record)
@@ -401,9 +406,9 @@ class Creation:
             self._generation.fail(shutting_down())
 
 
-def _recording(recorder: Recorder | None, caller: Caller, settings: Settings) -> Recording | None:
+def _recording(recorder: Recorder, caller: Caller, settings: Settings) -> Recording | None:
     """Begin to record, if it is time."""
-    if recorder is None or not recorder.until:
+    if not recorder.until:
         return None
     return recorder.begin(caller.headers, settings, door=caller.protocol.name)
 

@@ -9,7 +9,7 @@ length: an estimate, but one that adds up."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 from responses_gateway.parsers import ThoughtTokens
 from responses_gateway.stream.tokens.ids import IdCount
@@ -176,15 +176,18 @@ class TokenCounter:
     def by_kind(self) -> dict[str, int]:
         """Return the output tokens by kind, for the metrics: counted with the model's tokenizer, or else shared out."""
         usage = self.usage
-        output = usage.output if usage is not None and usage.output is not None else self._id_total
+        id_total = self._id_total
+        output = usage.output if usage is not None and usage.output is not None else id_total
         counts: dict[Kind, int]
         if self.meter is not None:
             counts = self.meter.totals()
             counts["other"] = max(0, output - sum(counts.values()))
         else:
-            reasoning = self._thought_by_ids(output) if usage is None or usage.reasoning is None else usage.reasoning
+            reasoning = None if usage is None else usage.reasoning
             markup = 0
-            if self._id_total:
+            if id_total:
+                if reasoning is None:
+                    reasoning = self._thought_by_ids(output)
                 markup = min(sum([turn.markup for turn in self._turns]), output - (reasoning or 0))
             counts = _shared_out(output - markup, reasoning, self._characters)
             if markup:
@@ -200,6 +203,10 @@ def markup_of(items: int) -> int:
 
 def _shared_out(output: int, reasoning: int | None, characters: Mapping[str, int]) -> dict[Kind, int]:
     """Share the tokens of an output out over its parts by their `characters`, those of `reasoning` if they are not known."""
+    if reasoning is None and len(characters) == 1:  # as most answers have text alone
+        [(only, length)] = characters.items()
+        if length:
+            return {cast("Kind", only): output}
     left = output
     tokens: dict[Kind, int] = {}
     if reasoning is not None:

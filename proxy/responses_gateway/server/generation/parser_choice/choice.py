@@ -104,6 +104,8 @@ class ParserChoice:
         self._vllm = vllm_parsers or {}
         self._all, self._some = parser_settings(settings, self._given)
         self._template = response_template([self._all, *(some_settings for _, some_settings in self._some)], tokenizer)
+        # The backend sends raw markup for some model.
+        self.any_raw = self._all.raw or any(some_settings.raw for _, some_settings in self._some)
         self._own_prompt_end = _prompt_end(tokenizer)
         self._own_thoughts = (
             None if tokenizer is None else parsers.thought_tokens(tokenizer.marker_ids(parsers.thought_markers()))
@@ -134,11 +136,6 @@ class ParserChoice:
             given=given,
             known=self.known_models,
         )
-
-    @property
-    def any_raw(self) -> bool:
-        """The backend sends raw markup for some model."""
-        return self._all.raw or any(settings.raw for _, settings in self._some)
 
     def raw(self, model: str) -> bool:
         """Tell whether the backend sends raw markup for this model."""

@@ -26,7 +26,7 @@ from responses_gateway.server.generation.preparation.context import Context, new
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, Kind
 from responses_gateway.server.generation.preparation.ground import Ground
 from responses_gateway.server.generation.preparation.opened import Openings
-from responses_gateway.server.generation.preparation.prepared_request import Continuable, PreparedRequest, RequestScope
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.preparation.translation import Translated
 from responses_gateway.server.generation.upstream.chat_call import ChatCall, backend_headers, filled
 from responses_gateway.server.generation.upstream.continuation_request import longest_stop
@@ -54,7 +54,9 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         beginning = scope.beginning
         start = beginning.start if beginning is not None else await scope.in_force.parsers.start(chat.body)
         continuable = translated.continuable
-        tape = _new_tape(scope, continuable)
+        tape = None
+        if scope.recording is not None or continuable.journal is not None or beginning is not None:
+            tape = Tape(time.time)  # of a response that is recorded, or that another gateway may take over or has begun
         options = self._options(ground, translated, start, tape)
         compaction = None
         if chat.compact_threshold is not None:
@@ -66,13 +68,15 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         if continuable.journal is not None or long_window(ground.request) is not None:
             sealed_key = self.keys.sealed(caller, ground.request.model, scope.in_force.settings)
             caller = msgspec.structs.replace(caller, sealed_key=sealed_key)
+        losses = [*translated.losses, *opened.losses(strict=ground.policy.strict)]
         return PreparedRequest(
             caller,
             context,
             self._call(ground, opened, translated, stored=stored),
             options,
             start,
-            [*translated.losses, *opened.losses(strict=ground.policy.strict)],
+            # Nobody is told of what was carried over as it was.
+            [loss for loss in losses if loss.outcome != "preserved"],
             new_record(options.response_id, context, scope.caller.tenant) if stored else None,
             _further_turns(ground, opened, chat, options.response_id),
             compaction,
@@ -140,13 +144,6 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         if not await is_due(threshold, context, translated.chat.body, self.encryption, self.tokenizer):
             return None
         return AutomaticCompaction(context, ground.scope.caller, self.encryption, summarise, translated.translation.translate)
-
-
-def _new_tape(scope: RequestScope, continuable: Continuable) -> Tape | None:
-    """Return the tape of a response that is recorded, or that another gateway may take over or has begun."""
-    if scope.recording is None and continuable.journal is None and scope.beginning is None:
-        return None
-    return Tape(time.time)
 
 
 def _further_turns(ground: Ground, opened: Openings, chat: ChatRequest, response_id: str) -> FurtherTurns | None:

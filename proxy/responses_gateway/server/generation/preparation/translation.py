@@ -99,10 +99,13 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         changes: dict[str, Any] = {}
         if self.documents.losses:
             changes["losses"] = [*chat_request.losses, *self.documents.losses]
-        if any(loss.name == "reasoning" and loss.outcome == "ignored" for loss in chat_request.losses):
+        for loss in chat_request.losses:
+            if loss.name != "reasoning" or loss.outcome != "ignored":
+                continue
             removed = removed_reasoning(items, self.encryption, self.tenant, model)
             if removed:
                 changes["echo"] = {**chat_request.echo, "input_transformations": removed}
+            break
         if self.token_ids:
             changes["body"] = _with_token_ids(chat_request.body)
         return msgspec.structs.replace(chat_request, **changes) if changes else chat_request
@@ -155,7 +158,8 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
         setting = in_force.settings.token_ids
         if setting == "auto":
-            return in_force.parsers.raw(model) and self.pool.models.all_vllm(model)
+            parsers = in_force.parsers
+            return parsers.any_raw and parsers.raw(model) and self.pool.models.all_vllm(model)
         return setting == "on"
 
     def _translation(self, ground: Ground, opened: Openings) -> Translation:
