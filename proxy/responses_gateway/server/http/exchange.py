@@ -15,7 +15,6 @@ from aiohttp import StreamReader, web
 
 from responses_gateway.server.http.aiohttp_internals import arrived_body
 from responses_gateway.server.http.bodies import Bodies, Body, too_large
-from responses_gateway.server.http.foreign_pages import is_of_browser
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.unpacking import DamagedBodyError, is_known
 
@@ -109,9 +108,14 @@ async def read_body(request: web.Request) -> bytes:
 async def read_json_body(request: web.Request) -> bytes:
     """Do as `read_body`. A browser has to say that the body is JSON: what a page may send without asking says something else.
     Raise `ApiError` 415, too."""
-    if is_of_browser(request) and request.content_type != "application/json" and request.can_read_body:
+    if _is_of_browser(request) and request.content_type != "application/json" and request.can_read_body:
         raise ApiError(415, _NOT_JSON, code="unsupported_media_type")
     return await read_body(request)
+
+
+def _is_of_browser(request: web.Request) -> bool:
+    """Tell whether a browser says that it has sent this request."""
+    return "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
 
 
 async def _read(content: StreamReader, body: Body, largest: int) -> bytes:

@@ -70,11 +70,6 @@ class OriginCheck:
         raise ApiError(403, message, code="origin_not_allowed")
 
 
-def is_of_browser(request: web.Request) -> bool:
-    """Tell whether a browser says that it has sent this request."""
-    return "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
-
-
 def _is_foreign(request: web.Request) -> bool:
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
