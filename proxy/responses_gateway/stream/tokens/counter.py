@@ -26,8 +26,8 @@ _TEXTS = _ANSWER | {Reasoning}
 
 
 class IdCount:
-    """The tokens of one turn of the model, and of its thoughts, by their ids, however they were cut into chunks: `take` gets all
-    ids in order, `note` what the chunks brought. `total` is the number of ids.
+    """The tokens of one turn of the model, and of its thoughts, by their ids, however they were cut into chunks: `take` gets
+    all ids in order, `note` what the chunks brought. `total` is the number of ids.
 
     A thought is what stands between two markers. So its tokens are counted where their ids stand, and not where text comes: a
     server may send several tokens in one chunk, sends those of a character without text but for the last one, and leaves
