@@ -39,8 +39,7 @@ def exchanges(
     count_defect: Callable[[], None],
     note_refusal: Callable[[web.Request, web.StreamResponse], None],
 ) -> Middleware:
-    """Return the outermost middleware. It gives each request its `Exchange`, refuses those of foreign pages, turns whatever a
-    handler raises into an answer, and has it logged. `note_refusal` gets each answer that is an error."""
+    """Return the outermost middleware, which makes the `Exchange` of a request. `note_refusal` gets each answer that is an error."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:

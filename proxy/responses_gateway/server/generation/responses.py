@@ -183,9 +183,7 @@ class Creation:
             exchange=caller.exchange,
             for_compaction=for_compaction,
         )
-        self.recording = recording
-        if recording is None and responses.recorder is not None:
-            self.recording = _recording(responses.recorder, caller, settings)
+        self.recording = recording or _recording(responses.recorder, caller, settings)
         responses.in_flight.activities.add(self)
 
     # ---- making it ready ---------------------------------------------------------------------------------------------
@@ -406,9 +404,9 @@ class Creation:
             self._generation.fail(shutting_down())
 
 
-def _recording(recorder: Recorder, caller: Caller, settings: Settings) -> Recording | None:
+def _recording(recorder: Recorder | None, caller: Caller, settings: Settings) -> Recording | None:
     """Begin to record, if it is time."""
-    if not recorder.until:
+    if recorder is None or not recorder.until:
         return None
     return recorder.begin(caller.headers, settings, door=caller.protocol.name)
 
