@@ -34,7 +34,7 @@ def present(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-class Exchange(Protocol):
+class LoggedExchange(Protocol):
     """What a response has to do with the HTTP request that it answers. `has_log`: a response is made, whose log reports a
     refusal, too. `report` is set once that has ended: it takes the fields of the exchange, so that one line tells all."""
 

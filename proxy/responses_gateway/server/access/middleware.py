@@ -39,7 +39,7 @@ def exchanges(
     count_defect: Callable[[], None],
     note_refusal: Callable[[web.Request, web.StreamResponse], None],
 ) -> Middleware:
-    """Return the outermost middleware, which makes the `Exchange` of a request. `note_refusal` gets each answer that is an error."""
+    """Return the outermost middleware, which makes each `Exchange`. `note_refusal` gets the answers that are errors."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -20,7 +20,7 @@ from responses_gateway.state.responses import ResponseTable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.response import ResponseStream
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.logs import Exchange
+from responses_gateway.telemetry.logs import LoggedExchange
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 from responses_gateway.wire.requests import ResponsesRequest
@@ -49,7 +49,7 @@ class Caller(msgspec.Struct, frozen=True):
     over_websocket: bool = False
     protocol: ClientProtocol = RESPONSES
     allows: Allows | None = None
-    exchange: Exchange | None = None
+    exchange: LoggedExchange | None = None
     sealed_key: str | None = ""
 
 

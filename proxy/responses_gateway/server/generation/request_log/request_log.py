@@ -29,7 +29,7 @@ from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.logs import Exchange
+from responses_gateway.telemetry.logs import LoggedExchange
 from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
@@ -82,7 +82,7 @@ class RequestLog:
         *,
         reservation: LimitReservation | None,
         trace: Trace | None,
-        exchange: Exchange | None,
+        exchange: LoggedExchange | None,
         for_compaction: bool,
     ) -> None:
         """`reservation` and `trace` end with the log. `exchange` is the HTTP request that is answered with the response.
