@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from responses_gateway.request import ChatRequest, Policy, support, translate
-from responses_gateway.request.messages import MESSAGES_LOSSES, MessagesReading, in_messages_words, read_messages
+from responses_gateway.request.messages import MESSAGES_LOSSES, MessagesReading, read_messages
+from responses_gateway.request.messages.losses import in_messages_words
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.messages import parse_messages
@@ -65,7 +66,7 @@ def translated(body: Fields, policy: Policy | None = None, hosted: HostedTools =
     reading = reading_of(body, policy, hosted.kinds)
     found = translate(reading.request, reading.policy, hosted=hosted)
     assert complaints(found.body) == []
-    losses = [*reading.losses, *in_messages_words(found.losses)]
+    losses = [*reading.losses, *reading.words(found.losses)]
     assert [loss for loss in losses if (loss.kind, loss.name, loss.outcome) not in _known] == []
     return found
 
@@ -84,7 +85,8 @@ def messages_of(*messages: Fields, policy: Policy | None = None, **fields: Any) 
 def losses_of(*messages: Fields, policy: Policy | None = None, **fields: Any) -> set[str]:
     """Return what was not carried over as it was, in short: `content document ignored`."""
     body = body_of(*messages, **fields)
-    found = [*reading_of(body, policy).losses, *in_messages_words(translated(body, policy).losses)]
+    reading = reading_of(body, policy)
+    found = [*reading.losses, *reading.words(translated(body, policy).losses)]
     return {f"{loss.kind} {loss.name} {loss.outcome}" for loss in found if loss.outcome != "preserved"}
 
 

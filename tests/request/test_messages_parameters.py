@@ -89,6 +89,12 @@ def test_where_thinking_cannot_be_turned_off_it_is_not_shown_and_strict_lets_it_
     assert reading_of(body_of(), drop).thinking == "hidden"
 
 
+def test_what_the_client_did_not_ask_for_is_no_loss() -> None:
+    assert losses_of() == set()
+    assert losses_of(thinking={"type": "disabled"}) == {"parameter thinking adapted"}
+    assert losses_of(output_config={"effort": "high"}) == {"parameter thinking adapted"}
+
+
 def test_a_model_that_always_thinks_is_asked_for_little_of_it() -> None:
     """Send no effort of `none`: vLLM refuses it for gpt-oss, so that no request without `thinking` would be answered."""
     body = body_of(model="openai/gpt-oss-120b")
@@ -192,21 +198,16 @@ def test_a_search_finds_pages_and_only_a_fetch_reads_them(tools: list[Fields], n
     assert [loss.outcome for loss in losses if loss.name == "declared_again"] == ["ignored"] * (tools.count(SEARCH) - 1)
 
 
-@pytest.mark.parametrize(
-    ("declared", "words"),
-    [
-        (SEARCH, "web_search_url"),
-        (FETCH, "web_search_url"),
-        ({"type": "bash_20250124", "name": "bash"}, "input_schema"),
-        ({"type": "code_execution_20250825", "name": "code_execution"}, "input_schema"),
-        ({"type": "mcp_toolset", "mcp_server_name": "x"}, "input_schema"),
-    ],
-)
-def test_tools_of_servers_are_refused_by_name_where_nobody_runs_them(declared: Fields, words: str) -> None:
-    error = refusal_of(tools=[TOOL, declared])
-    assert error.param == "tools[1].type"
+@pytest.mark.parametrize("declared", [SEARCH, FETCH])
+def test_a_search_that_nobody_runs_is_left_out_beside_others_and_refused_alone(declared: Fields) -> None:
+    error = refusal_of(tools=[declared])
+    assert error.param == "tools[0].type"
     assert declared["type"] in error.message
-    assert words in error.message
+    assert "web_search_url" in error.message
+    assert names_of(chat_of(tools=[TOOL, declared])) == ["Bash"]
+    assert losses_of(tools=[TOOL, declared]) == {f"tool {declared['name']} ignored"}
+    strict = refusal_of(tools=[TOOL, declared], policy=STRICT)
+    assert (strict.param, "web_search_url" in strict.message) == ("tools[1].type", True)
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,10 @@ def for_client(error: ApiError) -> ApiError:
 
 
 def error_of(error: ApiError) -> tuple[int, str, str]:
-    """Return the status, the type and the message of an error in this protocol."""
-    status, kind = _TYPES.get(error.status, (error.status, "invalid_request_error" if error.status < 500 else "api_error"))
+    """Return the status, the type and the message of an error in this protocol. A backend that cannot be reached is like one
+    that is busy: clients of this protocol wait for it."""
+    told = 503 if error.status == 502 and error.reason is not None else error.status
+    status, kind = _TYPES.get(told, (told, "invalid_request_error" if told < 500 else "api_error"))
     if error.code == "context_length_exceeded":
         return status, kind, full_context(error.message)
     named = error.param is None or error.status != 400 or error.param in error.message

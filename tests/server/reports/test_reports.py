@@ -106,12 +106,6 @@ OPEN: dict[str, list[str]] = {
         "w12-signature-messages",
         "w12-reasoning-details-stored",
     ],
-    "W13": [
-        "w13-advisor",
-        "w13-tool-search",
-        "w13-bash",
-        "w13-memory",
-    ],
     "W14": [
         "w14-glm-key-closed-twice",
         "w14-glm-key-opened-twice",

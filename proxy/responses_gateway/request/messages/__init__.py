@@ -1,7 +1,7 @@
 """Read a request of the Messages API as a Responses request, so that everything behind it is the same for both. No I/O."""
 
-from responses_gateway.request.messages.losses import MESSAGES_LOSSES, in_messages_words
+from responses_gateway.request.messages.losses import MESSAGES_LOSSES
 from responses_gateway.request.messages.places import Places
 from responses_gateway.request.messages.reading import MessagesReading, read_messages
 
-__all__ = ["MESSAGES_LOSSES", "MessagesReading", "Places", "in_messages_words", "read_messages"]
+__all__ = ["MESSAGES_LOSSES", "MessagesReading", "Places", "read_messages"]

@@ -5,6 +5,7 @@ same item: so a growing conversation keeps its beginning byte for byte, and the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -27,8 +28,9 @@ from responses_gateway.wire.errors import invalid_request
 
 # Claude Code's bill, which differs from request to request, before everything else in the prompt.
 _BILLING = "x-anthropic-billing-header:"
-# The text of a result that says no more than that the call has failed.
+# What the model is told of a call that has failed, and the beginnings of results that say so themselves.
 _FAILED = "Error"
+_SAYS_SO = re.compile(r"\W{0,9}(?:tool_use_)?error", re.IGNORECASE)
 # Anthropic's names of the tools that the gateway runs -> their names here.
 _SERVER_TOOLS = {"web_fetch": "open_page"}
 
@@ -172,10 +174,22 @@ class Conversation(msgspec.Struct):
         self._content.note_cache_control(result)
         content = result.get("content")
         parts, places = self._parts(() if content is None else blocks(content, f"{block.path}.content"))
-        if not parts and optional_flag(result, "is_error", block.path):
-            parts.append({"type": "input_text", "text": _FAILED})
+        if optional_flag(result, "is_error", block.path):
+            first = parts[0]["text"] if parts and parts[0]["type"] == "input_text" else None
+            if first is None:
+                parts.insert(0, {"type": "input_text", "text": _FAILED})
+                places = [block.path, *places]
+            else:
+                parts[0] = {"type": "input_text", "text": self._failure(first)}
         self._open.discard(call_id)
         self._add({"type": "function_call_output", "call_id": call_id, "output": as_content(parts)}, block.path, places)
+
+    def _failure(self, told: str) -> str:
+        """Return the result of a call that has failed in words that say so: chat messages have no other place for it."""
+        if _SAYS_SO.match(told):
+            return told
+        self._report.adapted("content", "is_error", "the result begins with the word Error")
+        return f"{_FAILED}:\n{told}" if told else _FAILED
 
     # ---- the model -----------------------------------------------------------------------------------------------------
 
@@ -238,6 +252,8 @@ class Conversation(msgspec.Struct):
             raise invalid_request(error, f"{path}.tool_use_id", "tool_call_not_found")
         self._report.adapted("content", "server_tool_use", "shown as a function call with its result")
         output = server_result(fields.get("content"))
+        if optional_flag(fields, "is_error", path):
+            output = self._failure(output)
         self._add({"type": "function_call_output", "call_id": call_id, "output": output}, path)
 
     def _add(self, item: Object, path: str, parts: Sequence[str] = ()) -> None:

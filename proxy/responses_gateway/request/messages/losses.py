@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from responses_gateway.request.loss_report import Kind, Loss
+from responses_gateway.request.messages.client_tools import CLIENT_TOOLS
+from responses_gateway.request.messages.tools import SERVER_TOOLS
 
 # Parameters for Anthropic's own machinery: a model here answers the same without them, so that strict mode lets them pass.
 MACHINERY = frozenset({
@@ -35,7 +37,7 @@ MESSAGES_LOSSES = (
     Loss("parameter", "max_tokens", "adapted", "reduced to what the context has room for"),
     Loss("parameter", "thinking", "adapted", "off is as little as it can for a model that always thinks, and not shown"),
     Loss("parameter", "thinking", "ignored", "if thinking cannot be turned off; it is not shown then"),
-    Loss("parameter", "tool_choice", "ignored", "without tools"),
+    Loss("parameter", "tool_choice", "ignored", "without tools, or for one that was left out"),
     Loss("parameter", "context_management", "ignored", "what is in the request is sent"),
     Loss("parameter", "metadata", "adapted", "requests of one user go to the same backend"),
     Loss("parameter", "output_config", "ignored", "fields other than effort and format"),
@@ -49,14 +51,20 @@ MESSAGES_LOSSES = (
     Loss("content", "document", "adapted", "its text"),
     Loss("content", "document", "ignored", "a PDF at a URL, or that cannot be read: the model is told so"),
     Loss("content", "tool_result", "ignored", "if the call has a result already"),
+    Loss("content", "is_error", "adapted", "the result begins with the word Error, if it does not say so itself"),
     Loss("content", "search_result", "adapted", "sent as text"),
     Loss("content", "tool_reference", "adapted", "sent as text; the tool is declared"),
     Loss("content", "server_tool_use", "adapted", "shown as a function call with its result"),
     Loss("content", "prefill", "preserved", "continued by vLLM; other servers are not asked to"),
     Loss("content", "unknown", "ignored", "unknown types of blocks"),
     Loss("tool", "defer_loading", "adapted", "offered once a tool_reference names it"),
+    *(Loss("tool", name, "adapted", "offered as a function") for name in CLIENT_TOOLS),
+    *(Loss("tool", name, "ignored", "run by Anthropic's servers alone") for name in SERVER_TOOLS),
+    Loss("tool", "unknown", "ignored", "any other type without an input_schema"),
     Loss("tool", "web_search", "preserved", "run by the gateway"),
+    Loss("tool", "web_search", "ignored", "if the gateway cannot run it; refused where it is the only tool"),
     Loss("tool", "web_fetch", "adapted", "offered as functions that open a page and find text in it"),
+    Loss("tool", "web_fetch", "ignored", "if the gateway cannot run it; refused where it is the only tool"),
     Loss("tool", "declared_again", "ignored", "if a tool of the same name stands before it"),
     Loss("tool", "options", "ignored", "options of a server tool that the gateway's own tool does not have"),
 )

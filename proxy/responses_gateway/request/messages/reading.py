@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -13,7 +13,7 @@ from responses_gateway.request.input.items import too_long
 from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.messages.content import ContentReader
 from responses_gateway.request.messages.conversation import Conversation
-from responses_gateway.request.messages.losses import MACHINERY
+from responses_gateway.request.messages.losses import MACHINERY, in_messages_words
 from responses_gateway.request.messages.places import Places
 from responses_gateway.request.messages.tools import ToolReader
 from responses_gateway.request.policy import Policy
@@ -32,7 +32,7 @@ _BUDGETS = ((4096, "low"), (16384, "medium"))
 class MessagesReading(msgspec.Struct, frozen=True):
     """`request` asks for the same as the body. `places` is where its parts stand in the body. `losses` are what the reading
     itself could not carry over. `policy`: how the request is translated. `user`: whom the request is for, by the client's own
-    id; empty if it says nothing."""
+    id; empty if it says nothing. `says_effort`: the body says how much the model is to think."""
 
     request: ResponsesRequest
     places: Places
@@ -40,6 +40,13 @@ class MessagesReading(msgspec.Struct, frozen=True):
     thinking: Thinking
     policy: Policy
     user: str = ""
+    says_effort: bool = True
+
+    def words(self, losses: Iterable[Loss]) -> list[Loss]:
+        """Return losses of the translation in the words of this protocol. What becomes of an effort that the client did not
+        ask for is no loss."""
+        renamed = in_messages_words(losses)
+        return renamed if self.says_effort else [loss for loss in renamed if loss.name != "thinking"]
 
 
 def read_messages(
@@ -79,7 +86,8 @@ def read_messages(
         report.preserved("content", "prefill")
     policy = msgspec.structs.replace(policy, continues_last_message=conversation.prefilled, separate_web_tools=True)
     request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
-    return MessagesReading(request, places, report.losses(), thinking, policy, user)
+    says_effort = body.thinking is not None or (body.output_config or {}).get("effort") is not None
+    return MessagesReading(request, places, report.losses(), thinking, policy, user, says_effort)
 
 
 def _read_conversation(conversation: Conversation, body: MessagesRequest, most: int) -> None:

@@ -1,4 +1,8 @@
-"""Read the tools of a Messages body, and which of them the model may call, as those of a Responses request."""
+"""Read the tools of a Messages body, and which of them the model may call, as those of a Responses request.
+
+A tool with an `input_schema` is a function, whatever its type. Of the tools that Anthropic knows by type, those that clients
+run are offered as functions (`client_tools.py`), the web's are run by the gateway, if so configured, and all others, which only
+Anthropic's servers can run or nobody knows here yet, are left out with a loss: one of them must not end a session."""
 
 from __future__ import annotations
 
@@ -16,8 +20,9 @@ from responses_gateway.request.fields import (
     text,
 )
 from responses_gateway.request.loss_report import LossReport
+from responses_gateway.request.messages.client_tools import ClientTool, client_tool
 from responses_gateway.request.messages.places import Places
-from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.hosted_kinds import WEB_SEARCH
 
 # Claude Code's stand-in for the tools that it has not fetched yet; nothing can be done with it.
@@ -29,6 +34,8 @@ _WEB_OPTIONS = frozenset({
     "type", "name", "max_uses", "allowed_domains", "blocked_domains", "user_location", "cache_control", "allowed_callers",
     "defer_loading", "strict", "citations", "max_content_tokens",
 })  # fmt: skip
+# Other tools that only Anthropic's servers can run, by the beginning of their types.
+SERVER_TOOLS = ("advisor", "code_execution", "tool_search")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -41,20 +48,21 @@ class ToolReader:
         self._report = report
         self._declared: list[Object] = []
         self._deferred: dict[str, tuple[Object, str]] = {}
+        self._names_deferred = True  # the client does, once the model has searched for them
         self._web: set[str] = set()  # names of the web tools
+        self._left_out: dict[str, ApiError | None] = {}  # by name, with what is said of one without which nothing is left
 
     def read(self, tools: object, choice: Object | None, referenced: Iterable[str]) -> Object:
         """Return the fields of a Responses request for the tools and the choice. `referenced` are the deferred tools that the
         conversation has named, in order. Raise `ApiError` 400."""
-        for index, tool in enumerate(object_list(tools, "tools")):
-            path = f"tools[{index}]"
-            kind = optional_text(tool, "type", path) or "custom"
-            if kind != "custom":
-                self._web_tool(kind, tool, path)
-            elif tool.get("name") != _PLACEHOLDER:
-                self._custom(tool, path)
+        listed = object_list(tools, "tools")
+        self._names_deferred = not any(str(tool.get("type")).startswith("tool_search") for tool in listed)
+        for index, tool in enumerate(listed):
+            self._read(tool, f"tools[{index}]")
         if self._deferred:
             self._report.adapted("tool", "defer_loading", "offered once a tool_reference names it")
+        elif not self._declared:
+            self._refuse_alone()
         for name in referenced:  # last, so that the tools before them stay where they are
             if name in self._deferred:
                 self._declare(*self._deferred.pop(name))
@@ -63,26 +71,49 @@ class ToolReader:
             return {}
         return {"tools": self._declared, "tool_choice": value, "parallel_tool_calls": parallel}
 
+    def _read(self, tool: Object, path: str) -> None:
+        kind = optional_text(tool, "type", path) or "custom"
+        if kind == "custom" or isinstance(tool.get("input_schema"), dict):
+            if tool.get("name") != _PLACEHOLDER:
+                self._function(_function(tool, path), tool, path)
+        elif (run_by_client := client_tool(kind, tool)) is not None:
+            self._report.adapted("tool", run_by_client.kind, "offered as a function")
+            self._function(_declaration(run_by_client, tool, path), tool, path)
+        elif (web := next((name for name in _WEB if kind.startswith(name)), None)) is not None:
+            self._web_tool(web, kind, tool, path)
+        else:
+            self._leave_out(kind, tool, path)
+
     def _declare(self, tool: Object, path: str) -> None:
         self._declared.append(tool)
         self._places.append(path)
 
-    def _custom(self, tool: Object, path: str) -> None:
-        function = _function(tool, path)
-        if optional_flag(tool, "defer_loading", path):
+    def _function(self, function: Object, tool: Object, path: str) -> None:
+        """Offer a function at once, or once the conversation names it. Where the search for tools was left out, nobody else
+        would ever find it."""
+        if optional_flag(tool, "defer_loading", path) and self._names_deferred:
             self._deferred.setdefault(function["name"], (function, path))
         else:
             self._declare(function, path)
 
-    def _web_tool(self, kind: str, tool: Object, path: str) -> None:
-        """Read one of Anthropic's web tools. Raise `ApiError` 400 for a tool that is not run here."""
-        name = next((name for name in _WEB if kind.startswith(name)), None)
-        if name is None or "web_search" not in self._hosted:
+    def _leave_out(self, kind: str, tool: Object, path: str) -> None:
+        name = next((name for name in SERVER_TOOLS if kind.startswith(name)), "unknown")
+        reason = f"{quote(kind)} is not a tool that is run here, or a function"
+        if name == "tool_search":
+            reason = "all tools are offered at once"
+        self._report.ignored("tool", name, reason, f"{path}.type", matters=name != "tool_search")
+        self._left_out[optional_text(tool, "name", path) or kind] = None
+
+    def _web_tool(self, name: str, kind: str, tool: Object, path: str) -> None:
+        """Read one of the two kinds of web tools."""
+        if "web_search" not in self._hosted:
             reason = f"it is run by the gateway only with the setting {WEB_SEARCH.setting}"
-            if name is None:
-                reason = "tools of Anthropic's servers are not run here; tools of your own have an input_schema"
             error = f"{path}.type: the tool {quote(kind)} is not available: {reason}."
-            raise invalid_request(error, f"{path}.type", "unsupported_value")
+            self._left_out[optional_text(tool, "name", path) or kind] = invalid_request(
+                error, f"{path}.type", "unsupported_value"
+            )
+            self._report.ignored("tool", name, reason, f"{path}.type")
+            return
         if name == "web_fetch":
             self._report.adapted("tool", "web_fetch", "offered as functions that open a page and find text in it")
         unknown = [option for option in tool if option not in _WEB_OPTIONS]
@@ -94,6 +125,13 @@ class ToolReader:
         else:
             self._declare(declared, path)
             self._web.add(name)
+
+    def _refuse_alone(self) -> None:
+        """Raise `ApiError` 400 if a search is all that the request has: without it the model would make up what it has found,
+        and Claude Code shows the reason as the result of its own tool."""
+        error = next(filter(None, self._left_out.values()), None)
+        if error is not None:
+            raise error
 
     def _choice(self, choice: Object | None) -> tuple[str | Object | None, bool | None]:
         """Return which tools may be called, and whether several at once."""
@@ -116,6 +154,9 @@ class ToolReader:
             return {"type": "function", "name": name}, parallel
         if name in self._web:
             return {"type": name}, parallel
+        if name in self._left_out:
+            self._report.ignored("parameter", "tool_choice", f"the tool {quote(name)} is not run here", "tool_choice")
+            return None, parallel
         error = f"tool_choice.name: the tool {quote(name)} is not in `tools`."
         raise invalid_request(error, "tool_choice.name", "invalid_value")
 
@@ -133,6 +174,12 @@ def _function(tool: Object, path: str) -> Object:
     if optional_flag(tool, "strict", path):
         function["strict"] = True
     return function
+
+
+def _declaration(known: ClientTool, tool: Object, path: str) -> Object:
+    """Return a tool that the client runs as a function, which has the client's name for it."""
+    name = filled_text(tool, "name", path)
+    return {"type": "function", "name": name, "description": known.description, "parameters": known.parameters}
 
 
 def _web_declaration(name: str, tool: Object, path: str) -> Object:

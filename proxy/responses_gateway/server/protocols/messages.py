@@ -11,7 +11,7 @@ from typing import Any
 from responses_gateway.backend.members import Members
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.request import Loss
-from responses_gateway.request.messages import in_messages_words, read_messages
+from responses_gateway.request.messages import read_messages
 from responses_gateway.server.protocols.interface import Allows, BodyReader, ClientProtocol, LimitCount, Reading, ReadingScope
 from responses_gateway.stream.writer.message import MessageOptions
 from responses_gateway.wire.errors import ApiError
@@ -66,7 +66,7 @@ def _read(body: MessagesRequest, scope: ReadingScope) -> Reading:
             request_id=scope.request_id,
         ),
         losses=reading.losses if scope.model == body.model else [_RENAMED, *reading.losses],
-        words=in_messages_words,
+        words=reading.words,
         error=reading.places.error,
         policy=reading.policy,
         affinity=f"user:{reading.user}" if reading.user else "",
