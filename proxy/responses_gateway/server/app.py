@@ -96,6 +96,8 @@ def _add_answers(app: web.Application, parts: Parts, bodies: Bodies, hosted: Seq
     _add(app.router, "/v1/responses/compact", POST=Compaction(responses).create)
     _add(app.router, "/v1/messages", POST=Answers(MESSAGES, responses, hosted).create)
     _add(app.router, "/v1/messages/count_tokens", POST=tokens.count_message)
+    # Batches and whatever else that API has: its clients look for it there, and a backend would refuse it in words of its own.
+    app.router.add_route("*", "/v1/messages/{path:.+}", _nothing)
 
 
 def _add_models(router: web.UrlDispatcher, models: Models) -> None:

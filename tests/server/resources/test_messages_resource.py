@@ -98,6 +98,20 @@ def test_claude_code_finds_a_server_and_nothing_else_there() -> None:
     run(test())
 
 
+@pytest.mark.parametrize(("method", "path"), [("POST", "batches"), ("GET", "batches"), ("DELETE", "batches/msgbatch_1"),
+                                              ("GET", "batches/msgbatch_1/results")])  # fmt: skip
+def test_what_else_that_api_has_is_not_found_in_its_own_words(method: str, path: str) -> None:
+    async def test() -> None:
+        async with model(text_stream("hi")) as (served, talking):
+            answer = await ask(served, method, f"{PATH}/{path}", **({"json": {"requests": []}} if method == "POST" else {}))
+            assert f"{PATH}/{path}" in error_in(answer, 404, "not_found_error")
+            assert talking.requests == []
+        async with simulated(api_keys={"alice": hash_of(KEY)}) as served:
+            error_in(await ask(served, method, f"{PATH}/{path}"), 401, "authentication_error")
+
+    run(test())
+
+
 def test_nothing_is_stored() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:
