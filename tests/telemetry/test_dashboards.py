@@ -33,6 +33,7 @@ LAWFULLY_EMPTY = {
     "access_refusals_total", "backend_retries_total", "continuations_total", "queue_rejections_total",
     "queue_wait_seconds_bucket", "pool_members", "pool_source_stale_seconds", "hosted_calls_total",
     "hosted_call_duration_seconds_bucket", "quota_used_ratio", "quota_warnings_total",
+    "webhook_deliveries_total", "missed_windows_total", "moderation_judgements_total", "worker_deaths_total",
 }  # fmt: skip
 # What parts of the gateway that may not be there bring with them: keys, quotas, a pool of backends, several processes.
 OPTIONAL = {

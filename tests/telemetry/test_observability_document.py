@@ -119,6 +119,16 @@ def test_the_jq_commands_find_what_they_say(tmp_path: Path) -> None:
     assert json.loads(said[3]) == {"qwen3": 804}
 
 
+@pytest.mark.skipif(JQ is None, reason="there is no jq here")
+def test_the_failed_requests_of_one_user_are_found_in_lines_of_json(tmp_path: Path) -> None:
+    command = re.findall(r"^jq -c 'select\(.level .*$", DOCUMENT, re.MULTILINE)[0]
+    ours = {"level": "warning", "message": "response", "key": "alice", "error": "the backend is down"}
+    others = [{**ours, "key": "bob"}, {**ours, "level": "info"}]
+    (tmp_path / "gateway.log").write_text("\n".join(map(json.dumps, [*others, ours])), encoding="utf-8")
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ours
+
+
 def test_every_link_leads_somewhere() -> None:
     targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^):]+)\)", DOCUMENT)]
     assert [target for target in targets if not (ROOT / "docs" / target).exists()] == []
