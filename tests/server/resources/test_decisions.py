@@ -14,7 +14,7 @@ from aiohttp import web
 from openai.types import Decision
 
 from tests.request.test_decisions_reading import CHOICE, PREDICATE, SCORE
-from tests.server.running_gateway import Answer, Served, assert_error, gateway, run, until
+from tests.server.running_gateway import Answer, Served, assert_error, gateway, run
 from tests.server.running_gateway import ask as send
 
 # What a model says with which probability, by a word of the question; as vLLM tells it, the rest being spread over others.
@@ -196,6 +196,7 @@ class Vllm:
 
 @asynccontextmanager
 async def vllm(shares: dict[str, float], rest: float = 1e-4, **options: Any) -> AsyncIterator[tuple[Served, Vllm]]:
+    """Serve the gateway before one server, of which nobody has asked before what it is."""
     server = Vllm(shares, rest, **options)
     app = web.Application()
     app.router.add_get("/v1/models", server.models)
@@ -205,8 +206,7 @@ async def vllm(shares: dict[str, float], rest: float = 1e-4, **options: Any) -> 
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with gateway(f"http://127.0.0.1:{runner.addresses[0][1]}", adapt=False, continue_answers=1) as served:
-            await until(lambda: served.parts.pool.models.all_vllm("m"), "the server is known")
+        async with gateway(f"http://127.0.0.1:{runner.addresses[0][1]}", adapt=False) as served:
             yield served, server
     finally:
         await runner.cleanup()

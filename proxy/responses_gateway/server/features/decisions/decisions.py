@@ -193,6 +193,7 @@ class Labels:
         model = prompt.route.model
         until, ids = self._known.get(model, (0.0, {}))
         if asyncio.get_running_loop().time() >= until:
+            await self._pool.watch.identified()  # because a single backend need not be known before
             if not self._pool.models.all_vllm(model):
                 return {}
             ids = read_label_ids(await self._tokens.ids_of(model, LABEL_LINES, prompt.headers, prompt.timeout))
