@@ -31,18 +31,21 @@ CLIENT = OpenAI(api_key="x", webhook_secret=SECRET)
 
 
 class Endpoint:
-    """A program that takes webhooks: `answer` says with which status; it hangs until `hangs` is set."""
+    """A program that takes webhooks: `answer` says with which status; it hangs until `hangs` is set, with those of which
+    `which` says so."""
 
-    def __init__(self, answer: Callable[[int], int], hangs: asyncio.Event | None) -> None:
+    def __init__(self, answer: Callable[[int], int], hangs: asyncio.Event | None, which: Callable[[int], bool]) -> None:
         self.url = ""
         self.received: list[tuple[dict[str, str], bytes]] = []
         self._answer = answer
         self._hangs = hangs
+        self._which = which
 
     async def handle(self, request: web.Request) -> web.Response:
         self.received.append((dict(request.headers), await request.read()))
-        status = self._answer(len(self.received))
-        if self._hangs is not None:
+        number = len(self.received)
+        status = self._answer(number)
+        if self._hangs is not None and self._which(number):
             await self._hangs.wait()
         return web.Response(status=status, headers={"Location": "/elsewhere"} if status == 307 else {})
 
@@ -55,9 +58,11 @@ class Endpoint:
 
 @asynccontextmanager
 async def listening(
-    answer: Callable[[int], int] = lambda _: 200, hangs: asyncio.Event | None = None
+    answer: Callable[[int], int] = lambda _: 200,
+    hangs: asyncio.Event | None = None,
+    which: Callable[[int], bool] = lambda _: True,
 ) -> AsyncIterator[Endpoint]:
-    endpoint = Endpoint(answer, hangs)
+    endpoint = Endpoint(answer, hangs, which)
     app = web.Application()
     app.router.add_post("/{path:.*}", endpoint.handle)
     async with serving(app) as url:
@@ -117,6 +122,30 @@ def test_what_is_not_taken_is_sent_again_as_the_same_event(status: int) -> None:
                 await until(lambda: len(endpoint.received) == 3, "it was sent three times")
             assert len({(headers["webhook-id"], body) for headers, body in endpoint.received}) == 1
             assert len(endpoint.events) == 3
+
+    run(test())
+
+
+def test_an_event_that_hangs_does_not_hold_up_the_others() -> None:
+    async def test() -> None:
+        answers = asyncio.Event()
+        async with (
+            listening(hangs=answers, which=lambda number: number == 1) as endpoint,
+            serving(create_app()) as url,
+            gateway(url, store="memory", webhooks=told(endpoint)) as served,
+        ):
+
+            def count(outcome: str) -> float:
+                return served.metric("webhook_deliveries_total", endpoint="mine", outcome=outcome)
+
+            hanging = await background(served)
+            await until(lambda: endpoint.received, "the first one is being sent")
+            others = [await background(served) for _ in range(12)]
+            await until(lambda: count("delivered") == 12, "the others were told")
+            assert count("failed") == 0  # the first one still hangs
+            assert sorted(endpoint.events) == sorted(("response.completed", each) for each in [hanging, *others])
+            answers.set()
+            await until(lambda: count("delivered") == 13, "and then the first one")
 
     run(test())
 

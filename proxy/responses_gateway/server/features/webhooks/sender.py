@@ -1,4 +1,5 @@
-"""Sends what is due to each endpoint. One that hangs keeps only its own task waiting, and only its own events."""
+"""Sends what is due to each endpoint. One that hangs keeps only its own events waiting, and an event that hangs keeps only one
+of the places of its endpoint."""
 
 from __future__ import annotations
 
@@ -55,6 +56,7 @@ class Webhooks:
         self._endpoints = endpoints
         self._table = WebhookTable(store.database)
         self._metrics = metrics
+        self._sending: set[str] = set()  # the ids of what is being sent
         self._tasks = [asyncio.create_task(self._serve(name, endpoint)) for name, endpoint in endpoints.items()]
         self._tasks.append(asyncio.create_task(self._count_waiting()))
 
@@ -76,25 +78,43 @@ class Webhooks:
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT),
             cookie_jar=aiohttp.DummyCookieJar(),
         ) as session:
-            while True:
-                if await self._send_due(session, name, endpoint) < _AT_ONCE:
-                    await asyncio.sleep(INTERVAL)
+            sending: set[asyncio.Task[None]] = set()
+            try:
+                while True:
+                    free = _AT_ONCE - len(sending)
+                    notices = await self._due(name, free)
+                    sending |= {asyncio.create_task(self._send(session, name, endpoint, notice)) for notice in notices}
+                    if len(notices) == free:  # more may be due
+                        _, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+                    else:
+                        await asyncio.sleep(INTERVAL)
+                        sending = {task for task in sending if not task.done()}
+            finally:
+                for task in sending:
+                    task.cancel()
+                await asyncio.gather(*sending, return_exceptions=True)
 
-    async def _send_due(self, session: aiohttp.ClientSession, name: str, endpoint: WebhookEndpoint) -> int:
-        """Send what is due, as far as the store can be reached. Return how many were tried."""
+    async def _due(self, name: str, most: int) -> list[Notice]:
+        """Take what is due, as far as the store can be reached, but nothing that is being sent here: its lease may be over."""
         try:
-            notices = await self._table.take(name, _AT_ONCE, LEASE)
+            notices = await self._table.take(name, most, LEASE)
         except StoreUnavailable:  # `Background` logs outages
-            return 0
+            return []
         except Exception as defect:  # else nothing would be sent any more, and nobody would know
             self._metrics.report(defect, endpoint=name)
-            return 0
-        sending = (self._deliver(session, name, endpoint, notice) for notice in notices)
-        for failure in await asyncio.gather(*sending, return_exceptions=True):
-            # What could not be noted is sent again when its lease has ended.
-            if isinstance(failure, BaseException) and not isinstance(failure, StoreUnavailable):
-                self._metrics.report(failure, endpoint=name)
-        return len(notices)
+            return []
+        return [notice for notice in notices if notice.id not in self._sending]
+
+    async def _send(self, session: aiohttp.ClientSession, name: str, endpoint: WebhookEndpoint, notice: Notice) -> None:
+        self._sending.add(notice.id)
+        try:
+            await self._deliver(session, name, endpoint, notice)
+        except StoreUnavailable:  # what could not be noted is sent again when its lease has ended
+            pass
+        except Exception as defect:
+            self._metrics.report(defect, endpoint=name)
+        finally:
+            self._sending.discard(notice.id)
 
     async def _count_waiting(self) -> None:
         while True:
