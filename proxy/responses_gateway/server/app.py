@@ -107,7 +107,7 @@ def _add_models(router: web.UrlDispatcher, models: Models) -> None:
 
 
 def _add_relay(router: web.UrlDispatcher, parts: Parts, loop_detection: LoopDetection) -> None:
-    passthrough = Passthrough(parts.pool, parts.settings, loop_detection)
+    passthrough = Passthrough(parts.pool, parts.settings, parts.accounts.usage, loop_detection)
     router.add_route("*", "/v1/{path:.+}", passthrough.relay)
     for path in ("/tokenize", "/detokenize"):
         router.add_post(path, passthrough.relay_unversioned)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from responses_gateway.server.access.relayed_usage import UsageMeter
+from responses_gateway.wire.deltas import Usage
 from tests.server.running_gateway import ask, gateway, run, simulated, until
 from tests.server.scripted_backend import HEAD, Connection, backend, chunk
 
@@ -22,11 +23,15 @@ CONTENT = 'He said: "usage": {"total_tokens": 9000} \\ "usage": {"total_tokens":
 
 
 def counted(body: bytes, cuts: list[int], *, is_stream: bool = False) -> int:
+    return metered(body, cuts, is_stream=is_stream).tokens
+
+
+def metered(body: bytes, cuts: list[int], *, is_stream: bool = False) -> UsageMeter:
     meter = UsageMeter(is_stream=is_stream)
     places = sorted({cut % (len(body) + 1) for cut in cuts} | {0, len(body)})
     for begin, end in pairwise(places):
         meter.feed(body[begin:end])
-    return meter.tokens
+    return meter
 
 
 COMPLETION = json.dumps({"choices": [{"message": {"content": CONTENT}}], "usage": USAGE, "kv_transfer_params": None})
@@ -56,6 +61,29 @@ ANTHROPIC = "".join(
 @given(st.lists(st.integers(0, 20_000), max_size=60))
 def test_usage_is_found_wherever_the_body_is_cut(body: str, cuts: list[int]) -> None:
     assert counted(body.encode(), cuts, is_stream=True) == 42
+
+
+NAMED = json.dumps({"model": 'a "model": "b"', "choices": [{"message": {"content": 'the "model": "c"'}}], "usage": USAGE})
+NAMED_LAST = json.dumps({"data": [{"embedding": [0.5] * 3000}], "model": 'a "model": "b"', "usage": USAGE}, indent=1)
+
+
+@pytest.mark.parametrize("body", [NAMED, NAMED_LAST])
+@given(st.lists(st.integers(0, 20_000), max_size=60))
+def test_the_model_is_found_wherever_the_body_is_cut(body: str, cuts: list[int]) -> None:
+    meter = metered(body.encode(), cuts)
+    assert meter.model == 'a "model": "b"'
+    assert meter.usage == Usage(30, 12, 4, reasoning=0)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"model": null}', b'{"x": "\\"model\\": \\"m\\""}', b'{"model": "\\x"}', b'{"model": "' + b"m" * 999]
+)
+def test_what_names_no_model(body: bytes) -> None:
+    assert metered(body, []).model == ""
+
+
+def test_what_is_not_told_apart_is_input() -> None:
+    assert metered(b'{"usage": {"total_tokens": 7}}', []).usage == Usage(7, 0, 0, reasoning=0)
 
 
 @pytest.mark.parametrize("body", [COMPLETION, STREAM])

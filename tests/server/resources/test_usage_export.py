@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import csv
 import io
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from responses_gateway.settings.keys import hash_of
+from responses_gateway.simulator import create_app, serving
 from responses_gateway.state.usage import AMOUNTS
-from tests.server.running_gateway import Answer, Served, ask, assert_error, post, run, simulated
+from tests.request.test_decisions_reading import CHOICE, PREDICATE
+from tests.server.gateway_process import program
+from tests.server.resources.test_decisions import deciding
+from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated, until
 
 ADMIN = "admin-0123456789abcdef"
 ALICE = "rp_alice-0123456789"
 SETTINGS: dict[str, Any] = {
     "admin_key": ADMIN, "teams": {"red": {}}, "api_keys": {"alice": {"hash": hash_of(ALICE), "team": "red"}},
 }  # fmt: skip
+
+WITH_QUOTA = {**SETTINGS, "api_keys": {"alice": {"hash": hash_of(ALICE), "tokens_per_day": 10**6}}}
 
 
 async def export(served: Served, query: str, key: str = ADMIN, **headers: str) -> Answer:
@@ -50,6 +59,88 @@ def test_usage_by_team_and_model_as_json_and_as_csv(store: str, ui: str) -> None
                 assert [(found["team"], found["requests"]) for found in rows] == [("red", "1")]
                 assert list(rows[0]) == ["day", "team", *AMOUNTS]
             assert (await export(served, "from=2001-01-01&to=2001-12-31")).json["data"] == []
+
+    run(test())
+
+
+def of_alice(**amounts: int) -> dict[str, Any]:
+    return {"key": "alice", **dict.fromkeys(AMOUNTS, 0), **amounts}
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, WITH_QUOTA], ids=["without", "quota"])
+@pytest.mark.parametrize("fields", [{}, {"stream": True, "stream_options": {"include_usage": True}}])
+def test_a_relayed_chat_is_counted(settings: dict[str, Any], fields: dict[str, Any]) -> None:
+    async def test() -> None:
+        async with simulated(store="memory", **settings) as served:
+            chat = {"model": "simulator", "messages": [{"role": "user", "content": "tokens: 150 tps: 100000"}], **fields}
+            headers = {"Authorization": f"Bearer {ALICE}"}
+            answer = await ask(served, "POST", "/v1/chat/completions", json=chat, headers=headers)
+            said = answer.json if not fields else next(event for event in reversed(answer.events) if event.get("usage"))
+            used = said["usage"]
+            cached = (used.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+            reasoning = (used.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+            row = of_alice(
+                requests=1,
+                input_tokens=used["prompt_tokens"],
+                output_tokens=used["completion_tokens"],
+                cached_tokens=cached,
+                reasoning_tokens=reasoning,
+            )
+            assert (await export(served, "by=key,model")).json["data"] == [{**row, "model": "simulator"}]
+            if settings is WITH_QUOTA:
+                assert served.parts.store is not None
+                charges = await served.parts.store.database.run(
+                    lambda sql: sql.execute("SELECT DISTINCT tokens FROM quota_counters").fetchall()
+                )
+                assert charges == [(used["total_tokens"],)]
+
+    run(test())
+
+
+def test_decisions_are_counted_as_one_request() -> None:
+    async def test() -> None:
+        async with deciding(store="memory", **SETTINGS) as (served, _, _):
+            body = {"model": "m", "input": "My invoice is wrong again!", "questions": [PREDICATE, CHOICE]}
+            answer = await ask(served, "POST", "/v1/decisions", json=body, headers={"Authorization": f"Bearer {ALICE}"})
+            assert answer.json["usage"]["total_tokens"] == 202
+            row = of_alice(requests=1, input_tokens=200, output_tokens=2, cached_tokens=180)
+            assert (await export(served, "by=key,model")).json["data"] == [{**row, "model": "m"}]
+
+    run(test())
+
+
+def test_a_summary_of_the_context_belongs_to_the_key_that_needed_it() -> None:
+    async def test() -> None:
+        async with simulated(store="memory", **SETTINGS) as served:
+            headers = {"Authorization": f"Bearer {ALICE}"}
+            asked = [{"role": role, "content": "words " * 2000} for role in ("user", "assistant", "user")]
+            management = [{"type": "compaction", "compact_threshold": 1000}]
+            response = (await post(served, input=asked, context_management=management, headers=headers)).final
+            assert response["output"][0]["type"] == "compaction"
+            (row,) = (await export(served, "by=key")).json["data"]
+            assert (row["key"], row["requests"]) == ("alice", 2)
+
+    run(test())
+
+
+def test_a_gateway_that_is_killed_has_stored_what_was_used(tmp_path: Path) -> None:
+    store = tmp_path / "x.sqlite3"
+    rarely = "from responses_gateway.server.generation.request_log import usage; usage._INTERVAL = 3600.0"
+
+    def rows() -> list[Any]:
+        with closing(sqlite3.connect(store)) as database:
+            return database.execute("SELECT requests FROM token_usage").fetchall()
+
+    async def test() -> None:
+        async with serving(create_app()) as url:
+            async with program("--backend", url, "--store", str(store), first=rarely) as killed:
+                assert (await post(killed)).final["status"] == "completed"
+                await until(rows, "it is stored")
+                killed.process.kill()
+                await killed.process.wait()
+            async with gateway(url, store=str(store), admin_key=ADMIN) as served:
+                (row,) = (await export(served, "by=model")).json["data"]
+                assert (row["model"], row["requests"]) == ("simulator", 1)
 
     run(test())
 

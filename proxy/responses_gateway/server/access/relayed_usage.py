@@ -1,12 +1,14 @@
-"""The token usage of a relayed answer, read from its bytes as they pass. No I/O."""
+"""The token usage of a relayed answer, and its model, read from its bytes as they pass. No I/O."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import msgspec
 
 from responses_gateway.wire.chat import possible
+from responses_gateway.wire.deltas import Usage
 
 _NAME = b'"usage"'
 # An object with at most one level of objects in it: none of its strings has braces.
@@ -15,6 +17,17 @@ _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _CUT = re.compile(rb'"usage"\s*(?::\s*(?:\{[^{}]*(?:\{[^{}]*\}[^{}]*)*(?:\{[^{}]*)?)?)?\Z')
 # Bytes after which an object that has not ended is given up.
 _LONGEST = 4096
+# A name with its quotes; within a text they would be escaped. Longer names, in bytes, are not read.
+_MODEL = re.compile(rb'"model"\s{0,8}:\s{0,8}("(?:[^"\\]|\\.){1,200}")')
+_LONGEST_MODEL = 250
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+_NO_DETAILS = _Details()
 
 
 class _Usage(msgspec.Struct):
@@ -25,12 +38,15 @@ class _Usage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     total_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    cache_read_input_tokens: int | None = None
 
 
 class UsageMeter:
     """Finds `usage` in an answer: a JSON object or an event stream, cut anywhere. The largest counts are the last ones.
 
-    A stream without any is counted by its events, most of which are a token."""
+    A stream without any is counted by its events, most of which are a token. `model` is empty as long as none was named."""
 
     def __init__(self, *, is_stream: bool) -> None:
         self._is_stream = is_stream
@@ -38,7 +54,17 @@ class UsageMeter:
         self._prompt = 0
         self._output = 0
         self._total = 0
+        self._cached = 0
+        self._reasoning = 0
         self._events = 0
+        self.model = ""
+        self._tail = b""  # in which a model may begin
+
+    @property
+    def usage(self) -> Usage:
+        """What is known to be used so far, as far as it is told apart."""
+        output = self._output or max(0, self.tokens - (self._prompt or self._total))
+        return Usage(self.tokens - output, output, self._cached, reasoning=self._reasoning)
 
     @property
     def tokens(self) -> int:
@@ -47,6 +73,8 @@ class UsageMeter:
 
     def feed(self, data: bytes) -> None:
         """Read the next bytes of the body."""
+        if not self.model:
+            self._look_for_model(data)
         if self._is_stream:
             self._events += data.count(b"\n\n") or data.count(b"\r\n\r\n")
         data = self._rest + data
@@ -64,6 +92,14 @@ class UsageMeter:
                 return
         self._rest = data[max(end, len(data) - len(_NAME)) :]
 
+    def _look_for_model(self, data: bytes) -> None:
+        data = self._tail + data
+        named = _MODEL.search(data)
+        self._tail = data[-_LONGEST_MODEL:] if named is None else b""
+        if named is not None:
+            with suppress(msgspec.DecodeError):
+                self.model = msgspec.json.decode(named[1], type=str)
+
     def _take(self, json: bytes) -> None:
         try:
             usage = msgspec.json.decode(json, type=_Usage)
@@ -72,3 +108,8 @@ class UsageMeter:
         self._prompt = max(self._prompt, possible(usage.prompt_tokens) or 0, possible(usage.input_tokens) or 0)
         self._output = max(self._output, possible(usage.completion_tokens) or 0, possible(usage.output_tokens) or 0)
         self._total = max(self._total, possible(usage.total_tokens) or 0)
+        read = usage.prompt_tokens_details or _NO_DETAILS
+        written = usage.completion_tokens_details or _NO_DETAILS
+        cached = possible(read.cached_tokens) or possible(usage.cache_read_input_tokens) or 0
+        self._cached = max(self._cached, cached)
+        self._reasoning = max(self._reasoning, possible(written.reasoning_tokens) or 0)

@@ -5,7 +5,9 @@ Of several backends one is taken that serves the `model` of a JSON body, which i
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from urllib.parse import unquote
 
 import aiohttp
@@ -18,7 +20,8 @@ from responses_gateway.backend.served_models import Route
 from responses_gateway.server.access.api_keys import Needs, check_model, needs
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
-from responses_gateway.server.generation.request_log.request_log import LimitReservation
+from responses_gateway.server.generation.request_log.request_log import LimitReservation, account_of
+from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.http.bodies import too_large
 from responses_gateway.server.http.exchange import EXCHANGE, read_body
 from responses_gateway.server.http.loop_detection import LoopDetection
@@ -57,10 +60,11 @@ _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", 
 
 
 class Passthrough:
-    """Relays requests to the backends. `settings` are those at the start."""
+    """Relays requests to the backends. `settings` are those at the start; `usage` counts what is used."""
 
-    def __init__(self, pool: Pool, settings: Settings, loop_detection: LoopDetection) -> None:
+    def __init__(self, pool: Pool, settings: Settings, usage: TokenUsage, loop_detection: LoopDetection) -> None:
         self._pool = pool
+        self._usage = usage
         self._settings = settings
         self._loop_detection = loop_detection
 
@@ -102,7 +106,13 @@ class Passthrough:
                 answer = await stack.enter_async_context(sending)
             except ApiError as error:
                 raise _cause(request, error) from None
-            return await _pass_back(request, answer, reservation)
+            named = route.model if route.model or not isinstance(body, bytes) else _route_of(body).model
+            return await _pass_back(request, answer, reservation, partial(self._count, named, reservation))
+
+    def _count(self, model: str, reservation: LimitReservation | None, meter: UsageMeter) -> None:
+        """Count what an answer has used, if anything; `model` is empty where the request was not read."""
+        if meter.tokens:
+            self._usage.add(account_of(reservation), model or meter.model or "unknown", meter.usage)
 
     async def _body(
         self, request: web.Request, headers: CIMultiDict[str], *, read: bool
@@ -125,18 +135,22 @@ class Passthrough:
 
 
 async def _pass_back(
-    request: web.Request, answer: aiohttp.ClientResponse, reservation: LimitReservation | None
+    request: web.Request,
+    answer: aiohttp.ClientResponse,
+    reservation: LimitReservation | None,
+    count: Callable[[UsageMeter], None],
 ) -> web.StreamResponse:
-    """Send a backend's answer to the client as it comes, and charge its tokens. Raise `ApiError` if it breaks off."""
+    """Send a backend's answer to the client as it comes; charge and `count` its tokens. Raise `ApiError` if it breaks off."""
     response = web.StreamResponse(status=answer.status)
     for name, value in answer.headers.items():
         if name.lower() in _PASSED_BACK:
             response.headers[name] = value
     await response.prepare(request)
     meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
+    readable = "Content-Encoding" not in answer.headers
     try:
         async for data in answer.content.iter_any():
-            if reservation is not None:
+            if readable:
                 meter.feed(data)
             await response.write(data)
         if reservation is not None:
@@ -149,6 +163,7 @@ async def _pass_back(
     finally:
         if reservation is not None:
             reservation.end(meter.tokens)
+        count(meter)
     await response.write_eof()
     return response
 

@@ -36,11 +36,13 @@ from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.generation import shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.context import Caller
+from responses_gateway.server.generation.request_log.request_log import LimitReservation, account_of
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
 from responses_gateway.server.http.exchange import EXCHANGE, in_thread, read_json_body
 from responses_gateway.server.http.routes import HttpRoute
 from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob, possible
+from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.requests import ResponsesRequest, parse_request, read_object
@@ -99,7 +101,16 @@ class DecisionsResource:
         finally:
             if reservation is not None:
                 reservation.end(_sum(spent)["total_tokens"])
+            self._count(reservation, decisions.model, spent)
         return web.json_response({"model": decisions.model, "answers": answers, "usage": _sum(spent)})
+
+    def _count(self, reservation: LimitReservation | None, model: str, spent: list[ChatUsage]) -> None:
+        """Count all questions that were answered as one request."""
+        used = _sum(spent)
+        if spent:
+            cached = used["input_tokens_details"]["cached_tokens"]
+            usage = Usage(used["input_tokens"], used["output_tokens"], cached)
+            self._responses.reports.usage.add(account_of(reservation), model, usage)
 
     async def _prompt(self, request: web.Request, decisions: Decisions) -> _Prompt:
         """Translate the input as that of a response, with a mark in the place of the question."""

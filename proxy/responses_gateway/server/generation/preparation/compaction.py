@@ -19,6 +19,7 @@ from responses_gateway.request.input.call_matching import open_items
 from responses_gateway.server.generation.preparation.context import Caller, Context, Item
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, is_instruction
 from responses_gateway.server.generation.request_log.request_log import RequestLog
+from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest
@@ -104,8 +105,10 @@ class AutomaticCompaction:
         request = self.context.request
         items = self.context.items
         results = self.context.results
-        # Without the reservation of the answer, which is charged below, and without a trace of its own.
-        caller = Caller(self.caller.tenant, self.caller.request_id, self.caller.headers)
+        # The reservation of the answer is charged below: this one only says whose request it is. It has no trace of its own.
+        held = self.caller.reservation
+        named = None if held is None else QuotaReservation(None, (), held.key, held.team)
+        caller = Caller(self.caller.tenant, self.caller.request_id, self.caller.headers, reservation=named)
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
         try:
             summary = await self.summarise(question, caller, Context(question, items, results=results))

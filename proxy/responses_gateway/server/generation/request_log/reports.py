@@ -78,7 +78,7 @@ class RequestReports:
         self.tracing = tracing
         self.gen_ai = gen_ai
         self.running = 0  # requests
-        self._usage = usage
+        self.usage = usage
         self._logs_lines = logs_lines
         self._ended: list[RequestFacts] = []
         self._warned: set[tuple[str, str]] = set()  # of what, for which model
@@ -93,6 +93,7 @@ class RequestReports:
             times = facts.times
             trace.end(log_line(facts), facts.ended_at, times.turn_first, times.visible_at, tier)
         self._ended.append(facts)
+        self.usage.ended.set()
         if _is_warning(facts) or len(self._ended) >= _MOST_WAITING:
             self.flush()
 
@@ -116,7 +117,7 @@ class RequestReports:
         _count_requests(self.metrics, labelled)
         _count_streams(self.metrics, labelled)
         _count_answers(self.metrics.counted, labelled)
-        self._usage.count(labelled)
+        self.usage.count(labelled)
         if self.gen_ai is not None:
             for facts in ended:
                 self._observe(self.gen_ai, facts)

@@ -256,13 +256,18 @@ def new_facts(
         request_id=request_id,
         id="" if history is None else history.new_id(),
         client="" if history is None else client_name(headers),
-        account=_ANONYMOUS if reservation is None else Account(reservation.key, reservation.team),
+        account=account_of(reservation),
         quotes_backends=settings.log_backend_errors,
         began=now,
         started=time.time(),
         times=StreamTimes(now, [*NO_GAPS]),
         protocol=protocol,
     )
+
+
+def account_of(reservation: LimitReservation | None) -> Account:
+    """Return whose request it is."""
+    return _ANONYMOUS if reservation is None else Account(reservation.key, reservation.team)
 
 
 def client_name(headers: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Requests and tokens by day, key, team and model: what this process has counted, and what all processes have stored.
 
-A process adds its counts to the store every few seconds, and once more when it ends: the table has the sums of all workers and
-replicas, and outlives them. Without a store the counts last as long as the process."""
+A process adds its counts to the store when a request has ended, at most once a second, and once more when it ends: the table
+has the sums of all workers and replicas, and outlives them. Without a store the counts last as long as the process."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.request_log.facts import Account, RequestFacts
 from responses_gateway.state import Store, StoreUnavailable
 from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, UsageTable, add_amounts, today
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.deltas import Usage
 
 _UNKNOWN = Usage(None, None)
-# Seconds between two additions to the store.
-_INTERVAL = 10.0
+# Seconds between two additions to the store, because a busy process is not to write for each request.
+_INTERVAL = 1.0
+# Seconds for which what has ended is collected after a pause.
+_SOON = 0.02
 # Days for which usage is kept.
 DAYS_KEPT = 400
 # The values of all labels.
@@ -32,9 +34,16 @@ class TokenUsage:
     def __init__(self, metrics: Metrics, store: Store | None) -> None:
         """`metrics.flush` has to `count` what has just ended."""
         self.counted: defaultdict[Row, list[int]] = defaultdict(_nothing)  # until it is stored
+        self.ended = asyncio.Event()  # there is something to be counted, or stored
         self._metrics = metrics
         self._table = UsageTable(store.database) if store is not None else None
-        self._task = asyncio.create_task(self._keep_up())
+        self._task = None if store is None else asyncio.create_task(self._keep_up())
+
+    def add(self, account: Account, model: str, used: Usage) -> None:
+        """Count a request that makes no response, and that a backend has answered."""
+        amounts = (1, used.input or 0, used.cached or 0, used.output or 0, used.reasoning or 0)
+        add_amounts(self.counted, (today(), account.key or "", account.team or "", self._metrics.model(model)), amounts)
+        self.ended.set()
 
     def count(self, ended: Iterable[tuple[RequestFacts, str]]) -> None:
         """Count the `AMOUNTS` of requests that a backend has answered, each with the label of its model; an estimate of the
@@ -57,8 +66,9 @@ class TokenUsage:
 
     async def close(self) -> None:
         """Store what is left."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
         await self._store_counts()
 
     async def unstored(self, first: int, last: int, by: Sequence[str]) -> Sums:
@@ -79,8 +89,11 @@ class TokenUsage:
 
     async def _keep_up(self) -> None:
         while True:
-            await asyncio.sleep(_INTERVAL)
+            await self.ended.wait()
+            self.ended.clear()
+            await asyncio.sleep(_SOON)
             await self._store_counts()
+            await asyncio.sleep(_INTERVAL)
 
     async def _store_counts(self) -> None:
         """Store what was counted; what cannot be stored stays, for as long as it would be kept."""
@@ -97,6 +110,7 @@ class TokenUsage:
         except StoreUnavailable:  # `Background` logs outages
             for row, amounts in counted.items():
                 add_amounts(self.counted, row, amounts)
+            self.ended.set()
 
 
 def _nothing() -> list[int]:
