@@ -61,7 +61,7 @@ Of the reasons and codes of the API, these are never sent: `max_messages`; `data
 
 ## Messages of a WebSocket
 
-A `response.create` waits until the response before it has ended. All others are answered at once.
+A `response.create` waits until the response before it has ended. All others, and what cannot be read, are answered at once.
 
 | message | answer |
 |---|---|

@@ -47,6 +47,43 @@ def test_an_unknown_message_does_not_wait_for_the_running_response() -> None:
 
 @pytest.mark.parametrize(
     "message",
+    ['{"type": "response.create", "model": ', "[1]", "no JSON", '{"type": "response.create", "input": ' + "[" * 5000,
+     '{"type": "response.create", "input": "' + "x" * 600_000],
+    ids=["cut", "list", "text", "deep", "large"],
+)  # fmt: skip
+def test_a_message_that_cannot_be_read_does_not_wait_for_the_running_response(message: str) -> None:
+    async def test() -> None:
+        backend = create_app()
+        async with serving(backend) as url, gateway(url) as served, connect(served) as socket:
+            await socket.send(ENDLESS, stream_id="one")
+            await until(lambda: backend[COUNTERS].running, "the backend is at work")
+            await socket.raw.send_str(message)
+            error = await next_of(socket, "error")
+            assert (error["status"], error["error"]["code"], "stream_id" in error) == (400, "invalid_json", False)
+            assert backend[COUNTERS].running
+            await say(socket, type="response.cancel")
+            await next_of(socket, "response.failed")
+            assert (await socket.ask())["status"] == "completed"
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"), [({}, "missing_required_parameter"), ({"previous_response_id": 3}, "invalid_type")]
+)
+def test_a_steer_that_names_no_response_is_told_so(fields: Any, code: str) -> None:
+    async def test() -> None:
+        async with simulated() as served, connect(served) as socket:
+            await say(socket, type="response.steer", input="on", stream_id="two", **fields)
+            error = await socket.next()
+            assert (error["type"], error["status"], error["stream_id"]) == ("error", 400, "two")
+            assert (error["error"]["param"], error["error"]["code"]) == ("previous_response_id", code)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "message",
     [
         '{"model": "simulator", "input": "scenario: plain", "store": false, "type": "response.create"}',
         '{"type": "response.cr\\u0065ate", "model": "simulator", "input": "scenario: plain", "store": false}',

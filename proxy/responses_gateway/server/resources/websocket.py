@@ -26,7 +26,7 @@ from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.bodies import Bodies, Body
 from responses_gateway.server.http.event_stream import WebSocketSender
 from responses_gateway.server.http.exchange import EXCHANGE, in_thread
-from responses_gateway.server.resources.socket_messages import error_frame, may_be_other, other_message
+from responses_gateway.server.resources.socket_messages import error_frame, event_of, may_be_other, other_message
 from responses_gateway.server.resources.socket_steering import SocketSteering
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.telemetry import logs
@@ -230,7 +230,8 @@ class _Session:
                 return
             data: bytes = message.data
             del message
-            if not (may_be_other(data) and await self._answered_at_once(data)):
+            looked_at = may_be_other(data) or self._inbox.unanswered > 0  # one that cannot be read does not wait behind others
+            if not (looked_at and await self._answered_at_once(data)):
                 self._inbox.accept(data)
             del data
             while self._inbox.is_full or self._steering.unsent_bytes > _WAITING_BYTES:
@@ -238,17 +239,21 @@ class _Session:
             await self._give_way()
 
     async def _answered_at_once(self, data: bytes) -> bool:
-        """Answer a message that does not ask for a response. Return False for one that does, or cannot be read."""
+        """Answer a message that does not ask for a response. Return False for one that does, and for one that cannot be read
+        where no other is before it."""
         large = len(data) >= _LARGE
         message = await in_thread(self._request, other_message, data) if large else other_message(data)
-        if message is None:
+        if message is None or (isinstance(message, ApiError) and not self._inbox.unanswered):
             return False
-        if message.get("type") == "response.cancel":
+        if isinstance(message, ApiError):
+            self._outbox.write(event_of(error_frame(message)))
+        elif message.get("type") == "response.cancel":
             self._cancel(message.get("response_id"))
+            return True
         else:
             self._steering.answer(message, len(data), self._creation)
-            if self._outbox.slow:  # a client that does not read is not read either
-                await self._outbox.flush()
+        if self._outbox.slow:  # a client that does not read is not read either
+            await self._outbox.flush()
         return True
 
     async def _give_way(self) -> None:
