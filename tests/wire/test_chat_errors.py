@@ -156,7 +156,7 @@ def test_a_prompt_that_does_not_fit(status: int, body: Any) -> None:
         (500, openai("CUDA error", code=500), (502, "server_error", None), "CUDA error"),
         (503, openai("Loading model", "unavailable_error", 503), (503, "server_error", None), "Loading model"),
         (504, {}, (504, "server_error", None), "The backend answered with HTTP 504."),
-        (529, {}, (502, "server_error", None), "The backend answered with HTTP 529."),
+        (529, {}, (503, "server_error", None), "The backend answered with HTTP 529."),
         (302, {}, (502, "server_error", None), "The backend answered with HTTP 302."),
         (500, openai("odd", code=["x"], kind={}, param=5), (502, "server_error", None), "odd"),
         (500, [openai("in a list")], (502, "server_error", None), "in a list"),

@@ -59,9 +59,9 @@ from responses_gateway.stream.tokens.missing import unseen_tokens
 from responses_gateway.stream.writer.interface import AnswerStream, EventWriter, Outcome, Status, StreamStart
 from responses_gateway.wire.chat import MalformedChunk
 from responses_gateway.wire.deltas import Usage
-from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.errors import ApiError, server_error, unreadable_answer
 from responses_gateway.wire.hosted_kinds import MCP, TOOL_LIST
-from responses_gateway.wire.sse import SSETooLong, as_stream, is_stream
+from responses_gateway.wire.sse import SSETooLong, as_stream, is_object, is_stream
 
 # Takes each call of a public method: its name, its argument (plain data, or an error), the events that it returns. The terminal
 # event is among those of the call that ended the response.
@@ -201,9 +201,13 @@ class Translator:
         """Return the events for the body of a backend that did not say that it streams: one JSON object, or a stream."""
         tape = self.tape
         self.tape = None  # the calls below are parts of this one
-        events = self.feed(as_stream(body))
         if is_stream(body):
-            events += self.finish()
+            events = self.feed(body) + self.finish()
+        elif not is_object(body):
+            self.malformed += 1
+            events = self.fail(unreadable_answer(body))
+        else:
+            events = self.feed(as_stream(body))
         self.tape = tape
         return self._noted("feed_completion", body, events)
 

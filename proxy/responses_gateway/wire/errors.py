@@ -1,43 +1,27 @@
 """The error object of the Responses API, as an exception that any package may raise; chat servers' errors are converted to it.
 
-Known shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}` (vLLM, SGLang, llama.cpp, with numbers for codes),
-the same within a list (Gemini) or within another error (bridges), `{"error": "text"}` (Ollama, TGI),
-`{"object": "error", "message", ...}` (older vLLM and SGLang), FastAPI's `{"detail"}`.
-Only the message is passed to the client, not the headers or anything else."""
+`error_reasons.py` finds what a server says. Only that is passed to the client, not the headers or anything else."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
-_MESSAGE_LIMIT = 2000
+from responses_gateway.wire.context_overflow import names_overflow, says_overflow
+from responses_gateway.wire.error_reasons import Reason, reason_in, reason_in_body
 
-# Messages for a prompt that exceeds the context: vLLM, OpenAI, SGLang, llama.cpp, TGI, Ollama, LM Studio, Gemini and others.
-_CONTEXT_OVERFLOW = re.compile(
-    r"maximum context length"
-    r"|longer than the (?:model'?s context|maximum model) length"
-    r"|exceeds the maximum (?:allowed length|number of tokens allowed)"
-    r"|exceeds maximum input length"
-    r"|(?:greater than the|loaded with) context length"
-    r"|input is too long for"
-    r"|exceeds? (?:the )?(?:available |model'?s )?(?:maximum )?context (?:size|length|window)"
-    r"|context (?:size|length|window) (?:has been |was )?exceeded"
-    r"|exceed_context_size"
-    r"|inputs?`? tokens.{0,40}max_new_tokens.{0,40}must be"
-    r"|inputs?`? must have less than \d+ tokens"
-    r"|prompt (?:is )?too long"
-    r"|input length exceeds",
-    re.IGNORECASE | re.DOTALL,
-)
-_OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
-_QUOTA_CODES = {"insufficient_quota"}
-_LIMIT_CODES = {"rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES}
+# Codes and types, in small letters, of what is used up, of limits for a time, and of servers that are too busy. They say more
+# than the status, which is 400, 403 or 413 at some servers.
+_QUOTA_CODES = frozenset({"insufficient_quota", "exceeded_current_quota_error", "insufficient_balance", "quota_exceeded"})
+_LIMIT_CODES = _QUOTA_CODES | {"rate_limit_exceeded", "rate_limit_error", "rate_limit_reached_error", "too_many_requests"}
+_BUSY_CODES = frozenset({"overloaded_error", "engine_overloaded_error", "server_overloaded", "overloaded"})
+# What servers answer that have no capacity left, as Anthropic's does.
+_OVERLOADED = 529
+# Statuses with which servers refuse a prompt that is too long. What they say decides; at others they speak of something else.
+_OVERFLOW_STATUSES = frozenset({400, 413, 422, 500, 502, 503})
 
 # A request that does not validate, where a server answers 500 (llama-cpp-python).
 _INVALID_REQUEST = re.compile(r"\d+ validation errors?:")
-# What begins the end of such a message: where in the server's own code it was.
-_CODE_LINES = '\n\n  File "'
 # A refusal of one of the headers that the gateway sends on its own: FastAPI's place of it, or its name.
 _OWN_HEADER = r"\b(?:x-request-id|traceparent|tracestate)\b"
 _REFUSED_HEADER = re.compile(
@@ -124,11 +108,7 @@ def server_error(message: str, status: int = 502) -> ApiError:
 
 def read_error(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
     """Return the error for a refused chat request, given its status and body (possibly empty or HTML)."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        value = None
-    return _classify(status, _fields(value), retry_after)
+    return _classify(status, reason_in_body(body), retry_after)
 
 
 def gateway_key_refused(status: int) -> ApiError:
@@ -167,73 +147,77 @@ def _client_param(param: str) -> str | None:
 
 def is_dead_engine(error: Any) -> bool:
     """Tell whether an error object in a stream means that vLLM's engine has died, whatever the request was."""
-    message = _fields({"error": error}).get("message")
-    return isinstance(message, str) and _DEAD_ENGINE.match(message) is not None
+    return _DEAD_ENGINE.match(reason_in({"error": error}).words) is not None
 
 
 def read_error_chunk(error: Any) -> ApiError:
     """Return the error for an error object in a stream; its code is used as the status if possible."""
-    fields = _fields({"error": error})
-    code = fields.get("code") or fields.get("status_code")
-    status = int(code) if type(code) is int or (type(code) is str and re.fullmatch("[45][0-9][0-9]", code)) else 0
-    if _LIMIT_CODES.intersection(name for name in (code, fields.get("type")) if isinstance(name, str)):
-        status = 429
-    return _classify(status if 400 <= status < 600 else 500, fields, None)
+    reason = reason_in({"error": error})
+    codes = [status for name in ("code", "status_code") if (status := _status_in(reason.kinds.get(name))) is not None]
+    return _classify(codes[0] if codes else 500, reason, None)
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    value = _first(value)
-    if not isinstance(value, dict):
-        return {}
-    error = _first(value.get("error"))
-    if isinstance(error, dict):
-        inner = error.get("error")
-        return inner if isinstance(inner, dict) and "message" not in error else error
-    if isinstance(error, str):
-        return {**value, "message": error}
-    if isinstance(value.get("message"), str):
-        return value
-    detail = value.get("detail")
-    return {} if detail is None else {"message": detail if isinstance(detail, str) else json.dumps(detail)}
+def unreadable_answer(body: bytes) -> ApiError:
+    """Return the error for a whole answer that is no chat completion, with what it says instead."""
+    reason = reason_in_body(body).text
+    said = "." if reason is None else f": {reason}"
+    return server_error(f"The backend sent something that is not a chat completion chunk{said}")
 
 
-def _first(value: Any) -> Any:
-    return next(iter(value), None) if isinstance(value, list) else value
+def _status_in(code: Any) -> int | None:
+    """Return the status that a code is, if it is one of an error."""
+    number = int(code) if type(code) is int or (type(code) is str and re.fullmatch("[45][0-9][0-9]", code)) else 0
+    return number if 400 <= number < 600 else None
 
 
-def _classify(status: int, fields: dict[str, Any], retry_after: float | None) -> ApiError:
-    text = fields.get("message")
-    has_message = isinstance(text, str) and text != ""
-    message = (
-        str(text)[:_MESSAGE_LIMIT].partition(_CODE_LINES)[0] if has_message else f"The backend answered with HTTP {status}."
+def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiError:
+    code, kind, param = (
+        value if isinstance(value := reason.kinds.get(name), str) else None for name in ("code", "type", "param")
     )
-    code, kind, param = (value if isinstance(value := fields.get(name), str) else None for name in ("code", "type", "param"))
-    if _is_overflow(status, code, kind, param, message):
+    message, has_message = _message_of(status, reason)
+    names = {name.lower() for name in (code, kind) if name is not None}
+    if _is_overflow(status, code, kind, param, reason):
         return ApiError(400, message, code="context_length_exceeded", param="input", quoted=has_message)
-    if status == 429:
-        name = code if code in _QUOTA_CODES else "rate_limit_exceeded"
+    if status == 429 or names & _LIMIT_CODES:
+        name = "insufficient_quota" if names & _QUOTA_CODES else "rate_limit_exceeded"
         return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after, quoted=has_message)
     if status in {401, 403}:
         name = "invalid_api_key" if status == 401 else "permission_denied"
         return ApiError(status, message, type="authentication_error", code=name, quoted=has_message)
-    if status == 404 and (param == "model" or "model" in message.lower()):
-        return ApiError(404, message, code="model_not_found", param="model", quoted=has_message)
-    if status == 404 and (not has_message or _NO_ENDPOINT.match(message)):  # a 5xx would cause pointless retries
-        message = "The backend has no /chat/completions endpoint (HTTP 404). Check the --backend URL."
-    if status == 400 and not has_message:  # a server that reads the request says what is wrong with it
-        message = "The backend refused the request without giving a reason (HTTP 400). Its log may have one."
-        return ApiError(400, message, code="refused_without_reason", param=param)
-    if status == 400 and _REFUSED_HEADER.search(message):
-        return ApiError(502, message, type="server_error", code="server_error", quoted=True)
-    if 400 <= status < 500 or (status == 500 and _INVALID_REQUEST.match(message)):
-        # `invalid_prompt` makes Codex show the message and not retry.
-        return ApiError(400, message, code="invalid_prompt", param=param, quoted=True)
+    if 400 <= status < 500 or (status == 500 and _INVALID_REQUEST.match(reason.words)):
+        return _refused(status, message, param, reason)
+    if status == _OVERLOADED or names & _BUSY_CODES:
+        status = 503
     # 500 would make Codex hide the message; 502 tells that the backend failed.
     known = status if status in {502, 503, 504} else 502
     return ApiError(known, message, type="server_error", code="server_error", retry_after=retry_after, quoted=has_message)
 
 
-def _is_overflow(status: int, code: str | None, kind: str | None, param: str | None, message: str) -> bool:
-    if code in _OVERFLOW_CODES or kind in _OVERFLOW_CODES:
+def _refused(status: int, message: str, param: str | None, reason: Reason) -> ApiError:
+    """Return the error for a request that the backend does not take as it is."""
+    said = reason.text or ""
+    if status == 404 and (param == "model" or "model" in said.lower()):
+        return ApiError(404, message, code="model_not_found", param="model", quoted=bool(said))
+    if status == 404 and (not said or reason.plain or _NO_ENDPOINT.match(said)):  # a 5xx would cause pointless retries
+        message = "The backend has no /chat/completions endpoint (HTTP 404). Check the --backend URL."
+    if status == 400 and not said:  # a server that reads the request says what is wrong with it
+        message = "The backend refused the request without giving a reason (HTTP 400). Its log may have one."
+        return ApiError(400, message, code="refused_without_reason", param=param)
+    if status == 400 and _REFUSED_HEADER.search(message):
+        return ApiError(502, message, type="server_error", code="server_error", quoted=True)
+    # `invalid_prompt` makes Codex show the message and not retry.
+    return ApiError(400, message, code="invalid_prompt", param=param, quoted=True)
+
+
+def _message_of(status: int, reason: Reason) -> tuple[str, bool]:
+    """Return what the client is told, and whether it has words of the backend."""
+    unsaid = f"The backend answered with HTTP {status}"
+    if reason.text is None:
+        return f"{unsaid}.", False
+    return (f"{unsaid}: {reason.text}" if reason.plain else reason.text), True
+
+
+def _is_overflow(status: int, code: str | None, kind: str | None, param: str | None, reason: Reason) -> bool:
+    if any(names_overflow(name) for name in (code, kind) if name is not None):
         return True
-    return status in {400, 413, 422, 500} and (param == "input_tokens" or bool(_CONTEXT_OVERFLOW.search(message)))
+    return status in _OVERFLOW_STATUSES and (param == "input_tokens" or says_overflow(reason.words))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 _BLANK_LINES = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)+")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_ERROR_EVENT = re.compile(rb"event: ?error\s*\Z")
 _LF = 10
 # Most bytes of one event that is not complete.
 MOST_BUFFERED = 16 * 1024 * 1024
@@ -25,6 +27,15 @@ def is_stream(body: bytes) -> bool:
     return _STREAM.match(body) is not None
 
 
+# How a body of JSON begins.
+_OBJECT = re.compile(rb"\s*[{\[]")
+
+
+def is_object(body: bytes) -> bool:
+    """Tell whether a body is an object of JSON, or a list, as far as its beginning tells."""
+    return _OBJECT.match(body) is not None
+
+
 def as_stream(body: bytes) -> bytes:
     """Return the events that a body consists of, which may be one JSON object."""
     if is_stream(body):
@@ -38,8 +49,9 @@ class SSETooLong(ValueError):
 
 class SSEDecoder:
     """Takes bytes split anywhere and returns the `data:` payloads of complete events. Comments and the fields `event:`, `id:`,
-    `retry:` are skipped (chat servers put everything into `data:`); several `data:` lines of one event are joined with a
-    newline, as the SSE specification requires."""
+    `retry:` are skipped (chat servers put everything into `data:`, but for the name of an error: such an event becomes
+    `{"error": …}`, and so does one that is a line `error:`); several `data:` lines of one event are joined with a newline, as
+    the SSE specification requires."""
 
     __slots__ = ("_limit", "buffer")
 
@@ -62,7 +74,7 @@ class SSEDecoder:
             if events[:6] == b"data: " and events.count(b"\n") == 2 * len(payloads) - 2:  # each is one line of data
                 payloads[0] = payloads[0][6:]
                 return payloads
-            found = [event for event in events.split(b"\n\n") if b"data" in event]
+            found = [event for event in events.split(b"\n\n") if b"data" in event or b"error" in event]
             return [payload for event in found if (payload := _payload(event)) is not None]
         payloads = []
         start = 0
@@ -98,7 +110,19 @@ class SSEDecoder:
 def _payload(event: bytes) -> bytes | None:
     if event[:6] == b"data: " and b"\n" not in event and b"\r" not in event:
         return event[6:]
-    lines = [line for line in _LINE_END.split(event.removeprefix(_BOM)) if line.startswith(b"data:") or line == b"data"]
-    if not lines:
-        return None
-    return b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in lines)
+    lines = _LINE_END.split(event.removeprefix(_BOM))
+    data = [line for line in lines if line.startswith(b"data:") or line == b"data"]
+    if data:
+        payload = b"\n".join(line[6:] if line[5:6] == b" " else line[5:] for line in data)
+        return _error(payload) if any(_ERROR_EVENT.match(line) for line in lines) else payload
+    errors = [line[6:] for line in lines if line.startswith(b"error:")]
+    return _error(b"\n".join(errors)) if errors else None
+
+
+def _error(payload: bytes) -> bytes:
+    """Return the payload of an event that only its name tells to be an error, as one that tells it itself."""
+    try:
+        json.loads(payload)
+    except (ValueError, RecursionError):
+        payload = json.dumps(payload.decode("utf-8", "replace").strip()).encode()
+    return b'{"error":%b}' % payload

@@ -257,6 +257,51 @@ def test_error_bodies_of_any_kind(body: bytes, content_type: bytes) -> None:
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("body", "content_type", "reason"),
+    [
+        (b"unknown variant `input_audio`", b"text/plain", "unknown variant `input_audio`"),
+        (b'"no tools here"', b"application/json", "no tools here"),
+        (b'{"code": 30001, "msg": "no tools here"}', b"application/json", "no tools here"),
+        (b'data: {"error": {"message": "no tools here"}}\n\n', b"text/event-stream", "no tools here"),
+        (b"<html><title>400 No Tools Here</title></html>", b"text/html", "No Tools Here"),
+        (TRACEBACK.encode(), b"text/plain", "KeyError"),
+        (json.dumps({"detail": f"no tools here\n{TRACEBACK}"}).encode(), b"application/json", "no tools here"),
+    ],
+    ids=["text", "json text", "msg", "stream", "page", "traceback", "detail"],
+)
+def test_the_reason_reaches_the_client_wherever_it_stands(body: bytes, content_type: bytes, reason: str) -> None:
+    async def test() -> None:
+        for answer in await refusal_of(refusing(400, body, content_type)):
+            assert reason in assert_error(answer, 400, "invalid_prompt")
+
+    run(test())
+
+
+def test_a_server_that_is_overloaded_is_a_503() -> None:
+    async def test() -> None:
+        for answer in await refusal_of(refusing(529, b'{"error": {"message": "busy"}}', headers=b"Retry-After: 4\r\n")):
+            assert assert_error(answer, 503, "server_error") == "busy"
+            assert answer.headers["retry-after"] == "4"
+
+    run(test())
+
+
+def test_an_answer_with_status_201_is_an_answer() -> None:
+    whole = {"choices": [{"index": 0, "message": {"content": "fine"}, "finish_reason": "stop"}]}
+    head = CLOSED_HEAD.replace(b"200 OK", b"201 Created")
+
+    async def test() -> None:
+        for play in (refusing(201, json.dumps(whole).encode()), answering(head, b"".join(text_stream("fine")))):
+            for answer in await refusal_of(play):
+                assert answer.status == 200
+                assert b"fine" in answer.body
+        for answer in await refusal_of(refusing(201, b'{"error": {"message": "not today"}}')):
+            assert b"not today" in answer.body
+
+    run(test())
+
+
 def test_an_error_body_without_end_is_not_read_to_it() -> None:
     async def play(connection: Connection) -> None:
         connection.write(b"HTTP/1.1 500 No\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")

@@ -21,7 +21,8 @@ Repeated = Literal["stale_connection"]
 UNCONNECTED: frozenset[Reason] = frozenset({"dns", "tls", "connect", "connect_timeout"})
 # The backend, or the network to it, has failed.
 UNREACHABLE: frozenset[Reason] = UNCONNECTED | {"dropped", "broke"}
-_STATUSES: dict[int, Reason] = {429: "busy", 502: "status_502", 503: "status_503", 504: "status_504"}
+# 529 is what some servers answer that are overloaded.
+_STATUSES: dict[int, Reason] = {429: "busy", 502: "status_502", 503: "status_503", 504: "status_504", 529: "busy"}
 # The longest wait before the first retry, in seconds: doubled with each retry, up to the longest of all.
 _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 1.0

@@ -28,6 +28,8 @@ _BROKE = "The connection to the backend broke in the middle of the answer."
 _LARGE = 256 * 1024
 # The answer to a chat request, its body unread.
 Answer = aiohttp.ClientResponse | PushedAnswer
+# What some servers and proxies answer in the place of 200.
+_CREATED = 201
 # A request body.
 Body = bytes | aiohttp.StreamReader | None
 # Seconds that an idle connection is kept, because vLLM closes its own after five, and a request that meets such an end is lost;
@@ -265,7 +267,7 @@ class ChatStream:
         self.refuses_gateway_key = False
         # Called once, when the answer is read or dropped, with the reason if the backend failed.
         self.on_end: Callable[[Failure | None], None] | None = None
-        self.status = response.status
+        self.status = 200 if response.status == _CREATED else response.status
         self._response = response
         self._lingering = lingering
         self._large = large

@@ -21,6 +21,7 @@ from responses_gateway.stream.reading.reader import Reader
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.wire.chat import Chunk, ForeignEvent, decode_chunk
 from responses_gateway.wire.deltas import Delta, Text, Usage
+from responses_gateway.wire.error_reasons import error_in
 from responses_gateway.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder
 
@@ -181,6 +182,8 @@ class Answer:
                 return
             fast_path.flush()
         failure = chunk.failure
+        if failure is None and not chunk.choices and (chunk.usage is None or not chunk.usage.prompt_tokens):
+            failure = error_in(payload)
         if failure is not None:
             self._take_failure(failure)
             return

@@ -1,0 +1,150 @@
+"""Whether the words of an error say that the prompt does not fit into the model's context.
+
+Servers word it in hundreds of ways, so a sentence is read for its parts: what is measured (the prompt, its tokens, the
+context), and that it is more than a limit. Clients compact their history at such an error, and would do so in a loop at any
+other one: a limit of what is used in a time, of the output, of bytes, of pictures or of another field is none, whatever its
+message says of tokens."""
+
+from __future__ import annotations
+
+import re
+
+# Characters of a message that are read: servers say it early, and some repeat the prompt behind it.
+_LONGEST = 2000
+_SENTENCES = 50
+
+_MARKS = str.maketrans({"_": " ", "-": " ", "`": " ", '"': " ", "*": " ", "\\": " ", "'": None, "’": None})
+_THOUSANDS = re.compile(r"(?<=\d)[,_](?=\d{3}\b)")
+_SENTENCE_END = re.compile(r"[.;!?](?=\s|$)|[\n。；！？]")
+_WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+# What a client sends, but not a field below it (`messages[0].name`), nor a name that begins alike (`prompt_cache_key`).
+_SENT = (
+    r"(?<![\w.])(?:prompts?|inputs?|messages?|conversation|dialogu?e?|history|context|requests?|query|session|sequence)"
+    r"(?![\w\[]|\.\w| cache)"
+)
+# Its length.
+_LENGTH = re.compile(
+    rf"{_SENT} (?:text |total |token |sequence )?(?:tokens?|length|len|size|token count)\b"
+    rf"|\b(?:length|len|size|range) of (?:\w+ ){{0,3}}?{_SENT}"
+    rf"|\b(?:number|count|sum|total|amount) of (?:\w+ ){{0,3}}?{_SENT} (?:\w+ )?(?:tokens?|length)\b"
+    rf"|\btokens? (?:\w+ )?(?:in|of|from|for) (?:\w+ ){{0,3}}?(?:{_SENT}|text\b)"
+)
+# The context, or a setting that has its length.
+_CONTEXT = re.compile(
+    r"\bcontext (?:length|len|size|window|limit|budget|capacity|tokens)\b|\b(?:max(?:imum)?|models?|tokens?) context\b"
+    r"|\bmax(?:imum)? (?:allowed |total )?(?:seq(?:uence)?|model|num|input|prompt|context|message|session|position)s?"
+    r" (?:tokens?|len(?:gth)?|size|embeddings)\b"
+    r"|\b(?:session|sequence) (?:max )?len(?:gth)?\b|\bn ctx\b|\b(?:model|total|input|prompt)s? tokens? limit\b"
+)
+_IS_MORE = re.compile(
+    r"\bexceed|\boverflow|\bsurpass|\b(?:long|larg|great|bigg|high)er than\b|\bmore than\b|\bbeyond\b|\b(?:over|above) the\b"
+    r"|\b(?:length|limit|window|size) (?:is |was |has been )?reached\b|\btoo (?:long|large|big|many)\b|\bless than\b"
+    r"|\bat most\b|\b(?:not|t) fit\b|\bruns? out of\b|\bran out of\b|\d ?> ?\d"
+    r"|\bmust be ?(?:<|under|below|within|no more|shorter|smaller|fewer)|\bshould be \[\d"
+)
+# One of these says it all.
+_PHRASES = re.compile(
+    r"\bmaximum context length\b|\bout ?of context\b|\bcontext overflow"
+    r"|\bmaximum (?:prompt|input|sequence) (?:length|tokens?|size) ?(?:is|of|:|=) ?\d"
+    r"|\bcontext (?:length|size|window)(?: of the model)?(?: is| of| to| at|:| ?=) ?(?:only |at most )?\d"
+    r"|\b(?:prompts?|inputs?|messages?)(?: (?:is|are|was|text|itself|you sent|tokens?|length)){0,3} too (?:long|large|big)\b"
+    r"|\b(?:prompt(?! cache)|conversation|history|context)(?: [a-z]+){0,3} too (?:long|large|big)\b"
+    r"|\btoo many (?:input|prompt|context) tokens\b"
+    r"|\btoo many tokens (?:in|for) (?:\w+ )?(?:prompt|input|messages?|request|context)"
+    r"|\b(?:reduce|shorten) (?:the (?:length|size) of )?(?:the |your )?(?:input |chat )?(?:prompt|messages|history|input)\b"
+    r"|\d context tokens\b|\bonly (?:[a-z]+ )?\d+ tokens of context\b"
+)
+_TOKENS = re.compile(r"\d (?:\w+ )?tokens?\b|\btokens?\b.{0,4}\d")
+# The tokens of all that the model reads and writes.
+_MODEL_TOKENS = re.compile(
+    r"\b(?:tokens? (?:limit|count)|total tokens|max(?:imum)? (?:number of )?tokens|max(?:imum)? length)\b"
+)
+_TOKENS_OR_LENGTH = re.compile(rf"{_TOKENS.pattern}|\bmax(?:imum)? (?:allowed )?len(?:gth)?\b|\btokens? limit\b")
+_SENT_AT_ALL = re.compile(_SENT)
+# A limit and its number, for what no word tells: another number is larger.
+_LIMIT = re.compile(
+    r"\b(?:limit|max(?:imum)?|only|supports?|allow(?:s|ed)|capacity|window|context|length)\b"
+    r"(?: [a-z]+){0,3}?[ :=(]{0,3}(\d{3,12})\b"
+)
+_SENT_TOKENS = re.compile(r"(?<![\d.])(\d{3,12}) (?:[a-z]+ )?tokens?\b|\btokens?[ :=(]{1,3}(\d{3,12})\b")
+
+# In Chinese: what is measured and that it is too much, in one sentence.
+_CHINESE_LENGTH = re.compile(r"上下文|输入|提示词|对话|消息|prompt|input|context")
+_CHINESE_IS_MORE = re.compile(r"超长|过长|太长|超限|超出|超过|过大")
+
+# Limits of something else, wherever they stand in a message: of what is used in a time or paid for; of ids of tokens; of a
+# prompt that is to be cut; of a context that is too small.
+_OTHER_LIMIT = re.compile(
+    r"\bper (?:minute|min|second|hour|day|week|month)\b|\b[rto]+p[mdsh]\b|\brate ?limit|\bthrottl|\bquota|\btoo many requests\b"
+    r"|\bwait (?:before|and|a)\b|\btry again (?:later|in|after)\b|\bretry (?:after|later)\b|\b(?:dai|month|week|hour)ly\b"
+    r"|\bbilling\b|\bbalance\b|\bcredits?\b|\bpayment\b|\bconcurren|\b(?:account|organi[sz]ation|plan|subscription|tier|upgrade)\b"
+    r"|\bkey has\b|\byour key\b"
+    r"|每分钟|每秒|每天|每日|限流|限速|频率|频繁|额度|余额|配额|欠费|并发"
+    r"|\btoken ids?\b|\bvocab|\btruncate prompt tokens\b|\btoo small\b"
+)
+_LOWER_LIMIT = re.compile(r"\b(?:at least|minimum|above|below|fewer)\b")
+# The output, whose limit is no matter of the prompt unless both are added up.
+_OUTPUT = re.compile(
+    r"\bmax(?:imum)? ?(?:completion|output|new|response|generation) ?tokens?\b|\bmax tokens\b(?! allowed)|\bmin tokens\b"
+    r"|\bn predict\b|\b(?:completion|output|generated|reasoning|thinking) tokens\b|\bmaximum tokens (?:you|value|requested)"
+    r"|\bbudget tokens\b|\bthinking budget\b|\bgenerat(?:e|ed|ion)\b"
+)
+_INPUT = re.compile(
+    r"\b(?:prompt|messages|conversation|history)\b|\binputs?\b.{0,12}\b(?:tokens?|length|messages)\b|\btokens from the input\b"
+)
+# Sizes in bytes and pixels; parts of a request that have limits of their own.
+_BYTES = re.compile(r"\d ?(?:[kmgt]i?b|bytes?|px|pixels?)\b|\b(?:mega|kilo)?bytes?\b|\bpixels?\b")
+_PART = re.compile(
+    r"\b(?:images?|photos?|pictures?|audio|videos?|files?|attachments?|pdf|upload\w*|body|payload|entity|string|array|urls?"
+    r"|headers?|descriptions?|schemas?|enums?|arguments?|function name|tool name|stop sequences?|logit bias)\b"
+)
+_CHINESE_PART = re.compile(r"图|音频|视频|文件|附件")
+_OF_TOKENS = re.compile(r"\btokens?\b|\bcontext\b")
+_CHARACTERS = re.compile(r"\bcharacters?\b|\bchars\b|字符")
+_PROMPT = re.compile(r"\b(?:prompt|conversation|context|messages)\b")
+
+
+def says_overflow(message: str) -> bool:
+    """Tell whether a server's message says that the prompt does not fit."""
+    text = _THOUSANDS.sub("", message[:_LONGEST].lower()).translate(_MARKS)
+    text = " ".join(text.split(" "))
+    if _OTHER_LIMIT.search(text) or (_OUTPUT.search(text) and not _INPUT.search(text)):
+        return False
+    sentences = [" ".join(sentence.split()) for sentence in _SENTENCE_END.split(text)[:_SENTENCES]]
+    return any(map(_is_overflow, sentences)) or _is_above_limit(" ".join(sentences))
+
+
+def names_overflow(code: str) -> bool:
+    """Tell whether a code or a type of an error (`context_length_exceeded`, `ContextWindowExceededError`) says it."""
+    return len(code) <= 100 and says_overflow(_WORD_START.sub(" ", code))
+
+
+def _is_overflow(sentence: str) -> bool:
+    if _is_of_something_else(sentence):
+        return False
+    if _PHRASES.search(sentence):
+        return True
+    if _IS_MORE.search(sentence):
+        of_prompt = _SENT_AT_ALL.search(sentence) and _TOKENS_OR_LENGTH.search(sentence)
+        of_model = "model" in sentence and _MODEL_TOKENS.search(sentence)
+        return bool(_CONTEXT.search(sentence) or _LENGTH.search(sentence) or of_prompt or of_model)
+    return bool(_CHINESE_IS_MORE.search(sentence) and _CHINESE_LENGTH.search(sentence))
+
+
+def _is_of_something_else(sentence: str) -> bool:
+    """Tell whether a sentence is about bytes, characters of a field, or a part of the request."""
+    if _BYTES.search(sentence):
+        return True
+    if (_PART.search(sentence) or _CHINESE_PART.search(sentence)) and not _OF_TOKENS.search(sentence):
+        return True
+    return _CHARACTERS.search(sentence) is not None and _PROMPT.search(sentence) is None
+
+
+def _is_above_limit(text: str) -> bool:
+    """Tell whether a text about tokens of the prompt has the number of a limit, and a larger one."""
+    if not (_INPUT.search(text) and _OF_TOKENS.search(text)) or _PART.search(text) or _LOWER_LIMIT.search(text):
+        return False
+    limits = [int(found[1]) for found in _LIMIT.finditer(text)]
+    sent = [int(found[1] or found[2]) for found in _SENT_TOKENS.finditer(text)]
+    return bool(limits and sent) and max(sent) > min(limits)
