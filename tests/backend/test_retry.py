@@ -10,7 +10,7 @@ from responses_gateway.backend.policies.retry import RetryBudget, backoff, reaso
 
 
 def test_only_what_another_backend_may_do_better_is_tried_again() -> None:
-    assert {status for status in range(200, 600) if reason_of(status) is not None} == {429, 502, 503, 504}
+    assert {status for status in range(200, 600) if reason_of(status) is not None} == {429, 502, 503, 504, 529}
 
 
 @pytest.mark.parametrize(("attempt", "longest"), [(1, 0.05), (2, 0.1), (3, 0.2), (20, 1.0)])

@@ -182,8 +182,8 @@ class Answer:
                 return
             fast_path.flush()
         failure = chunk.failure
-        if failure is None and not chunk.choices and (chunk.usage is None or not chunk.usage.prompt_tokens):
-            failure = error_in(payload)
+        is_part = chunk.choices or (chunk.usage is not None and chunk.usage.prompt_tokens)
+        failure = error_in(payload) if failure is None and not is_part else failure
         if failure is not None:
             self._take_failure(failure)
             return
