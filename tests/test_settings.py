@@ -64,7 +64,7 @@ def test_flags_before_environment_before_file_before_defaults(tmp_path: Path) ->
     file = write(tmp_path, "port: 1\nhost: file\nlog_level: error\n")
     environ = {"RESPONSES_GATEWAY_PORT": "2", "RESPONSES_GATEWAY_HOST": "environment"}
     settings = load({"port": "3"}, file, environ)
-    assert (settings.port, settings.host, settings.log_level, settings.log_format) == (3, "environment", "error", "text")
+    assert (settings.port, settings.host, settings.log_level, settings.log_format) == (3, "environment", "error", "auto")
 
 
 def test_the_environment_may_name_the_file_and_a_flag_names_another(tmp_path: Path) -> None:

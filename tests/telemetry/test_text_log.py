@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from responses_gateway.telemetry import logs
 
@@ -46,3 +49,29 @@ def test_routine_lines_wait_and_stand_before_later_ones() -> None:
         '"m\\tn" stream=True code=7',
     ]
     assert second.partition(" ")[2] == "warning the end code=7"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_one_short_line_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = logs.logger().level, logs.logger().handlers, logs.logger().propagate
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    request = {"request_id": "req_1", "method": "POST", "path": "/v1/responses", "model": "qwen3\x1b[2J", "status": 200}
+    refused = {**request, "status": 400, "model": "m", "seconds": 0.01, "outcome": "rejected", "code": "invalid_type"}
+    try:
+        logs.configure("auto", "info")
+        values = {**request, "input_tokens": 9120, "output_tokens": 402, "seconds": 4.213, "client": "10.0.3.7"}
+        logs.routine(logging.INFO, "response", values)
+        logs.routine(logging.WARNING, "response", refused)
+        logs.logger().info("listening", extra=logs.fields(url="http://127.0.0.1:9000"))
+    finally:
+        logs.logger().level, logs.logger().handlers, logs.logger().propagate = before
+    assert [line.partition(" ")[2] for line in terminal.getvalue().splitlines()] == [
+        'POST /v1/responses "qwen3\\u001b[2J" 200 · 9120 → 402 tokens · 4.2 s',
+        "warning POST /v1/responses m 400 · 0.0 s outcome=rejected code=invalid_type request_id=req_1",
+        "listening url=http://127.0.0.1:9000",
+    ]

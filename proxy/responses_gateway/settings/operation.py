@@ -18,8 +18,8 @@ class OperationSettings(Section):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum severity of log records."""
-    log_format: Literal["text", "json"] = "text"
-    """One line of text or one JSON object per record."""
+    log_format: Literal["auto", "text", "json"] = "auto"
+    """One line of text or one JSON object per record. `auto`: text, shortened for people where standard error is a terminal."""
     access_log: bool = True
     """Log one line per request."""
     log_backend_errors: bool = False

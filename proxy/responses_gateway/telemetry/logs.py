@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -73,9 +74,47 @@ class _JsonFormatter(_Formatter):
         return json.dumps(entry, default=str)
 
 
-def configure(style: Literal["text", "json"], level: str) -> None:
-    """Send the gateway's records to standard error."""
-    handler = _BatchHandler(_JsonFormatter() if style == "json" else _Formatter())
+class _TerminalFormatter(_Formatter):
+    """Writes for people: the local time, of a request its method, path, model, status, tokens and seconds alone, and the level
+    only if it is not `info`. Where a request was refused or failed, its id and the reason stand beside it."""
+
+    def line(self, created: float, level: int, message: str, fields: Mapping[str, Any], exception: str | None = None) -> str:
+        text = message
+        if message in _REQUESTS:
+            text = _summary(fields)
+            fields = {} if level < logging.WARNING else {name: fields[name] for name in _REASONS if name in fields}
+        if fields:
+            text += " " + _written(fields)
+        if level != logging.INFO:
+            text = f"{_level_name(level)} {text}"
+        line = f"{time.strftime('%H:%M:%S', time.localtime(created))} {text}"
+        return line if exception is None else f"{line}\n{exception}"
+
+
+# The records of requests, and what a terminal shows of one that was refused or has failed.
+_REQUESTS = frozenset({"request", "response"})
+_REASONS = ("outcome", "code", "param", "reason", "error", "request_id", "key")
+
+
+def _summary(fields: Mapping[str, Any]) -> str:
+    """Return a request in short: `POST /v1/responses qwen3 200 · 1200 → 80 tokens · 1.6 s`."""
+    exchange = [_plain(fields[name]) for name in ("method", "path", "model", "status") if name in fields]
+    parts = [" ".join(exchange)]
+    if "output_tokens" in fields:
+        parts.append(f"{fields.get('input_tokens', 0)} → {fields['output_tokens']} tokens")
+    if "seconds" in fields:
+        parts.append(f"{fields['seconds']:.1f} s")
+    return " · ".join(filter(None, parts))
+
+
+def configure(style: Literal["auto", "text", "json"], level: str) -> None:
+    """Send the gateway's records to standard error, as text or JSON; `auto`: for people if that is a terminal, else text."""
+    formatter = _Formatter()
+    if style == "json":
+        formatter = _JsonFormatter()
+    elif style == "auto" and sys.stderr.isatty():
+        formatter = _TerminalFormatter()
+    handler = _BatchHandler(formatter)
     target = logger()
     target.handlers = [handler]
     target.propagate = False
@@ -174,6 +213,12 @@ def _written(fields: Mapping[str, Any]) -> str:
         if between == b"= " * (len(fields) - 1) + b"=":  # and none has a space, a quote or a control character
             return text
     return " ".join([f"{name}={_quoted(value)}" for name, value in fields.items()])
+
+
+def _plain(value: Any) -> str:
+    """Return a value that stands alone, without what could write control characters to a terminal."""
+    text = str(value)
+    return text if text.isprintable() else json.dumps(text)
 
 
 def _quoted(value: Any) -> str:

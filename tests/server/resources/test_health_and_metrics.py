@@ -292,6 +292,22 @@ def test_text_lines(written: Callable[[], str]) -> None:
     assert [word for word in SECRET_WORDS if word in text] == []
 
 
+def test_the_window_fills_no_log(written: Callable[[], str]) -> None:
+    """Who opens it would see the commands of the start go out of sight."""
+
+    async def test() -> None:
+        async with simulated(access_log=True, ui="open") as served:
+            assert (await ask(served, "GET", "/ui/")).status == 200
+            assert (await ask(served, "GET", "/ui/api.js")).status == 200
+            assert (await ask(served, "GET", "/ui/nothing.js")).status == 404
+
+    logs.configure("text", "info")
+    run(test())
+    (line,) = written().splitlines()
+    assert " warning " in line
+    assert "path=/ui/nothing.js status=404" in line
+
+
 def test_no_line_can_be_forged(written: Callable[[], str]) -> None:
     logs.configure("text", "info")
 

@@ -25,8 +25,10 @@ HTTP_DURATION = Histogram(
     LATENCY_BUCKETS,
     ("route",),
 )
-# Paths that monitoring requests all the time: logged at level `debug`.
+# Paths that monitoring requests all the time, and the window, which asks for a dozen files and then for ever: logged at level
+# `debug`; those of the window unless they are refused.
 _PROBES = frozenset({"/health", "/ready", "/metrics"})
+_WINDOW = "/ui"
 # All others, which clients may invent, are counted as one.
 _METHODS = frozenset({*hdrs.METH_ALL} - {hdrs.METH_ANY})
 _LONGEST_PATH = 200
@@ -55,13 +57,21 @@ class AccessLog:
         """Note a request that took so long and ended with a status; there is no response if its client has left."""
         route = _route_of(request)
         self._ended.append((request.method if request.method in _METHODS else "other", route, status, seconds))
-        level = logging.DEBUG if route in _PROBES else logging.WARNING if is_refusal(status) else logging.INFO
+        level = _level(route, status)
         shown = self._logs_lines and logs.logger().isEnabledFor(level)
         fields = _fields(request, response, exchange, status) if shown else {"status": status}
         if exchange.report is not None:
             exchange.report(fields)
         elif shown:
             _log(level, exchange, fields, seconds)
+
+
+def _level(route: str, status: int) -> int:
+    if route in _PROBES:
+        return logging.DEBUG
+    if is_refusal(status):
+        return logging.WARNING
+    return logging.DEBUG if route.startswith(_WINDOW) else logging.INFO
 
 
 def _log(level: int, exchange: Exchange, fields: dict[str, Any], seconds: float) -> None:
