@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.running_gateway import gateway, post, run
+from tests.server.hosted.model import calls, model, says
+from tests.server.running_gateway import Answer, Served, ask, gateway, post, run
 from tests.server.scripted_backend import backend, chunk, streaming, text_stream
 
 LOGPROB = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
@@ -37,5 +38,71 @@ def test_log_probabilities_that_were_asked_for_and_not_sent_are_a_loss(
             served.parts.metrics.flush()
             counted = served.parts.metrics.registry.get_sample_value("responses_gateway_losses_total", labels)
             assert counted == (2 if lost else None)
+
+    run(test())
+
+
+FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}}
+NAMED = {"type": "function", "name": "look"}
+CUT = [chunk({"content": "I loo"}), chunk({}, "length"), b"data: [DONE]\n\n"]
+
+
+def counted(served: Served) -> float | None:
+    served.parts.metrics.flush()
+    labels = {"kind": "parameter", "name": "tool_choice", "outcome": "ignored"}
+    return served.parts.metrics.registry.get_sample_value("responses_gateway_losses_total", labels)
+
+
+def tells(answer: Answer) -> bool:
+    return "parameter:tool_choice" in answer.headers.get("x-responses-gateway-losses", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "fields", "lost"),
+    [
+        (says("It rains.", "Hm."), {"tool_choice": "required"}, True),
+        (says("It rains."), {"tool_choice": NAMED}, True),
+        (says("It rains."), {"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [NAMED]}}, True),
+        (calls(("glance", {})), {"tool_choice": NAMED}, True),  # which no client may get
+        (calls(("look", {"q": "x"})), {"tool_choice": NAMED}, False),
+        (calls(("look", {"q": "x"})), {"tool_choice": "required"}, False),
+        (says("It rains."), {"tool_choice": "auto"}, False),
+        (says("It rains."), {}, False),
+        (CUT, {"tool_choice": "required"}, False),  # the call might have come
+        (says("It rains."), {"tool_choice": "required", "generate": False}, False),
+    ],
+)
+def test_a_call_that_was_forced_and_not_made_is_a_loss(answer: list[bytes], fields: dict[str, Any], lost: bool) -> None:
+    async def test() -> None:
+        async with model(answer) as (served, _):
+            whole = await post(served, stream=False, tools=[FUNCTION], **fields)
+            assert whole.status == 200
+            assert tells(whole) is lost
+            await post(served, tools=[FUNCTION], **fields)
+            assert counted(served) == (2 if lost else None)
+
+    run(test())
+
+
+def test_a_call_that_was_forced_and_not_made_is_a_loss_at_the_other_door() -> None:
+    async def test() -> None:
+        tool = {"name": "look", "input_schema": FUNCTION["parameters"]}
+        body = {"model": "m", "max_tokens": 9, "tools": [tool], "messages": [{"role": "user", "content": "x"}]}
+        for choice in ({"type": "any"}, {"type": "tool", "name": "look"}):
+            async with model(says("It rains."), calls(("look", {"q": "x"}))) as (served, _):
+                first = await ask(served, "POST", "/v1/messages", json={**body, "tool_choice": choice})
+                second = await ask(served, "POST", "/v1/messages", json={**body, "tool_choice": choice})
+                assert (tells(first), tells(second)) == (True, False)
+                assert counted(served) == 1
+
+    run(test())
+
+
+def test_a_forced_call_of_a_tool_that_the_gateway_runs_was_made() -> None:
+    async def test() -> None:
+        later = {**FUNCTION, "async": True}
+        async with model(calls(("look", {"q": "x"})), says("It is on its way.")) as (served, talking):
+            assert not tells(await post(served, stream=False, tools=[later], tool_choice="required"))
+            assert len(talking.requests) == 2
 
     run(test())

@@ -37,7 +37,7 @@ MESSAGES_LOSSES = (
     Loss("parameter", "max_tokens", "adapted", "reduced to what the context has room for"),
     Loss("parameter", "thinking", "adapted", "off is as little as it can for a model that always thinks, and not shown"),
     Loss("parameter", "thinking", "ignored", "if thinking cannot be turned off; it is not shown then"),
-    Loss("parameter", "tool_choice", "ignored", "without tools, or for one that was left out"),
+    Loss("parameter", "tool_choice", "ignored", "without tools, for one that was left out, or not enforced by the backend"),
     Loss("parameter", "context_management", "ignored", "what is in the request is sent"),
     Loss("parameter", "metadata", "adapted", "requests of one user go to the same backend"),
     Loss("parameter", "output_config", "ignored", "fields other than effort and format"),

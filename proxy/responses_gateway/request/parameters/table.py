@@ -115,7 +115,12 @@ SPECIAL = (
     Parameter("instructions", "preserved", "leads the system message"),
     Parameter("tools", "preserved", "see the tools"),
     Parameter("tool_choice", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
-    Parameter("tool_choice", "ignored", "if it asks for a hosted tool, or for any tool and there is none", matters=True),
+    Parameter(
+        "tool_choice",
+        "ignored",
+        "if it asks for a hosted tool, or for any tool and there is none; a forced call that the backend did not enforce",
+        matters=True,
+    ),
     Parameter("parallel_tool_calls", "preserved", "sent, and enforced by the gateway; dropped if no tools are left"),
     Parameter("max_tool_calls", "adapted", "enforced by the gateway: further calls are not passed on"),
     Parameter("max_output_tokens", "preserved", "sent under the name that the backend supports"),

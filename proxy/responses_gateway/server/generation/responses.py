@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,6 +14,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.request import Loss
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.additions import Additions
+from responses_gateway.server.generation.answer_losses import answer_losses
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import InFlight
@@ -47,7 +48,6 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
-_NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
 
 
 @dataclass(eq=False, slots=True)
@@ -281,8 +281,7 @@ class Creation:
     @property
     def answer_losses(self) -> list[Loss]:
         """What of the request the answer, which has ended, did not honour."""
-        logprobs = self.prepared.options.logprobs
-        return logprob_losses(self.translator.response.output) if logprobs else []
+        return answer_losses(self.prepared, self.translator)
 
     @property
     def results(self) -> Mapping[str, bytes]:
@@ -351,7 +350,7 @@ class Creation:
                 self._responses.repair.count_later(self.translator, self.prepared.options)
         if self.answered:
             _learn(self.in_force.parsers, self.prepared, self.translator)
-            if self.prepared.options.logprobs:
+            if self.prepared.options.logprobs or "tool_choice" in self.prepared.call.body:  # all that an answer can lose
                 self.log.losses(self.answer_losses)
             if self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
@@ -430,11 +429,3 @@ def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Transla
         parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
     if completed and prepared.turns is None and "tools" in prepared.call.body:
         parsers.learn_calls(prepared.call.body, prepared.start, translator.response.output)
-
-
-def logprob_losses(output: Sequence[str]) -> list[Loss]:
-    """Return what the output of a request for log probabilities, as the JSON of its items, shows to be lost."""
-    texts = [item for item in output if '"type":"output_text"' in item and '"text":""' not in item]
-    if not texts or any('"logprobs":[{' in item for item in texts):
-        return []
-    return [_NO_LOGPROBS]
