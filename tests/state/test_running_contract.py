@@ -109,6 +109,13 @@ class Counting:
         self._statements.append(statement)
         return self._sql.execute(statement, values)
 
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
+        self._statements.append(statement)
+        self._sql.executemany(statement, rows)
+
+    def new_keys(self, table: str, count: int, /) -> Sequence[int]:
+        return self._sql.new_keys(table, count)
+
 
 def test_a_dead_worker_is_found_and_its_responses_fail(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:

@@ -15,7 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
-from responses_gateway.state.records import Cursor, HistorySpan, ItemPage, NewItem, PageOrder, Place, new_id
+from responses_gateway.state.records import Cursor, HistorySpan, ItemPage, NewItem, PageOrder, Place, new_id, new_ids
 
 _decode = msgspec.json.decode
 _canonical = msgspec.json.Encoder(order="sorted").encode
@@ -39,6 +39,17 @@ _CHAIN = (
     "UNION ALL SELECT n.key, n.parent, n.item, n.item_id, c.depth + 1 FROM nodes n JOIN chain c ON n.key = c.parent "
     "WHERE n.key <> ?) "
 )
+_BRANCH = (
+    "WITH RECURSIVE chain (key, parent, item, depth) AS ("
+    "SELECT key, parent, item, 1 FROM nodes WHERE key = ? "
+    "UNION ALL SELECT n.key, n.parent, n.item, c.depth + 1 FROM nodes n JOIN chain c ON n.key = c.parent "
+    "WHERE c.depth < ?) SELECT parent, item, key FROM chain"
+)
+# From so many items on they are looked up and written together: for fewer, statements of their own are cheaper.
+_MANY = 8
+# Digests in one look-up.
+_LOOKED_UP = 100
+_KEYS = f"SELECT digest, key FROM items WHERE tenant = ? AND digest IN ({', '.join('?' * _LOOKED_UP)})"
 
 
 @dataclass(eq=False)
@@ -96,9 +107,11 @@ def exists(sql: Sql, place: Place) -> bool:
     return not place or sql.execute("SELECT 1 FROM nodes WHERE key = ?", (place,)).fetchone() is not None
 
 
-def append(sql: Sql, tenant: str, place: Place, items: Iterable[NewItem], results: Mapping[str, bytes] | None = None) -> Place:
+def append(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], results: Mapping[str, bytes] | None = None) -> Place:
     """Add items after a place, reusing those that are already there; `results` by their ids are kept with them. Return the
     place of the last one."""
+    if len(items) >= _MANY:
+        return _append_many(sql, tenant, place, items, results or {})
     for item in items:
         body = item if isinstance(item, str) else _text(item)
         value: dict[str, Any] = _decode(body) if isinstance(item, str) else item
@@ -107,6 +120,70 @@ def append(sql: Sql, tenant: str, place: Place, items: Iterable[NewItem], result
             sql.execute("UPDATE items SET result = ? WHERE key = ?", (result, key))
         place = _node(sql, tenant, place, key, value)
     return place
+
+
+def _append_many(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], results: Mapping[str, bytes]) -> Place:
+    """Do the same with few statements for all of them."""
+    values = [cast("dict[str, Any]", _decode(item)) if isinstance(item, str) else item for item in items]
+    digests = [_digest(value) for value in values]
+    keys = _known_keys(sql, tenant, list(dict.fromkeys(digests)))
+    known = next((number for number, digest in enumerate(digests) if digest not in keys), len(digests))
+    bodies: dict[bytes, str] = {}
+    for item, digest in zip(items, digests, strict=True):
+        if digest not in keys and digest not in bodies:
+            bodies[digest] = item if isinstance(item, str) else _text(item)
+    new_keys = sql.new_keys("items", len(bodies)) if bodies else ()
+    rows = [(key, tenant, digest, body) for key, (digest, body) in zip(new_keys, bodies.items(), strict=True)]
+    sql.executemany("INSERT INTO items (key, tenant, digest, body) VALUES (?, ?, ?, ?)", rows)
+    keys.update(zip(bodies, new_keys, strict=True))
+    if results:
+        kept = [(results.get(str(value.get("id"))), keys[digest]) for value, digest in zip(values, digests, strict=True)]
+        sql.executemany("UPDATE items SET result = ? WHERE key = ?", [row for row in kept if row[0] is not None])
+    return _add_nodes(sql, tenant, place, [(keys[digest], value) for digest, value in zip(digests, values, strict=True)], known)
+
+
+def _known_keys(sql: Sql, tenant: str, digests: Sequence[bytes]) -> dict[bytes, int]:
+    """Return the keys of the items that are stored, by their digests."""
+    keys: dict[bytes, int] = {}
+    for first in range(0, len(digests), _LOOKED_UP):
+        some = list(digests[first : first + _LOOKED_UP])
+        asked = [*some, *(some[-1:] * (_LOOKED_UP - len(some)))]  # always as many: one statement, which is prepared once
+        keys.update((bytes(digest), key) for digest, key in sql.execute(_KEYS, (tenant, *asked)).fetchall())
+    return keys
+
+
+def _add_nodes(sql: Sql, tenant: str, place: Place, items: Sequence[tuple[int, dict[str, Any]]], known: int) -> Place:
+    """Add nodes for items, each with its key, after a place, unless they are there. The first `known` items were stored
+    before."""
+    branch = _branch(sql, items[known - 1][0], known) if known >= _MANY else {}
+    there = 0
+    for key, _ in items[:known]:
+        node = branch.get((place, key))
+        if node is None:
+            row = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (place, key)).fetchone()
+            if row is None:
+                break
+            node = row[0]
+        place = node
+        there += 1
+    new = items[there:]
+    if not new:
+        return place
+    made_up = new_ids([_prefix(value) for _, value in new])
+    rows: list[tuple[int, str, Place, int, str]] = []
+    for node, (key, value), made_up_id in zip(sql.new_keys("nodes", len(new)), new, made_up, strict=True):
+        rows.append((node, tenant, place, key, _id_of(value) or made_up_id))
+        place = node
+    sql.executemany("INSERT INTO nodes (key, tenant, parent, item, item_id) VALUES (?, ?, ?, ?, ?)", rows)
+    return place
+
+
+def _branch(sql: Sql, item: int, length: int) -> dict[tuple[Place, int], Place]:
+    """Return the last nodes of the newest history with an item, up to that, by their parents and items: most requests
+    continue what was stored last."""
+    row = sql.execute("SELECT key FROM nodes WHERE item = ? ORDER BY key DESC LIMIT 1", (item,)).fetchone()
+    rows = [] if row is None else sql.execute(_BRANCH, (row[0], length)).fetchall()
+    return {(parent, of_item): key for parent, of_item, key in rows}
 
 
 def append_texts(sql: Sql, tenant: str, texts: Iterable[str]) -> Place:
@@ -167,7 +244,11 @@ def _is_used(sql: Sql, place: Place) -> bool:
 
 
 def _item(sql: Sql, tenant: str, body: str, value: dict[str, Any]) -> int:
-    return _body(sql, tenant, hashlib.blake2b(_canonical_text(value), digest_size=20).digest(), body)
+    return _body(sql, tenant, _digest(value), body)
+
+
+def _digest(value: dict[str, Any]) -> bytes:
+    return hashlib.blake2b(_canonical_text(value), digest_size=20).digest()
 
 
 def _body(sql: Sql, tenant: str, digest: bytes, body: str) -> int:
@@ -198,10 +279,17 @@ def _canonical_text(value: dict[str, Any]) -> bytes:
 
 
 def _node(sql: Sql, tenant: str, parent: Place, key: int, value: dict[str, Any]) -> Place:
+    return _child(sql, tenant, parent, key, _id_of(value) or new_id(_prefix(value)))
+
+
+def _id_of(value: dict[str, Any]) -> str:
+    """Return the id that an item came with; empty for none."""
     item_id = value.get("id")
-    if not isinstance(item_id, str) or not item_id:
-        item_id = new_id(_PREFIXES.get(value.get("type", "message"), "item"))
-    return _child(sql, tenant, parent, key, item_id)
+    return item_id if isinstance(item_id, str) else ""
+
+
+def _prefix(value: dict[str, Any]) -> str:
+    return _PREFIXES.get(value.get("type", "message"), "item")
 
 
 def _child(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:

@@ -41,6 +41,12 @@ class Sql(Protocol):
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows: ...
 
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
+        """Do the same with each of the rows, which returns nothing."""
+
+    def new_keys(self, table: str, count: int, /) -> Sequence[int]:
+        """Return so many keys that no row of a table has, or will have, for rows that are written in this transaction."""
+
 
 class Database(Protocol):
     """A database with serializable transactions."""

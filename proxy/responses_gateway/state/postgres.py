@@ -157,3 +157,11 @@ class _Transaction:
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
         return self._connection.execute(cast("Any", _translated(statement)), storable(values))
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(cast("Any", _translated(statement)), [storable(row) for row in rows])
+
+    def new_keys(self, table: str, count: int, /) -> Sequence[int]:
+        statement = "SELECT nextval(pg_get_serial_sequence(?, 'key')) FROM generate_series(1, CAST(? AS integer))"
+        return [row[0] for row in self.execute(statement, (table, count)).fetchall()]

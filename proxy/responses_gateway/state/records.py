@@ -15,13 +15,23 @@ PageOrder = Literal["asc", "desc"]
 # The place of an item in a history (see `histories.py`); 0 is the empty history.
 Place = int
 
+# Random bytes of an id.
+_SECRET = 12
 ACTIVE = ("queued", "in_progress")
 
 
 def new_id(prefix: str) -> str:
     """Return an id that nobody can guess. Ids begin with the time, so that those of one time are neighbours in an index: then
     writing them changes few pages."""
-    return f"{prefix}_{int(time.time()):08x}{secrets.token_hex(12)}"
+    return f"{prefix}_{int(time.time()):08x}{secrets.token_hex(_SECRET)}"
+
+
+def new_ids(prefixes: Sequence[str]) -> list[str]:
+    """Return an id with each prefix."""
+    now = f"_{int(time.time()):08x}"
+    secret = secrets.token_hex(_SECRET * len(prefixes))  # at once, because each call of the system costs
+    length = 2 * _SECRET
+    return [f"{prefix}{now}{secret[at * length : (at + 1) * length]}" for at, prefix in enumerate(prefixes)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,9 +264,24 @@ def _pages(sql: Sql | sqlite3.Connection) -> _Pages:
 class _Transaction:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.execute
+        self._executemany = connection.executemany
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
         try:
             return self._execute(statement, values)
         except UnicodeEncodeError:
             return self._execute(statement, storable(values))
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
+        self._execute("SAVEPOINT many")
+        try:
+            self._executemany(statement, rows)
+        except UnicodeEncodeError:
+            self._execute("ROLLBACK TO many")  # because the rows before are written already
+            self._executemany(statement, [storable(row) for row in rows])
+        self._execute("RELEASE many")
+
+    def new_keys(self, table: str, count: int, /) -> Sequence[int]:
+        row = self._execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        last = 0 if row is None else row[0]  # nobody else writes during this transaction
+        return range(last + 1, last + 1 + count)
