@@ -270,8 +270,8 @@ _WHEN = {
     "response.code_interpreter_call_code.done": "the complete code",
     "response.code_interpreter_call.interpreting": "the code runs",
     "response.code_interpreter_call.completed": "the code has run; the item has the `outputs` if they are included",
-    "response.compaction.compacting": "the model has begun the summary that a `compaction_trigger` asks for; if it fails, the "
-    "item is never done",
+    "response.compaction.compacting": "the model has begun the summary that a `compaction_trigger` asks for, "
+    "or a context above its `compact_threshold` needs; if it fails, the item is never done",
     "response.output_item.done": "the item ends, `completed` or `incomplete` (a call that was cut off, or an item at the "
     "token limit), or `failed` (a hosted call)",
     "response.completed": "the answer is complete",

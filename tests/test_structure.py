@@ -39,7 +39,7 @@ LARGER_CLASSES = {
     "ResponsesWriter": 46,
     "Settings": 129,  # of all sections
     "Upstream": 45,  # where another backend is asked, and what a filter may do
-    "Translator": 60,  # the library's front
+    "Translator": 61,  # the library's front
 }
 # Rooms in which they have fewer: what the store does was one class of 55.
 MEMBERS_OF_A_CLASS_IN = {"state/": 25}

@@ -88,6 +88,16 @@ def test_wherever_it_breaks_off_the_laws_hold(deltas: list[Delta], after: int) -
     assert check_stream(whole(sent)) == []
 
 
+def test_half_a_summary_is_no_item() -> None:
+    """It would stand for all that came before."""
+    playing = new_translator()
+    sent = playing.start() + playing.begin_summary("cmp_1")
+    assert ending(sent) == ([], [])
+    assert playing.fail(server_error("gone")) == b""
+    assert events_of(playing.terminal())[-1]["response"]["output"] == []
+    assert check_stream(whole(sent), unfinished_allowed=True) == []
+
+
 def test_what_is_closed_stays_closed() -> None:
     playing = new_translator()
     sent = sent_by(playing, [think("hm"), text("It is")]) + playing.fail(server_error("gone"))

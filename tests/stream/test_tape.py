@@ -87,6 +87,7 @@ def in_one_piece(playing: Translator) -> None:
 
 def inserted_and_failed(playing: Translator) -> None:
     playing.start()
+    playing.begin_summary("cmp_1")
     playing.insert("compaction", COMPACTED)
     playing.feed(text("Hi"))
     playing.fail(ApiError(429, "Slow \u201cdown\u201d.", type="x", code="rate_limit_exceeded", retry_after=1.5))

@@ -179,6 +179,7 @@ def _text(argument: bytes | None) -> str | None:
 METHODS: dict[str, Callable[[Translator, bytes | None, MarkupOf], bytes]] = {
     "queue": lambda translator, _, __: translator.queue(),
     "start": lambda translator, _, __: translator.start(),
+    "begin_summary": lambda translator, item_id, _: translator.begin_summary((item_id or b"").decode()),
     "insert": _insert,
     "feed": lambda translator, data, _: translator.feed(data or b""),
     "feed_completion": lambda translator, body, _: translator.feed_completion(body or b""),

@@ -296,6 +296,13 @@ class Translator:
 
     # ---- items before the model's first turn -----------------------------------------------------------------------------
 
+    def begin_summary(self, item_id: str) -> bytes:
+        """Return the events that tell that a summary of the context is being made, which `insert` has when it is whole: behind
+        `start`."""
+        if not self.ended:
+            self.writer.begin_summary(item_id)
+        return self._noted("begin_summary", item_id, self._take())
+
     def insert(self, kind: str, item: str) -> bytes:
         """Return the events for an item that the gateway made itself, as JSON: behind `start`, before the model's first one."""
         if not self.ended:

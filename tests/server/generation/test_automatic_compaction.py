@@ -194,9 +194,25 @@ def test_the_stream_begins_before_the_summary_is_written() -> None:
             asked = {"model": "sim-long+tokens=30+tps=60", "input": [*history(LONG), user("hi")]}
             answer = await post(served, **asked, context_management=LIMIT)
             names = [event["type"].removeprefix("response.") for event in answer.events]
-            assert names[:3] == ["created", "in_progress", "in_progress"]
+            done = names.index("output_item.done")
+            assert names[:2] == ["created", "in_progress"]
+            begun = [name for name in names[2:done] if name != "in_progress"]
+            assert begun == ["output_item.added", "compaction.compacting"]
+            assert names[done - 1] == "in_progress"  # the client hears something while the summary is written
             assert kinds(answer.final) == ["compaction", "message"]
             assert judge_stream(answer.body) == []
+
+    run(test())
+
+
+def test_a_summary_that_breaks_off_is_no_item() -> None:
+    async def test() -> None:
+        async with serving(create_app()) as url, gateway(url, header_grace=0.0, continue_answers=0) as served:
+            asked = {"model": "sim-long+drop-5", "input": [*history(LONG), user("hi")]}
+            answer = await post(served, **asked, context_management=LIMIT)
+            names = [event["type"].removeprefix("response.") for event in answer.events]
+            assert names == ["created", "in_progress", "output_item.added", "compaction.compacting", "failed"]
+            assert answer.final["output"] == []
 
     run(test())
 

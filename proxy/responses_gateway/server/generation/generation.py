@@ -112,7 +112,7 @@ class Generation:
             raise
 
     async def _run_prelude(self, prelude: Prelude) -> None:
-        call = await prelude.compact(self._upstream.call)
+        call = await prelude.compact(self._upstream.call, self._send_prelude)
         self._send_prelude()
         self._upstream.ask(await prelude.run_approved(call))
 
@@ -283,7 +283,7 @@ class Generation:
         """End the response as failed, and leave the backend. A caller of `open` gets the error."""
         self._failure = error.copy()
         if self._prelude is not None:
-            self._prelude.show_approved()
+            self._prelude.give_up()
         if self.translator.status != "queued":
             self._send_prelude()
             self.emit(self.translator.fail(self._failure))

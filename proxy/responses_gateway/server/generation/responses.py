@@ -20,7 +20,7 @@ from responses_gateway.server.generation.generation import Generation, shutting_
 from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
-from responses_gateway.server.generation.preparation.compaction import Summary
+from responses_gateway.server.generation.preparation.compaction import Begun, Summary, SummarySink
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
 from responses_gateway.server.generation.preparation.kept_response import KeptResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
@@ -116,14 +116,16 @@ class Responses:
             raise
         return creation
 
-    async def summarise(self, request: ResponsesRequest, caller: Caller, context: Context | None = None) -> Summary:
+    async def summarise(
+        self, request: ResponsesRequest, caller: Caller, context: Context | None = None, begun: Begun | None = None
+    ) -> Summary:
         """Have the backend answer a request that ends with a `compaction_trigger`. Raise `ApiError`."""
         with Creation(self, caller, lambda: None, for_compaction=True) as creation:
             if creation.recording is not None:
                 creation.recording.received(request.model_dump_json(exclude_none=True).encode())
                 creation.recording.parsed()
             await creation.prepare(request, context=context)
-            generation = creation.start(NullSink())
+            generation = creation.start(NullSink() if begun is None else SummarySink(creation.translator, begun))
             await generation.open()
             await generation.run()
             await settle(caller.reservation, creation.translator)

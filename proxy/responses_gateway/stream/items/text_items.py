@@ -83,18 +83,19 @@ class TextItem:
 def begin_compaction(writer: EventWriter, response_id: str, hidden: EventWriter) -> None:
     """Tell that the summary is being written, once the model's own items, which nobody gets, have begun in `hidden`."""
     if hidden.next_index:
-        writer.begin_summary(_item_id(response_id))
+        writer.begin_summary(summary_id(response_id))
 
 
 def write_compaction(writer: EventWriter, response_id: str, output: list[str], seal: Callable[[str], str]) -> bool:
     """Write the item, given the model's own items as JSON, which are not sent. Return False if the model wrote no text."""
     summary = _text_of(output)
     if summary:
-        writer.write_summary(_item_id(response_id), seal(summary))
+        writer.write_summary(summary_id(response_id), seal(summary))
     return bool(summary)
 
 
-def _item_id(response_id: str) -> str:
+def summary_id(response_id: str) -> str:
+    """Return the id of the item that a response makes of a context."""
     return f"cmp_{response_id.removeprefix('resp_')}"
 
 

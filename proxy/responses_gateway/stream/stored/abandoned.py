@@ -51,7 +51,9 @@ def fail_stream(sent: bytes, number: int, head: str, tail: str, error: Mapping[s
     writer = ResponsesWriter()
     writer.next_number = number
     if bounds and bounds[-1][1] == _ADDED:
-        _close_item(writer, [msgspec.json.decode(payload) for payload in payloads[bounds[-1][0] :]])
+        last = [msgspec.json.decode(payload) for payload in payloads[bounds[-1][0] :]]
+        if last[0]["item"]["type"] != "compaction":  # half a summary says nothing, and stands for nothing
+            _close_item(writer, last)
     output = [*done, *writer.done]
     head = with_status(head, tail, "failed", error)
     writer.write("response.failed", f'"response":{head}{",".join(output)}{tail}')

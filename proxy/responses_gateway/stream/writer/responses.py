@@ -277,8 +277,9 @@ class ResponsesWriter(EventWriter):
         self.finish_item(kind, index, f'{begun[:-1]},"status":"{status}"}}')
 
     def write_record(self, kind: str, record: str) -> None:
-        """Write the item, added and done."""
-        self.finish_item(kind, self.add_item(record), record)
+        """Write the item, added and done; of one that `begin_summary` has added, the rest."""
+        begun = self._summary if kind == "compaction" else None
+        self.finish_item(kind, self.add_item(record) if begun is None else begun.index, record)
 
     # ---- the summary of a context ----------------------------------------------------------------------------------------
 
@@ -292,9 +293,7 @@ class ResponsesWriter(EventWriter):
     def write_summary(self, item_id: str, sealed: str) -> None:
         """Write the item itself, behind what `begin_summary` wrote."""
         self.begin_summary(item_id)
-        assert self._summary is not None
-        record = json_text({"type": "compaction", "id": item_id, "encrypted_content": sealed})
-        self.finish_item("compaction", self._summary.index, record)
+        self.write_record("compaction", json_text({"type": "compaction", "id": item_id, "encrypted_content": sealed}))
 
 
 # ---- the events of items: all that is given to them is JSON ---------------------------------------------------------------

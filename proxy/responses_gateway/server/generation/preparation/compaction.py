@@ -20,6 +20,7 @@ from responses_gateway.server.generation.preparation.context import Caller, Cont
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, is_instruction
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.quotas.quota import QuotaReservation
+from responses_gateway.stream.items.text_items import summary_id
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest
@@ -62,10 +63,31 @@ class Summary(NamedTuple):
         return [*compaction, *(self.summarised[place] for place in sorted(open_items(self.summarised)))]
 
 
+# Is called with the id of the item when the model begins to write it.
+Begun = Callable[[str], None]
 # Has the backend answer a request that ends with a `compaction_trigger`. Raises `ApiError`.
-Summarise = Callable[[ResponsesRequest, Caller, Context], Awaitable[Summary]]
+Summarise = Callable[[ResponsesRequest, Caller, Context, Begun], Awaitable[Summary]]
 # Translates a request; raises `ApiError`.
 Translate = Callable[[ResponsesRequest, Context], ChatRequest]
+
+
+class SummarySink:
+    """The sink of a summary, of whose events the client of the answer gets one thing: that it is being made."""
+
+    live = False
+    slow = False
+    unsent = 0
+
+    def __init__(self, translator: Translator, begun: Begun) -> None:
+        self._translator = translator
+        self._begun: Begun | None = begun
+
+    def write(self, _events: bytes) -> None:
+        """Tell once that the model has begun."""
+        begun = self._begun
+        if begun is not None and self._translator.writer.next_index:
+            self._begun = None
+            begun(summary_id(self._translator.response_id))
 
 
 def with_trigger(request: ResponsesRequest) -> ResponsesRequest:
@@ -99,7 +121,7 @@ class AutomaticCompaction:
     summarise: Summarise
     translate: Translate
 
-    async def run(self, log: RequestLog) -> tuple[str, dict[str, Any]]:
+    async def run(self, log: RequestLog, begun: Begun) -> tuple[str, dict[str, Any]]:
         """Return the JSON of the compaction item, and the body of the chat request that continues from it. `log` is that of
         the answer, whose client is charged. Raise `ApiError`."""
         request = self.context.request
@@ -111,7 +133,7 @@ class AutomaticCompaction:
         caller = Caller(self.caller.tenant, self.caller.request_id, self.caller.headers, reservation=named)
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
         try:
-            summary = await self.summarise(question, caller, Context(question, items, results=results))
+            summary = await self.summarise(question, caller, Context(question, items, results=results), begun)
         except ApiError as error:
             error.message = f"The context could not be compacted: {error.message}"
             raise

@@ -17,7 +17,7 @@ from responses_gateway.stream.translator import Translator
 class Prelude:
     """`run` it before a backend is asked, and `take` its events once the response is started."""
 
-    __slots__ = ("_compaction", "_events", "_hosted", "_log", "_recording", "_translator")
+    __slots__ = ("_begun", "_compaction", "_events", "_hosted", "_log", "_recording", "_summary", "_translator")
 
     def __init__(
         self,
@@ -32,7 +32,9 @@ class Prelude:
         self._hosted = hosted
         self._log = log
         self._recording = recording
-        # Make the events that are due.
+        # Make the events that are due; those of a summary come before all others.
+        self._summary: list[Callable[[], bytes]] = []
+        self._begun = False  # the model writes a summary
         self._events: list[Callable[[], bytes]] = []
         if hosted is not None:
             self._events += [partial(translator.list_tools, listing) for listing in hosted.listings]
@@ -42,15 +44,22 @@ class Prelude:
         """Whether something has to be done that changes the chat request."""
         return self._compaction is not None or (self._hosted is not None and bool(self._hosted.approved))
 
-    async def compact(self, call: ChatCall) -> ChatCall:
-        """Summarise a context that is too long; return the chat request that continues from the summary."""
+    async def compact(self, call: ChatCall, send: Callable[[], None]) -> ChatCall:
+        """Summarise a context that is too long; return the chat request that continues from the summary. `send` is called when
+        events are due meanwhile. Raise `ApiError`."""
         compaction = self._compaction
         if compaction is None:
             return call
         self._log.facts.phase = "backend"
-        item, body = await compaction.run(self._log)
+
+        def begun(item_id: str) -> None:
+            self._begun = True
+            self._summary.append(partial(self._translator.begin_summary, item_id))
+            send()
+
+        item, body = await compaction.run(self._log, begun)
         self._compaction = None
-        self._events.insert(0, partial(self._translator.insert, "compaction", item))
+        self._summary.append(partial(self._translator.insert, "compaction", item))
         call = call.with_body(body)
         if self._recording is not None:
             self._recording.compacted(call.data)
@@ -71,9 +80,17 @@ class Prelude:
         if self._hosted is not None:
             self._events += [partial(self._translator.approved_call, done) for done in self._hosted.approved_calls()]
 
+    def give_up(self) -> None:
+        """Make all due that can still be shown, of a response that fails: nothing behind a summary that has begun."""
+        if not self._begun:
+            self._compaction = None
+        self.show_approved()
+
     def take(self) -> list[Callable[[], bytes]]:
-        """Return what makes the events that are due, in order."""
-        events = self._events
-        if events:
+        """Return what makes the events that are due, in order: while there is no summary yet, none of what comes behind it."""
+        events = self._summary
+        self._summary = []
+        if self._compaction is None:
+            events += self._events
             self._events = []
         return events
