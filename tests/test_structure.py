@@ -26,10 +26,10 @@ LONGER_FUNCTIONS = {
 MEMBERS_OF_A_CLASS = 40
 # Classes that may have more, because ...
 LARGER_CLASSES = {
-    "Answer": 44,
+    "Answer": 45,  # its usage may be the end of its body
     "BackgroundResponse": 43,
     "Checker": 41,
-    "Generation": 44,
+    "Generation": 46,  # the end of a body that does not come, too
     "JsonEnvelopeReader": 41,
     "Lifecycle": 63,  # the effects of the one table
     "MessagesWriter": 53,  # a method for each event, of which most are those of its interface

@@ -70,12 +70,6 @@ OPEN: dict[str, list[str]] = {
         "w4-earlier-reasoning-cerebras-words",
         "w4-earlier-reasoning-messages",
     ],
-    "W6": [
-        "w6-comments-behind-finish",
-        "w6-comments-behind-usage",
-        "w6-silence-behind-usage",
-        "w6-silence-behind-finish-with-usage",
-    ],
     "W12": [
         "w12-signature-sent-back",
         "w12-signature-stored",

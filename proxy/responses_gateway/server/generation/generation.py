@@ -13,6 +13,7 @@ from responses_gateway.server.generation.hosted_tools.turns import FurtherTurns
 from responses_gateway.server.generation.preparation.prelude import Prelude
 from responses_gateway.server.generation.upstream.continuation import Cause
 from responses_gateway.server.generation.upstream.upstream import Upstream
+from responses_gateway.stream.answer.answer import Answer
 from responses_gateway.stream.lifecycle.needs import AnotherTurn, BrokenOff, Continue, Ended, RunCalls, Verdict
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError, server_error
@@ -28,8 +29,38 @@ _ENDS: dict[BrokenOff, str] = {
 
 # What a stream needs when nothing more of the backend's body is wanted; before hosted calls, it is read to its end.
 _NO_MORE_BODY = frozenset({Ended, Verdict, Continue})
+# Seconds behind the end of an answer until its body is not waited for any more: usage may still come. Where some has come with
+# the end itself, a last chunk may complete it.
+_WITHOUT_USAGE = 2.0
+_WITH_USAGE = 0.5
 # Decides on the inputs of custom tools that wait for a verdict, and passes on the events that were held for it.
 Judge: TypeAlias = Callable[[Callable[[bytes], None]], Awaitable[None]]
+
+
+class AnswerEnd:
+    """Knows when an answer is over whose body is not: the model has ended it, and the backend keeps the connection open, silent
+    or with comments."""
+
+    __slots__ = ("_answer", "_since")
+
+    def __init__(self) -> None:
+        self._answer: Answer | None = None  # the one that has ended
+        self._since = 0.0
+
+    def wait(self) -> None:
+        """Begin anew: the rest of the body may be there, and is not read."""
+        self._answer = None
+
+    def is_over(self, translator: Translator, last_read: float, now: float) -> bool:
+        """Tell whether nothing more is to be expected of the answer. `last_read`: when something came last, if only a
+        comment."""
+        turn = translator.lifecycle.turn
+        if turn.finish_reason is None:
+            return False
+        if self._answer is not translator.answer:
+            self._answer = translator.answer
+            self._since = last_read
+        return now - self._since >= (_WITH_USAGE if turn.usage_at_end else _WITHOUT_USAGE)
 
 
 class Generation:
@@ -39,7 +70,7 @@ class Generation:
     can be stored first."""
 
     __slots__ = (
-        "_clock", "_failure", "_feed", "_judge", "_opening", "_pass_on", "_prelude", "_taken_over", "_tools",
+        "_answer_end", "_clock", "_failure", "_feed", "_judge", "_opening", "_pass_on", "_prelude", "_taken_over", "_tools",
         "_turns", "_upstream", "_waiting", "client", "translator",
     )  # fmt: skip
 
@@ -64,6 +95,7 @@ class Generation:
         self._waiting: asyncio.Timeout | None = None  # ends the wait for it
         self._failure: ApiError | None = None  # ended the response from outside
         self._taken_over = False
+        self._answer_end = AnswerEnd()
         # Bound once, for each read.
         self._feed = translator.feed
         self._pass_on = client.pass_on
@@ -310,12 +342,23 @@ class Generation:
 
     def tick(self, now: float) -> None:
         """Apply the time limits, and keep the client's connection alive. The wait for a backend is limited by the pool."""
-        if self.client.is_slow(now) or self.translator.ended:
+        if self.client.is_slow(now):
+            self._answer_end.wait()
             return
-        if self._upstream.is_silent(now):
+        if self.translator.ended:
+            return
+        if self._answer_end.is_over(self.translator, self._upstream.last_read, now):
+            self._end_answer()
+        elif self._upstream.is_silent(now):
             self._drop_silent_backend()
         if not self.translator.ended:
             self._keep_alive(now)
+
+    def _end_answer(self) -> None:
+        """Do as at the end of the body, which is not waited for."""
+        if self.translator.needs is None:
+            self.emit(self.translator.finish())
+        self._upstream.leave()
 
     def _drop_silent_backend(self) -> None:
         translator = self.translator

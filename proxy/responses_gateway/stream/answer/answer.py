@@ -42,8 +42,8 @@ class Answer:
     the usage is lost then."""
 
     __slots__ = (
-        "_citations", "_fast_path", "_lifecycle", "_markup", "_observers", "_options", "_plain", "_reader", "_received", "_sse",
-        "_stages", "_tokens", "broken_off", "diverged", "error", "join", "last", "late_error", "ledger",
+        "_citations", "_counted", "_fast_path", "_lifecycle", "_markup", "_observers", "_options", "_plain", "_reader",
+        "_received", "_sse", "_stages", "_tokens", "broken_off", "diverged", "error", "join", "last", "late_error", "ledger",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +76,7 @@ class Answer:
         self._stages = self._chosen_stages()
         self._plain = citations is None and join is None
         self._received = False  # a chunk with something in it
+        self._counted = False  # the usage has come behind the end
         self.last = False  # the chunk was read that ends the body
         self.broken_off: BrokenOff | None = None
         self.error: ApiError | None = None
@@ -115,6 +116,8 @@ class Answer:
             self._read(payload)
             if self.last:
                 break
+        # Not every server sends `[DONE]` behind the usage, or closes the connection. An error in the same read still counts.
+        self.last = self.last or self._counted
         if fast_path.item is not None:
             fast_path.flush()
         return None
@@ -181,9 +184,7 @@ class Answer:
             if fast_path.take_chunk(chunk, payload):
                 return
             fast_path.flush()
-        failure = chunk.failure
-        is_part = chunk.choices or (chunk.usage is not None and chunk.usage.prompt_tokens)
-        failure = error_in(payload) if failure is None and not is_part else failure
+        failure = _failure_in(chunk, payload)
         if failure is not None:
             self._take_failure(failure)
             return
@@ -200,6 +201,7 @@ class Answer:
                 self._markup = None
                 fast_path.markup = None
                 self._stages = self._chosen_stages()
+        self._counted |= chunk.usage is not None and not chunk.choices and self._lifecycle.turn.usage_at_end
         if self._plain or self._may_skip_reader:
             fast_path.look_ahead(reader.waiting)
 
@@ -343,3 +345,9 @@ def new_answer(
     ledger = TokenLedger(holds_text=options.holds_text) if options.continuable else None
     citations = CitationReader(lifecycle.sources) if options.hosted is not None else None
     return Answer(options, lifecycle, tokens, markup, ledger, citations)
+
+
+def _failure_in(chunk: Chunk, payload: bytes) -> object:
+    """Return the error that a chunk reports, in whatever form; None for a part of an answer."""
+    is_part = chunk.choices or (chunk.usage is not None and chunk.usage.prompt_tokens)
+    return chunk.failure if is_part or chunk.failure is not None else error_in(payload)

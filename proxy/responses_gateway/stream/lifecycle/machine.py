@@ -374,6 +374,7 @@ class Lifecycle:
 
     def _set_usage(self, delta: Usage) -> None:
         self.turn.usage = delta
+        self.turn.usage_at_end = self.turn.finish_reason is not None
 
     def _abandon(self, end: Break) -> None:
         """Close whatever is open: a defect of our own may have left more than the state tells."""

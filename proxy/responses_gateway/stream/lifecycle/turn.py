@@ -17,7 +17,7 @@ class Turn:
 
     __slots__ = (
         "call_cut", "client_calls", "counted", "dropped_calls", "finish_reason", "first_item", "hosted_calls",
-        "hosted_numbers", "mark", "pending_calls", "reasoning_unknown", "stop_string", "usage", "visible",
+        "hosted_numbers", "mark", "pending_calls", "reasoning_unknown", "stop_string", "usage", "usage_at_end", "visible",
     )  # fmt: skip
 
     def __init__(self, first_item: int = 0, mark: str = "") -> None:
@@ -33,6 +33,7 @@ class Turn:
         self.hosted_numbers: set[int] = set()  # the model's numbers of the calls of hosted tools that were permitted
         self.dropped_calls = 0  # calls of hosted tools that were too many
         self.usage: Usage | None = None  # as the backend reports it
+        self.usage_at_end = False  # it came with the end of the answer, or behind it: nothing is missing
         self.counted: Usage | None = None  # as its token ids tell it, where no backend reports it
         self.reasoning_unknown = False  # no backend reports the reasoning of all of it
 
@@ -56,6 +57,7 @@ class Turn:
         self.finish_reason = None
         self.stop_string = None
         self.usage = None
+        self.usage_at_end = False
 
 
 class CallLimits:
