@@ -39,6 +39,7 @@ STAGES: dict[str, Stage] = {
     "simulator": "gateway",
     "state": "gateway",
     "test_cli.py": "gateway",
+    "test_extras.py": "gateway",
     "test_fair_queue.py": "gateway",
     "test_imports.py": "gateway",
     "test_request_cost.py": "gateway",
