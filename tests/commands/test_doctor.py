@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,44 @@ def test_a_wrong_model_is_refused_where_names_count() -> None:
 
 
 # ---- what the user sees -----------------------------------------------------------------------------------------------
+
+
+def test_each_question_is_shown_beside_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert examine("--json") == 0
+    shown = capsys.readouterr()
+    json.loads(shown.out)
+    lines = shown.err.splitlines()
+    assert all(line.startswith("asking: ") for line in lines)
+    assert {"asking: calls", "asking: a prompt (system, system, user)", "asking: a prompt (user) with temperature"} < set(lines)
+    assert len(lines) > 15
+
+
+def test_a_slow_server_shows_where_the_doctor_is_also_in_a_pipe() -> None:
+    async def test() -> None:
+        seen = asyncio.Event()
+
+        async def models(_request: web.Request) -> web.StreamResponse:
+            return web.json_response({"data": [{"id": "m"}]})
+
+        async def slow(_request: web.Request) -> web.StreamResponse:
+            await seen.wait()
+            return web.Response(status=500)
+
+        app = web.Application()
+        app.router.add_get("/v1/models", models)
+        app.router.add_post("/v1/chat/completions", slow)
+        async with serving(app) as url:
+            command = [sys.executable, "-m", "responses_gateway", "doctor", url]
+            pipe = asyncio.subprocess.PIPE
+            environ = {**os.environ, "NO_PROXY": "*"}
+            doctor = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=environ)
+            assert doctor.stderr is not None
+            assert await doctor.stderr.readline() == b"asking: answer\n"
+            seen.set()
+            await doctor.communicate()
+            assert doctor.returncode == 1
+
+    running_gateway.run(test())
 
 
 def test_the_report_ends_with_settings_that_serve_accepts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -94,6 +94,25 @@ def test_a_model_that_cannot_call() -> None:
     found = report(change=change)
     assert found.profile["calls"] == "none"
     assert "made no tool call" in found.said("warning")
+    assert (found.status, found.profile["shows_tools"]) == (1, False)
+    assert "no place for tools" in found.said("error")
+    assert "--chat-template FILE" in found.said("error")
+
+
+def test_a_model_that_sees_tools_and_makes_no_call_has_a_template_with_a_place_for_them() -> None:
+    found = report(model="sim-plain")
+    assert (found.profile["calls"], found.profile["shows_tools"]) == ("none", True)
+    assert "made no tool call" in found.said("warning")
+    assert "no place for tools" not in found.said("error")
+
+
+def test_what_nobody_counts_says_nothing_of_a_template() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        answer = {"choices": [{"index": 0, "message": {"content": "Hi"}, "finish_reason": "stop"}], "usage": {}}
+        return web.json_response(answer) if body.get("tools") or not body.get("stream") else None
+
+    found = report(change=change)
+    assert (found.profile["calls"], found.profile["shows_tools"]) == ("none", None)
 
 
 def test_a_model_that_calls_only_if_forced() -> None:
@@ -106,6 +125,7 @@ def test_a_model_that_calls_only_if_forced() -> None:
     found = report(change=change)
     assert found.profile["calls"] == "forced"
     assert "only when it was forced" in found.said("warning")
+    assert "no place for tools" in found.said("error")
     assert found.settings == {"named_tool_choice": "required"}  # an object that names the function forces nothing here
 
 

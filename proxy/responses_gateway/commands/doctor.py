@@ -83,6 +83,11 @@ def run(args: argparse.Namespace) -> int:
         return _unusable(f"cannot write {args.write}: {error.strerror}")
 
 
+def _tell(question: str) -> None:
+    """Show what is being asked, beside the report: at once also where the output is piped."""
+    print(f"asking: {printable(question)}", file=sys.stderr, flush=True)
+
+
 def _unusable(text: str) -> int:
     print(f"responses-gateway doctor: {printable(text)}", file=sys.stderr)
     return UNUSABLE
@@ -94,7 +99,7 @@ def _unusable(text: str) -> int:
 def _examine_backend(args: argparse.Namespace, api_key: str | None) -> int:
     url = backend_url(args.url or _DEFAULT_URL)
     try:
-        profile = asyncio.run(probe(url, model=args.model, api_key=api_key, answer_timeout=args.timeout))
+        profile = asyncio.run(probe(url, model=args.model, api_key=api_key, answer_timeout=args.timeout, tell=_tell))
     except ApiError as error:
         text = f"{url}: {error.message}{_hint(error)}"
         if not args.json:
@@ -196,7 +201,7 @@ def _print_pools(found: list[PoolFinding], console: Console) -> None:
 
 
 def _examine_gateway(args: argparse.Namespace, api_key: str | None) -> int:
-    steps = run_smoke_test(args.gateway, model=args.model, api_key=api_key, timeout=args.timeout)
+    steps = run_smoke_test(args.gateway, model=args.model, api_key=api_key, timeout=args.timeout, tell=_tell)
     unreachable = steps[0].outcome == "failed"  # then there are no others
     if args.json:
         verdict = "unreachable" if unreachable else "broken" if _any_failed(steps) else "works"

@@ -37,8 +37,11 @@ class _Unclear(Exception):
     """A step proved nothing; the text says why."""
 
 
-def run_smoke_test(url: str, *, model: str | None, api_key: str | None, timeout: float) -> list[Step]:
-    """Run every step; only the first if the gateway cannot be reached. `timeout` is in seconds."""
+def run_smoke_test(
+    url: str, *, model: str | None, api_key: str | None, timeout: float, tell: Callable[[str], None]
+) -> list[Step]:
+    """Run every step; only the first if the gateway cannot be reached. `timeout` is in seconds, `tell` gets the name of each
+    step before it is run."""
     base = url.rstrip("/").removesuffix("/responses").removesuffix("/v1") + "/v1"
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     with httpx.Client(headers=headers, timeout=timeout) as client:
@@ -55,6 +58,7 @@ def run_smoke_test(url: str, *, model: str | None, api_key: str | None, timeout:
             ("rejection of an invalid request", test.refusal),
             ("counting tokens", test.count),
         ):
+            tell(name)
             steps.append(_run(name, action))
     return steps
 

@@ -19,6 +19,12 @@ Level = Literal["error", "warning", "note"]
 
 # The values of `Profile.calls` for a server that parses calls itself.
 _PARSED = ("parsed", "forced", "legacy")
+# How servers are given a chat template.
+_TEMPLATE_FLAGS = {
+    "vllm": "Start the server with --chat-template FILE. ",
+    "sglang": "Start the server with --chat-template FILE. ",
+    "llamacpp": "Start the server with --jinja and --chat-template-file FILE. ",
+}
 # Refusals that are temporary.
 _TEMPORARY = ("HTTP 429", "HTTP 503")
 _CONVERSATIONS = {
@@ -150,6 +156,10 @@ def _calls(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "note", "Calls arrive in the old field function_call.", "The gateway translates them, one call at a time."
         )
+    if profile.shows_tools is False and needed.tools is None:
+        text = "The chat template has no place for tools: a prompt with tools is as long as one without, so no model sees them."
+        advice = "Give the server a template that has one, or another model. Coding agents need tools."
+        yield Finding("error", text, f"{_TEMPLATE_FLAGS.get(profile.server, '')}{advice}")
     if profile.call_arguments_valid is False:
         advice = "The gateway passes them on as they are; a parser that fits the model may help."
         yield Finding("warning", "The arguments of a call were not a JSON object.", advice)
@@ -289,6 +299,8 @@ def rows(profile: Profile) -> Iterator[Row]:
         "reasoning", field or (f"raw ({needed.reasoning})" if needed.reasoning else "none seen"), needed.reasoning is None
     )
     calls = f"raw ({needed.tools})" if needed.tools else profile.calls or "unknown"
+    if profile.shows_tools is False and needed.tools is None:
+        calls += ", no place for tools in the chat template"
     yield Row("tool calls", calls, profile.calls in _PARSED)
     yield Row("parallel calls", _yes_or_no(profile.parallel_calls, no="one call came"), None)
     yield Row("interleaved calls", _yes_or_no(profile.interleaved_calls), None)

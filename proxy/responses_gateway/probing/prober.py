@@ -26,8 +26,10 @@ from responses_gateway.probing.questions import (
     WEATHER,
     WEATHER_QUESTION,
     Questions,
+    Tell,
     accepted,
     refusal_of,
+    unheard,
 )
 
 # The gauge of running requests, by the names that servers give it.
@@ -63,14 +65,22 @@ class NoAnswer(Exception):
     """The server listed its models, but is too busy or too broken to answer a chat request."""
 
 
-async def probe(url: str, *, model: str | None = None, api_key: str | None = None, answer_timeout: float = 60) -> Profile:
+async def probe(
+    url: str,
+    *,
+    model: str | None = None,
+    api_key: str | None = None,
+    answer_timeout: float = 60,
+    tell: Tell = unheard,
+) -> Profile:
     """Find out everything about the server at `url` (which ends in `/v1`), with `model` or the first that it lists.
 
-    `answer_timeout` is the longest time for one answer, in seconds. Raises `ApiError` if the server cannot be reached
+    `answer_timeout` is the longest time for one answer, in seconds. `tell` gets a line for each question, before it is asked:
+    a server without a GPU takes minutes for all of them. Raises `ApiError` if the server cannot be reached
     (502, 504), the key is wrong (401, 403) or there is no model to ask."""
     backend = Backend(url, api_key=api_key, connect_timeout=min(answer_timeout, 10))
     try:
-        prober = _Prober(backend, answer_timeout)
+        prober = _Prober(backend, answer_timeout, tell)
         await prober.ask_everything(model)
         return prober.finished_profile()
     finally:
@@ -89,9 +99,9 @@ async def probe_briefly(backend: Backend, *, answer_timeout: float = 60) -> Prof
 
 
 class _Prober:
-    def __init__(self, backend: Backend, answer_timeout: float) -> None:
+    def __init__(self, backend: Backend, answer_timeout: float, tell: Tell = unheard) -> None:
         self._profile = Profile(str(backend.url))
-        self._questions = Questions(backend, self._profile, answer_timeout)
+        self._questions = Questions(backend, self._profile, answer_timeout, tell)
         self._context: int | None = None
         self._started = time.monotonic()
 
@@ -112,6 +122,7 @@ class _Prober:
         question = "Think step by step: what is 17 times 23? Then answer with the number."
         await self._questions.ask("reasoning", question, limit=_THINKING_LIMIT)
         await self._calls()
+        await self._place_for_tools()
         await self._parallel_calls()
         await self._named_tool_choice()
         await self._structured_output()
@@ -272,6 +283,16 @@ class _Prober:
         elif profile.calls is None and answer.ok:
             profile.calls = "none"
 
+    async def _place_for_tools(self) -> None:
+        """Find out by the size of the prompt whether the chat template shows the model its tools, if it makes no call by
+        itself."""
+        if self._profile.calls not in ("none", "forced"):
+            return
+        without = _prompt_tokens(await self._questions.ask_whole([USER]))
+        with_tools = _prompt_tokens(await self._questions.ask_whole([USER], tools=[WEATHER]))
+        if without and with_tools:
+            self._profile.shows_tools = with_tools > without
+
     async def _parallel_calls(self) -> None:
         if self._profile.calls != "parsed":
             return
@@ -335,8 +356,7 @@ class _Prober:
         sizes: dict[str, int] = {}
         for name in _HISTORY_FIELDS:
             answer = await self._questions.ask_whole([USER, {**CALLING, name: _LONG_THOUGHT}, RESULT])
-            size = (answer.usage or {}).get("prompt_tokens")
-            sizes[name] = size if isinstance(size, int) else 0
+            sizes[name] = _prompt_tokens(answer)
         longest = max(_HISTORY_FIELDS, key=sizes.__getitem__)
         if sizes[longest] > sizes.get(self._profile.reasoning_field or "", 0) > 0:
             self._profile.history_field = longest
@@ -395,6 +415,12 @@ class _Prober:
             return sum(map(float, values)) if values else None
         except ValueError:
             return None
+
+
+def _prompt_tokens(answer: Answer) -> int:
+    """Return the tokens of the prompt of an answer; 0 if nobody counted them."""
+    size = (answer.usage or {}).get("prompt_tokens")
+    return size if isinstance(size, int) else 0
 
 
 def _require_answer(answer: Answer) -> None:

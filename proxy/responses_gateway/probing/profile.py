@@ -30,7 +30,8 @@ class Profile:
     `calls`: "parsed", "forced" (parsed, but only with `tool_choice` "required"), "legacy" (the old `function_call` field),
     "none" (no call was parsed), "refused" (the server takes no tools; `calls_refusal` is its message), "swallowed" (the model
     made a call, and the server left it out: `swallowed` is what the model wrote). `unseen_tokens`: how many tokens of that
-    answer were used and not shown. `named_tool_choice`: how a call of one function can be enforced.
+    answer were used and not shown. `shows_tools`: a prompt with tools is longer than one without; known where no call came
+    unasked. `named_tool_choice`: how a call of one function can be enforced.
     `refused_fields`: fields that the gateway adds to requests, and that the server refuses.
     `max_tokens_field`: the field that limits an answer; "none" if neither does. `own_limit`: the tokens after which the server
     ended an answer for which no limit was asked. `tolerates`: whether the chat template accepts each kind of conversation.
@@ -58,6 +59,7 @@ class Profile:
     calls_refusal: str | None = None
     swallowed: str = ""
     unseen_tokens: int = 0
+    shows_tools: bool | None = None
     named_tool_choice: Literal["object", "required"] | None = None
     call_arguments_valid: bool | None = None
     parallel_calls: bool | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 import aiohttp
 from yarl import URL
@@ -50,18 +51,26 @@ CALLING = {
 RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "18 degrees"}
 
 
+Tell: TypeAlias = Callable[[str], None]
+
+
+def unheard(_question: str) -> None:
+    """Tell nobody what is asked."""
+
+
 class Questions:
     """Sends requests to one server and notes in `profile` what every answer reveals.
 
     `answer_timeout`: the longest time for one answer, in seconds. `limit_field`: the field that limits an answer.
-    `wants_token_ids`: whether streams ask for token ids."""
+    `wants_token_ids`: whether streams ask for token ids. `tell` gets a line for each question, before it is asked."""
 
-    def __init__(self, backend: Backend, profile: Profile, answer_timeout: float) -> None:
+    def __init__(self, backend: Backend, profile: Profile, answer_timeout: float, tell: Tell = unheard) -> None:
         self.backend = backend
         self.profile = profile
         self.limit_field = "max_completion_tokens"
         self.wants_token_ids = True
         self._answer_timeout = answer_timeout
+        self._tell = tell
         self._software = ""  # the `Server` header of the last answer of an endpoint
 
     async def list_models(self, model: str | None = None, context: int | None = None) -> None:
@@ -117,6 +126,7 @@ class Questions:
 
     async def ask(self, name: str, question: str, *, limit: int, cut_after: int | None = None, **extras: Any) -> Answer:
         """Ask for a stream, and note in the profile what every stream reveals."""
+        self._tell(name)
         answer = await self._stream(question, cut_after, **{self.limit_field: limit}, **extras)
         self._note(name, answer)
         return answer
@@ -168,10 +178,13 @@ class Questions:
         """Ask for an answer that is not streamed; nothing of it is noted. One token is enough to see whether these messages are
         accepted."""
         body = {"model": self.profile.model, "messages": messages, self.limit_field: limit, **extras}
+        fields = f" with {', '.join(extras)}" if extras else ""
+        self._tell(f"a prompt ({', '.join(message['role'] for message in messages)}){fields}")
         return await ask(self.backend, body, answer_timeout=self._answer_timeout)
 
     async def find_own_limit(self) -> None:
         """Find out whether the server ends a long answer for which no limit was asked. The model may end it before."""
+        self._tell("an answer without a limit")
         answer = await self._stream("Count from 1 to 2000, one number a line.", _LONGEST_OWN_LIMIT)
         usage = answer.usage or {}
         used = usage.get("completion_tokens")
