@@ -34,7 +34,7 @@ LARGER_CLASSES = {
     "Lifecycle": 63,  # the effects of the one table
     "MessagesWriter": 53,  # a method for each event, of which most are those of its interface
     "Parent": 42,
-    "Profile": 42,  # what a probe found, a field each
+    "Profile": 43,  # what a probe found, a field each: whether the template shows tools, too
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
     "Settings": 129,  # of all sections
