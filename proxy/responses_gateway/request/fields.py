@@ -7,6 +7,7 @@ from typing import Any
 from responses_gateway.wire.errors import ApiError, invalid_request
 
 Object = dict[str, Any]
+_OBJECTS = frozenset({dict})
 
 
 def missing(param: str) -> ApiError:
@@ -33,10 +34,11 @@ def nullable_text(source: Object, key: str, path: str) -> str:
 
 def filled_text(source: Object, key: str, path: str) -> str:
     """Return a required string that is not empty."""
-    value = text(source, key, path)
-    if not value:
-        raise missing(f"{path}.{key}")
-    return value
+    value = source.get(key)
+    if value and isinstance(value, str):
+        return value
+    text(source, key, path)
+    raise missing(f"{path}.{key}")
 
 
 def optional_text(source: Object, key: str, path: str) -> str | None:
@@ -83,9 +85,10 @@ def object_list(value: Any, param: str) -> list[Object]:
     """Return `value` if it is a list of objects."""
     if not isinstance(value, list):
         raise wrong_type(param, "a list")
-    for index, element in enumerate(value):
-        if not isinstance(element, dict):
-            raise wrong_type(f"{param}[{index}]", "an object")
+    if not set(map(type, value)) <= _OBJECTS:
+        for index, element in enumerate(value):
+            if not isinstance(element, dict):
+                raise wrong_type(f"{param}[{index}]", "an object")
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -24,6 +25,11 @@ class Loss(NamedTuple):
     reason: str = ""
 
 
+@lru_cache(maxsize=1024)  # because every item of a long history is reported, mostly as preserved
+def _preserved(kind: Kind, name: str) -> Loss:
+    return Loss(kind, name, "preserved")
+
+
 class LossReport(msgspec.Struct):
     """Collects the losses of one request, each once. In strict mode a loss that matters raises `ApiError` 400 instead."""
 
@@ -32,10 +38,10 @@ class LossReport(msgspec.Struct):
 
     def add(self, loss: Loss) -> None:
         """Report an outcome; the reason of what was preserved is for the documentation alone."""
-        self._entries[loss if loss.outcome != "preserved" else loss._replace(reason="")] = None
+        self._entries[_preserved(loss.kind, loss.name) if loss.outcome == "preserved" else loss] = None
 
     def preserved(self, kind: Kind, name: str) -> None:
-        self._entries[Loss(kind, name, "preserved")] = None
+        self._entries[_preserved(kind, name)] = None
 
     def adapted(self, kind: Kind, name: str, reason: str) -> None:
         self._entries[Loss(kind, name, "adapted", reason)] = None

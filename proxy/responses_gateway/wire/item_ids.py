@@ -26,5 +26,7 @@ def turn_mark(turn: int) -> str:
 
 def turn_of(item_id: object) -> TurnKey | None:
     """Return the turn of the response that an item belongs to; None if its id names none."""
-    found = _ITEM_ID.fullmatch(item_id) if isinstance(item_id, str) else None
+    if item_id is None or not isinstance(item_id, str):
+        return None
+    found = _ITEM_ID.fullmatch(item_id)
     return None if found is None else f"{found[1]}{found[2] or ''}"

@@ -42,6 +42,8 @@ MAX_FIELDS = 256
 _MAX_INCLUDES = 64
 # Smaller bodies, in bytes, cannot contain too many values and are not checked.
 _SMALL = 1024 * 1024
+# Bytes above which a body has so many brackets nearly always that it is looked at how deep they are.
+_LONG = 64 * 1024
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -203,7 +205,8 @@ def _decode(body: bytes | bytearray | memoryview) -> dict[str, Any]:
         raise invalid_request(f"The request body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(fields, dict):
         raise invalid_request("The request body must be a JSON object.", code="invalid_json")
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _deeper_than(fields, MAX_DEPTH):
+    may_be_deep = len(raw) > _LONG or raw.count(b"{") + raw.count(b"[") > MAX_DEPTH  # counting in a long one takes longer
+    if may_be_deep and _deeper_than(fields, MAX_DEPTH):
         raise _too_deep()
     return fields
 
@@ -215,8 +218,12 @@ def _too_deep() -> ApiError:
 def _deeper_than(value: Any, limit: int) -> bool:
     level = [value]
     for _ in range(limit):
-        children = (node.values() if type(node) is dict else node for node in level)
-        level = [child for nodes in children for child in nodes if type(child) is dict or type(child) is list]
+        level = [
+            child
+            for node in level
+            for child in (node.values() if type(node) is dict else node)
+            if type(child) is dict or type(child) is list
+        ]
         if not level:
             return False
     return True

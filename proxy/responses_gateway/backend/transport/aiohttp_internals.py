@@ -84,17 +84,17 @@ class DirectSender:
         """Send a body and return the answer, its body unread. Raises what `ClientSession.post` raises, `NoHead`, and ValueError
         for a malformed header."""
         fields = _header_lines(headers).encode("utf-8", "surrogateescape")
-        request = b"%b%bContent-Length: %d\r\n\r\n%b" % (self._head, fields, len(body), body)
+        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, fields, len(body))
         connection, protocol = self._take_idle() or await self._connect()
         try:
-            return await self._send(connection, protocol, request)
+            return await self._send(connection, protocol, head, body)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
             if not protocol.reused_without_answer:
                 raise
         # Most likely the backend closed the idle connection before it saw the request.
         self._on_repeat()
         connection, protocol = await self._connect_to(self._fresh_connector)
-        return await self._send(connection, protocol, request)
+        return await self._send(connection, protocol, head, body)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -106,7 +106,7 @@ class DirectSender:
         await self._fresh_connector.close()
 
     async def _send(
-        self, connection: Connection, protocol: PushProtocol, request: bytes
+        self, connection: Connection, protocol: PushProtocol, head: bytes, body: bytes
     ) -> aiohttp.ClientResponse | PushedAnswer:
         timer = None
         try:
@@ -114,10 +114,11 @@ class DirectSender:
                 raise aiohttp.ServerDisconnectedError
             is_pushed = protocol.expect_answer()
             writer = None
-            if len(request) <= _WRITE_SIZE:
-                protocol.transport.write(request)
+            if len(body) <= _WRITE_SIZE:
+                protocol.transport.write(head + body)
             else:  # beside the wait for the answer: a backend may refuse a body before it has all of it
-                writer = self._loop.create_task(_write(protocol, memoryview(request)))
+                protocol.transport.write(head)
+                writer = self._loop.create_task(_write(protocol, memoryview(body)))
             if self._answer_timeout is not None:  # `asyncio.timeout` takes three times as many calls
                 timer = self._loop.call_later(self._answer_timeout, _give_up, is_pushed)
             if await is_pushed:
@@ -197,13 +198,13 @@ def _give_up(is_pushed: asyncio.Future[bool]) -> None:
         is_pushed.set_exception(NoHead())
 
 
-async def _write(protocol: ResponseHandler, request: memoryview) -> None:
+async def _write(protocol: ResponseHandler, body: memoryview) -> None:
     """Write in pieces, so that other streams get their turn in between."""
     with suppress(ConnectionError):  # reading the answer reports it
-        for begin in range(0, len(request), _WRITE_SIZE):
+        for begin in range(0, len(body), _WRITE_SIZE):
             if protocol.transport is None:
                 return
-            protocol.transport.write(request[begin : begin + _WRITE_SIZE])
+            protocol.transport.write(body[begin : begin + _WRITE_SIZE])
             await protocol._drain_helper()
 
 

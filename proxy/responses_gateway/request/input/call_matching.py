@@ -155,6 +155,9 @@ class _Matcher:
         return MatchedCalls(self._by_path, frozenset(self._ids))
 
     def _unique(self, call_id: str, *, expected: bool = False) -> str:
+        if call_id not in self._ids:  # nearly always
+            self._ids.add(call_id)
+            return call_id
         chat_id = call_id
         copy = self._copies.get(call_id, 1)
         while chat_id in self._ids:

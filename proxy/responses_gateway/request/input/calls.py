@@ -62,13 +62,13 @@ class CallItemReader:
         form = CALL_ITEMS[entry.kind]
         call = form.read(self, entry.item, entry.path)
         if call is not None:
-            self._report.add(Loss("item", entry.kind, form.outcome, form.reason))
+            self._report.add(_LOSSES[entry.kind])
         return call
 
     def output(self, entry: Entry) -> Output:
         """Return the output of an item whose type is in `OUTPUT_ITEMS`."""
         form = OUTPUT_ITEMS[entry.kind]
-        self._report.add(Loss("item", entry.kind, form.outcome, form.reason))
+        self._report.add(_LOSSES[entry.kind])
         return form.read(self, entry.item, entry.path)
 
     def _function_call(self, item: Object, path: str) -> InputCall:
@@ -217,7 +217,10 @@ def is_async_call(item: Object) -> bool:
 
 def output_call_id(entry: Entry) -> str:
     """Return the id of the call that an output item answers; `local_shell_call_output` calls it `id`."""
-    if entry.kind == "local_shell_call_output" and entry.item.get("call_id") is None:
+    call_id = entry.item.get("call_id")
+    if call_id and isinstance(call_id, str):  # nearly always
+        return call_id
+    if entry.kind == "local_shell_call_output" and call_id is None:
         return text(entry.item, "id", entry.path)
     return _call_id(entry.item, entry.path)
 
@@ -344,6 +347,10 @@ OUTPUT_ITEMS: dict[str, ReadItem[Output]] = {
     "tool_search_output": ReadItem(CallItemReader._tool_search_output, "its tools are declared, and named in a tool message"),
     "computer_call_output": ReadItem(CallItemReader._computer_output, "the screenshot follows in a user message"),
     "program_output": ReadItem(CallItemReader._program_output, "shown as text"),
+}
+_LOSSES = {
+    **{kind: Loss("item", kind, form.outcome, form.reason) for kind, form in CALL_ITEMS.items()},
+    **{kind: Loss("item", kind, form.outcome, form.reason) for kind, form in OUTPUT_ITEMS.items()},
 }
 CALL_TYPES = frozenset(CALL_ITEMS)
 OUTPUT_TYPES = frozenset(OUTPUT_ITEMS)

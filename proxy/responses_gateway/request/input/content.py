@@ -29,6 +29,8 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.hosted import SentFile, sent_file
 
 _TEXT_TYPES = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
+# Those of them that a message or a thought may have, as a tuple, because what a client sends as a type may not be hashable.
+_PLAIN_TYPES = ("input_text", "output_text", "text", "reasoning_text")
 _DETAILS = frozenset({"auto", "low", "high"})
 # Files -> their paths for the code.
 SandboxFiles = Mapping[SentFile, str]
@@ -45,6 +47,9 @@ def user_content(content: object, path: str, report: LossReport) -> str | list[O
     """Return the content of a user message: a string if it is text alone, else chat parts. Raises `ApiError` 400."""
     if isinstance(content, str):
         return content
+    only = _only_text(content)
+    if only is not None:
+        return only
     parts = [_chat_part(part, param, report) for part, param in _parts(content, path)]
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
@@ -69,6 +74,9 @@ def assistant_text(content: object, path: str, report: LossReport) -> str:
     """Return the text of an assistant message, refusals included (templates ignore the chat field `refusal`)."""
     if isinstance(content, str):
         return content
+    only = _only_text(content)
+    if only is not None:
+        return only
     texts = []
     for part, param in _parts(content, path):
         kind = text(part, "type", param)
@@ -96,10 +104,24 @@ def reasoning_text(item: Object, path: str) -> str:
     """Return the text of a reasoning item: its content, or its summary if the content is empty or null."""
     for key in ("content", "summary"):
         parts = item.get(key)
+        only = _only_text(parts)
+        if only:
+            return only
         texts = [nullable_text(part, "text", param) for part, param in _parts(parts, f"{path}.{key}")] if parts else []
         if any(texts):
             return "\n".join(texts)
     return ""
+
+
+def _only_text(content: object) -> str | None:
+    """Return the text of a content that is one text part and nothing else, as most are: the others take longer."""
+    if not isinstance(content, list) or len(content) != 1 or not isinstance(content[0], dict):
+        return None
+    part = content[0]
+    words = part.get("text")
+    if part.get("type") in _PLAIN_TYPES and isinstance(words, str) and "prompt_cache_breakpoint" not in part:
+        return words
+    return None
 
 
 def screenshot(image: Object | None, path: str, report: LossReport) -> Output:

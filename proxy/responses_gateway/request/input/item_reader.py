@@ -179,11 +179,10 @@ class ItemReader:
 
     def _output(self, entry: Entry) -> None:
         self._begun = True
-        if is_foreign_search(entry):
-            self._report.adapted("item", "tool_search_output", "the tools are declared")
-            return
         matched = self._calls.get(entry.path)
         if matched is None:
+            if is_foreign_search(entry):
+                self._report.adapted("item", "tool_search_output", "the tools are declared")
             return
         if matched.repeated:
             self._builder.repeat_call(matched)

@@ -92,11 +92,12 @@ def _as_text(part: Any, texts: DocumentTexts, files: SandboxFiles) -> list[Any]:
 def _files(items: Iterable[Any]) -> Iterator[tuple[SentFile, str]]:
     """Yield the files in messages and results, with the paths of their parts in an input."""
     for number, item in enumerate(items):
-        for member in ("content", "output") if isinstance(item, dict) else ():
+        for member in ("content", "output") if type(item) is dict else ():
             parts = item.get(member)
-            if isinstance(parts, list):
+            if type(parts) is list:
                 for place, part in enumerate(parts):
-                    sent = sent_file(part)
+                    is_file = type(part) is dict and part.get("type") == "input_file"
+                    sent = sent_file(part) if is_file else None
                     if sent is not None:
                         yield sent, f"input[{number}].{member}[{place}]"
 

@@ -249,7 +249,8 @@ def _is_long(items: Sequence[Any]) -> bool:
     """Tell whether items, which may be anything, have so many parts that their translation takes a while."""
     length = len(items)
     for item in items:
-        parts = item.get("content") or item.get("output") if isinstance(item, dict) else None
-        if isinstance(parts, list):
-            length += len(parts)
+        if type(item) is dict:
+            parts = item.get("content") or item.get("output")
+            if type(parts) is list:
+                length += len(parts)
     return length > _LONG
