@@ -15,7 +15,7 @@ RECORDED = STREAMS / "errors.txt"
 NO_MODEL = (404, "model_not_found", "model")
 OVERFLOW = (400, "context_length_exceeded", "input")
 HEADER_REFUSED = (502, "server_error", None)
-NO_ENDPOINT = (400, "invalid_prompt", None)
+NO_ENDPOINT = (502, "server_error", None)
 
 
 def fate(error: ApiError) -> tuple[int, str | None, str | None]:

@@ -73,8 +73,12 @@ class Section(Details):
     optional: ClassVar[bool] = False  # read by a feature alone: unknown where the gateway is without it
 
 
+# What people copy from a server's page together with its base URL.
+_ENDPOINTS = ("/chat/completions", "/responses", "/messages", "/models")
+
+
 def backend_url(text: str) -> str:
-    """Return the base URL of a Chat Completions server without a trailing slash; add `/v1` unless it names a version. Raises
+    """Return the base URL of a Chat Completions server, without an endpoint; add `/v1` unless it names a version. Raises
     ValueError for a URL without scheme or host, and for one with credentials, a query or a fragment, which would appear in
     logs. The message does not repeat them."""
     text = text.strip()
@@ -91,7 +95,9 @@ def backend_url(text: str) -> str:
         raise ValueError("a backend's URL must have no user, password, query or fragment: put its key into backend_api_key")
     if not url.hostname:
         raise ValueError("the URL has no host")
-    path = url.path.rstrip("/").removesuffix("/chat/completions")
+    path = url.path.rstrip("/")
+    for endpoint in _ENDPOINTS:
+        path = path.removesuffix(endpoint)
     if not _VERSION_SEGMENT.fullmatch(path.rpartition("/")[2]):
         path += "/v1"
     return urlunsplit((url.scheme, url.netloc, path, "", ""))

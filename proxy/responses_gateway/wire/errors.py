@@ -198,8 +198,10 @@ def _refused(status: int, message: str, param: str | None, reason: Reason) -> Ap
     said = reason.text or ""
     if status == 404 and (param == "model" or "model" in said.lower()):
         return ApiError(404, message, code="model_not_found", param="model", quoted=bool(said))
-    if status == 404 and (not said or reason.plain or _NO_ENDPOINT.match(said)):  # a 5xx would cause pointless retries
-        message = "The backend has no /chat/completions endpoint (HTTP 404). Check the --backend URL."
+    if status == 404 and (not said or reason.plain or _NO_ENDPOINT.match(said)):
+        # Not the client's fault, but that of the URL: operators are alerted to a failure, and no SDK asks again for nothing.
+        message = "The backend has no /chat/completions endpoint (HTTP 404). The operator has to check the --backend URL."
+        return ApiError(502, message, type="server_error", code="server_error", final=True)
     if status == 400 and not said:  # a server that reads the request says what is wrong with it
         message = "The backend refused the request without giving a reason (HTTP 400). Its log may have one."
         return ApiError(400, message, code="refused_without_reason", param=param)

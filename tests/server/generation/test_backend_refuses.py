@@ -191,7 +191,21 @@ def test_an_unknown_model_is_a_404_and_a_wrong_url_is_not() -> None:
             message = assert_error(await post(served, model="nope"), 404, "model_not_found")
             assert "nope" in message
         for answer in await refusal_of(refusing(404, b'{"detail":"Not Found"}')):
-            assert "--backend" in assert_error(answer, 400, "invalid_prompt")
+            assert "--backend" in assert_error(answer, 502, "server_error")
+            assert answer.headers["x-should-retry"] == "false"
+
+    run(test())
+
+
+def test_a_wrong_url_is_a_failure_for_the_operator() -> None:
+    """The alert for errors of backends leaves out what clients do wrong."""
+
+    async def test() -> None:
+        async with backend(refusing(404, b"404 page not found")) as behind, gateway(behind.url) as served:
+            await post(served)
+            labels = {"model": "simulator", "stream": "true", "door": "responses"}
+            assert served.metric("requests_total", outcome="failed", **labels) == 1
+            assert served.metric("backend_errors_total", kind="server_error") == 1
 
     run(test())
 
@@ -373,7 +387,7 @@ def test_slow_headers_show_life_and_then_the_answer(loop: str) -> None:
         (refusing(400, b'{"error": {"message": "This model\'s maximum context length is 5"}}'), OVERFLOW),
         (refusing(400, b'{"error": {"message": "no"}}'), "invalid_prompt"),
         (refusing(401, b""), "server_error"),
-        (refusing(404, b""), "invalid_prompt"),
+        (refusing(404, b""), "server_error"),
         (refusing(500, TRACEBACK.encode(), b"text/plain"), "server_error"),
         (answering(b""), "server_error"),
     ],

@@ -201,7 +201,7 @@ async def _whole_answer(creation: Creation, protocol: ClientProtocol) -> web.Res
 def _for_client(error: ApiError, *, final: bool) -> ApiError:
     """Return a copy of an error, which nobody keeps who raises it: it would keep the whole request."""
     copy = error.copy()
-    copy.final = final
+    copy.final = copy.final or final
     return copy
 
 
