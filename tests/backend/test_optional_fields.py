@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.backend.transport.optional_fields import refused_fields, without
+from responses_gateway.backend.transport.optional_fields import changed, further_changes
+from responses_gateway.wire.added_fields import ALWAYS_ADDED, UNSEEN_FIELDS, AddedField, AddedFields
 from tests.server.running_gateway import assert_error, gateway, post, run
 from tests.server.scripted_backend import HEAD, Backend, Connection, Play, backend, text_stream
 
@@ -15,6 +16,30 @@ from tests.server.scripted_backend import HEAD, Backend, Connection, Play, backe
 RAW: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "kimi_k2", "token_ids": "on", "opened_thinking": "no"}
 ADDED = {"return_token_ids", "skip_special_tokens", "spaces_between_special_tokens", "stream_options"}
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+
+VARIABLES: AddedFields = {"reasoning_effort": AddedField(), "chat_template_kwargs": AddedField()}
+# A request with every field that the gateway may add.
+FULL: dict[str, Any] = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "A", "reasoning": "a thought"}],
+    **{path: field.value for path, field in UNSEEN_FIELDS.items()},
+    "max_completion_tokens": 100,
+    "reasoning_effort": "none",
+    "chat_template_kwargs": {"enable_thinking": False},
+}
+OWN = {**ALWAYS_ADDED, **VARIABLES}
+
+
+def refused_fields(refusal: str, body: dict[str, Any] = FULL, added: AddedFields = OWN) -> dict[str, str]:
+    """Return the changes for which a refusal asks."""
+    return dict(further_changes(refusal.encode(), json.dumps(body).encode(), {}, added))
+
+
+def without(body: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Return what is sent of a body if fields of these names are left out."""
+    sent: dict[str, Any] = json.loads(changed(json.dumps(body).encode(), dict.fromkeys(names, ""), OWN).data)
+    return sent
+
 
 REFUSALS = {
     "transformers": "{\"detail\":\"Unexpected fields in the request: {'FIELD'}\"}",
@@ -33,9 +58,10 @@ REFUSALS = {
 
 @pytest.mark.parametrize("server", REFUSALS)
 def test_refusals_of_many_servers_are_understood(server: str) -> None:
-    for field in ("return_token_ids", "stream_options", "skip_special_tokens"):
-        assert refused_fields(REFUSALS[server].replace("FIELD", field).encode()) == {field}
-    assert refused_fields(REFUSALS[server].replace("FIELD", "temperature").encode()) == set()
+    for field in ("return_token_ids", "stream_options", "skip_special_tokens", *VARIABLES):
+        assert refused_fields(REFUSALS[server].replace("FIELD", field)) == {field: ""}
+    assert refused_fields(REFUSALS[server].replace("FIELD", "temperature")) == {}
+    assert refused_fields(REFUSALS[server].replace("FIELD", "max_completion_tokens")) == {"max_completion_tokens": "max_tokens"}
 
 
 @pytest.mark.parametrize(
@@ -48,14 +74,14 @@ def test_refusals_of_many_servers_are_understood(server: str) -> None:
     ],
 )
 def test_other_refusals_are_not_about_these_fields(message: str) -> None:
-    assert refused_fields(message.encode("latin-1")) == set()
+    assert refused_fields(message) == {}
 
 
 def test_what_a_client_asked_for_stays() -> None:
     body = {"tool_choice": "required", "parallel_tool_calls": False, "skip_special_tokens": True}
-    assert json.loads(without(json.dumps(body).encode(), list(body))) == body
+    assert without(body, list(body)) == body
     neutral = {"tool_choice": "auto", "parallel_tool_calls": True}  # the same as nothing
-    assert json.loads(without(json.dumps(neutral).encode(), list(neutral))) == {}
+    assert without(neutral, list(neutral)) == {}
 
 
 def refusing_fields(refused: set[str], *, one_at_a_time: bool = False, status: int = 422) -> Play:

@@ -37,7 +37,7 @@ class Member:
             answer_timeout=options.answer_timeout,
             forward_authorization=spec.forward_authorization,
             on_repeat=partial(observer.request_retried, self.label, "stale_connection"),
-            on_refused_field=lambda name: observer.log(_FIELD_REFUSED, spec.name, field=name),
+            on_refused_field=partial(_log_refused_field, observer, spec.name),
         )
         self.catalogue = ModelCatalogue(spec.models, spec.aliases)
         self.breaker = Breaker(options.breaker_failures, options.breaker_time)
@@ -155,4 +155,9 @@ def described(member: Member, now: float) -> dict[str, Any]:
     }
 
 
+def _log_refused_field(observer: PoolObserver, backend: str, model: str, path: str, instead: str) -> None:
+    observer.log(_FIELD_RENAMED if instead else _FIELD_REFUSED, backend, model=model, field=path)
+
+
 _FIELD_REFUSED = "the backend refuses an optional field: left out from now on"
+_FIELD_RENAMED = "the backend refuses an optional field: sent under its other name from now on"

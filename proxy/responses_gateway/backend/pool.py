@@ -36,6 +36,7 @@ from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, Route, with_model
 from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
 from responses_gateway.backend.watch import Watch
+from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
 from responses_gateway.wire.errors import ApiError, gateway_key_refused
 
 # How many attempts that were never sent count as none where no backend is known to be well, because checks are late on a busy
@@ -98,12 +99,19 @@ class Pool:
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
-    async def open_chat(self, body: bytes, headers: HeadersFor, route: Route, on_failure: OnFailure = _unnoted) -> ChatStream:
+    async def open_chat(
+        self,
+        body: bytes,
+        headers: HeadersFor,
+        route: Route,
+        on_failure: OnFailure = _unnoted,
+        added: AddedFields = ALWAYS_ADDED,
+    ) -> ChatStream:
         """Send a chat request and return the answer, or that of the last attempt, when its head is there.
 
-        `body` has the client's name for the model, that of `route`. `headers` is called before each attempt. The backend has
-        its place back when the answer is read or closed. Raises `ApiError`: 404 for a model that no backend serves, 429 and
-        503 if none has room, 502 to 504."""
+        `body` has the client's name for the model, that of `route`. `headers` is called before each attempt. `added` are the
+        fields of the body that are changed where a backend refuses them. The backend has its place back when the answer is
+        read or closed. Raises `ApiError`: 404 for a model that no backend serves, 429 and 503 if none has room, 502 to 504."""
 
         def send(member: Member, again: int) -> Awaitable[ChatStream]:
             aliases = member.catalogue.aliases
@@ -111,7 +119,8 @@ class Pool:
             sent = headers(member.name, member.backend.url)
             if member.router:
                 sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
-            return member.backend.open_chat(body if name == route.model else with_model(body, name), sent)
+            data = body if name == route.model else with_model(body, name)
+            return member.backend.open_chat(data, sent, name, added)
 
         member, chat = await self._reach(route, send, on_failure=on_failure)
         chat.backend = member.name
@@ -213,9 +222,15 @@ class Pool:
         return PAUSES[min(route.again, len(PAUSES)) - 1] if route.again else 0.0
 
     async def open_continuation(
-        self, body_for: BodyFor, headers: HeadersFor, route: Route, on_failure: OnFailure
+        self,
+        body_for: BodyFor,
+        headers: HeadersFor,
+        route: Route,
+        on_failure: OnFailure,
+        added: AddedFields = ALWAYS_ADDED,
     ) -> ChatStream:
-        """Ask a backend to continue an answer. `body_for` is called before each attempt. Raises `ApiError`."""
+        """Ask a backend to continue an answer. `body_for` is called before each attempt; `added`: see `open_chat`. Raises
+        `ApiError`."""
         endpoints: dict[str, ContinuationEndpoint | None] = {}
 
         def send(member: Member, _again: int) -> Awaitable[ChatStream]:
@@ -225,7 +240,9 @@ class Pool:
             sent = headers(member.name, member.backend.url)
             if member.router:
                 sent = without_session(sent)
-            return member.backend.open_chat(body, sent) if endpoint == "chat" else member.backend.open_completion(body, sent)
+            if endpoint == "chat":
+                return member.backend.open_chat(body, sent, name, added)
+            return member.backend.open_completion(body, sent)
 
         self._continuation_budget.request()
         while True:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from responses_gateway.backend.transport.client import Backend, ChatStream
+from responses_gateway.wire.added_fields import UNSEEN_FIELDS, AddedFields
 from responses_gateway.wire.chat import Choice, Chunk, ForeignEvent, MalformedChunk, ToolCallDelta, decode_chunk
 from responses_gateway.wire.errors import ApiError, read_error, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder, SSETooLong
@@ -122,12 +123,20 @@ class Answer:
         call.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments) if arguments else ""
 
 
-async def ask(backend: Backend, body: Mapping[str, Any], *, answer_timeout: float, cut_after: int | None = None) -> Answer:
+async def ask(
+    backend: Backend,
+    body: Mapping[str, Any],
+    *,
+    answer_timeout: float,
+    cut_after: int | None = None,
+    added: AddedFields = UNSEEN_FIELDS,
+) -> Answer:
     """Send a chat request and return what came back within `answer_timeout` seconds. After `cut_after` chunks the connection is
-    closed. Raises nothing: errors are part of the answer."""
+    closed. `added` are the fields that may be left out. Raises nothing: errors are part of the answer."""
     answer = Answer()
+    data = json.dumps(body).encode()
     try:
-        async with asyncio.timeout(answer_timeout), await backend.open_chat(json.dumps(body).encode(), {}) as chat:
+        async with asyncio.timeout(answer_timeout), await backend.open_chat(data, {}, body["model"], added) as chat:
             answer.status = chat.status
             if chat.status == 200:
                 await _read(chat, answer, cut_after)

@@ -1,4 +1,4 @@
-"""What is known of how each model thinks: from its chat template, from probing, and from the streams that pass.
+"""What is known of how each model thinks, and of its chat template: from that, from probing, and from what servers answer.
 
 Evidence about a model only adds up: what was seen once is remembered. Whether prompts open the thought is the one thing that
 later evidence may correct."""
@@ -17,12 +17,13 @@ _MOST_MODELS = 1000
 
 
 class KnownModel(msgspec.Struct, frozen=True):
-    """How one model thinks. None means unknown.
+    """How one model thinks, and what its template wants. None means unknown.
 
     `field`: its reasoning came in a field of its own. `marked`: it opened its reasoning itself, in the text. `opens`: the
     prompt ends inside reasoning, where a request leaves it to the template; `opens_if_asked`: where a request turns thinking
     on. `calls_field`: a call came in a field of its own; `calls_written`: so many answers ended with a call in their text, two
-    at most. `prompt_end`: how to see that in the ids of a prompt; `thoughts`: how to see thoughts in those of an answer."""
+    at most. `alternates`: its template wants the turns of user and assistant to alternate. `prompt_end`: how to see that in the
+    ids of a prompt; `thoughts`: how to see thoughts in those of an answer."""
 
     field: bool = False
     marked: bool = False
@@ -30,6 +31,7 @@ class KnownModel(msgspec.Struct, frozen=True):
     opens_if_asked: bool | None = None
     calls_field: bool = False
     calls_written: int = 0
+    alternates: bool = False
     prompt_end: PromptEnd | None = None
     thoughts: ThoughtTokens | None = None
 
@@ -47,6 +49,7 @@ class KnownModel(msgspec.Struct, frozen=True):
             opens_if_asked=self.opens_if_asked if more.opens_if_asked is None else more.opens_if_asked,
             calls_field=self.calls_field or more.calls_field,
             calls_written=max(self.calls_written, more.calls_written),
+            alternates=self.alternates or more.alternates,
             prompt_end=more.prompt_end or self.prompt_end,
             thoughts=more.thoughts or self.thoughts,
         )
@@ -86,5 +89,7 @@ def _log(model: str, before: KnownModel, after: KnownModel) -> None:
         info("learned that the model marks its reasoning in the text", extra=logs.fields(model=model))
     if after.writes_calls and not before.writes_calls:
         info("learned that the model's calls come in its text", extra=logs.fields(model=model))
+    if after.alternates and not before.alternates:
+        info("learned that the model's template wants turns to alternate", extra=logs.fields(model=model))
     if before.opens is None and after.opens:
         info("learned that the prompt opens the model's reasoning", extra=logs.fields(model=model))

@@ -145,7 +145,7 @@ class Questions:
 
     def _note(self, name: str, answer: Answer) -> None:
         profile = self.profile
-        profile.refused_fields = sorted(self.backend.refused_fields)
+        profile.refused_fields = sorted(self.backend.learned.get(profile.model, ()))
         if answer.problem is not None:
             profile.problems[name] = answer.problem
         elif answer.status >= 500 and answer.error is not None:

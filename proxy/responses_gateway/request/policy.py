@@ -18,8 +18,8 @@ class Policy(msgspec.Struct, frozen=True):
     `late_developer`: how to send a system/developer message that comes after the conversation has begun: as a user message
     marked with tags ("user"; every template takes it), as a system message in place ("system"), or as part of the leading
     system message ("merge"; this changes the beginning of the prompt, so the backend's prefix cache misses).
-    `user_messages`: whether consecutive user messages stay separate ("keep") or become one ("merge", for templates that
-    insist on alternating roles).
+    `user_messages`: whether consecutive user messages stay separate ("keep") or become one ("merge"), or all turns are made to
+    alternate ("alternate"; for templates that insist on it, see `input/alternation.py`).
     `reasoning_field`: the field of an assistant message that carries reasoning items back.
     `reasoning_effort`: "map" sends the efforts that servers know and turns off thinking for "none"; "pass" sends any
     value unchanged; "drop" sends none.
@@ -52,11 +52,13 @@ class Policy(msgspec.Struct, frozen=True):
     `separate_web_tools`: `web_search` finds pages and `web_fetch` reads them, each declared by itself, as in the Messages API;
     otherwise `web_search` does both.
     `continues_last_message`: an answer continues the message of the assistant that the input ends with (vLLM).
+    `own_fields`: the paths of fields of the chat request whose values no client has asked for, beside those that are always the
+    gateway's own (`wire/added_fields.py`).
     `strict`: whatever would be ignored and could change the answer is refused with a 400 that names it."""
 
     system_messages: Literal["merge", "keep"] = "merge"
     late_developer: Literal["user", "system", "merge"] = "user"
-    user_messages: Literal["keep", "merge"] = "keep"
+    user_messages: Literal["keep", "merge", "alternate"] = "keep"
     reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = "reasoning"
     reasoning_effort: Literal["pass", "map", "drop"] = "map"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_completion_tokens"
@@ -78,4 +80,5 @@ class Policy(msgspec.Struct, frozen=True):
     max_tools: int = 1_000
     separate_web_tools: bool = False
     continues_last_message: bool = False
+    own_fields: tuple[str, ...] = ()
     strict: bool = False

@@ -4,6 +4,7 @@ The table in the documentation is generated from it, and tests compare every los
 
 from __future__ import annotations
 
+from responses_gateway.request.input.alternation import ALTERNATED
 from responses_gateway.request.input.calls import CALL_ITEMS, OUTPUT_ITEMS
 from responses_gateway.request.input.item_reader import READ_ELSEWHERE, SILENT_ITEMS
 from responses_gateway.request.loss_report import Loss
@@ -15,7 +16,7 @@ _ITEMS = (
     Loss("item", "message", "preserved", "user, assistant, system and developer messages; null and missing content is empty"),
     Loss("item", "late_system_message", "adapted", "sent as a user message marked with tags, or as configured"),
     Loss("item", "reasoning", "preserved", "sent back with the assistant message that follows it"),
-    Loss("item", "reasoning", "ignored", "if it contains no readable text, or no message follows it"),
+    Loss("item", "reasoning", "ignored", "if it has no readable text, if no message follows it, or if the backend refuses it"),
     *(Loss("item", kind, form.outcome, form.reason) for kind, form in CALL_ITEMS.items()),
     *(Loss("item", kind, form.outcome, form.reason) for kind, form in OUTPUT_ITEMS.items()),
     *(Loss("item", kind, "ignored", "if the call has been answered already") for kind in OUTPUT_ITEMS),
@@ -93,6 +94,7 @@ _CONTENT = (
     Loss("content", "arguments", "adapted", "call arguments that are not a JSON object are replaced by {}"),
     Loss("content", "call_id", "adapted", "a call id that is used twice is numbered"),
     Loss("content", "order", "adapted", "an output that does not follow its call is moved to it"),
+    ALTERNATED,
 )
 
 

@@ -22,6 +22,7 @@ from responses_gateway.request.parameters.parameters import (
     CHECKED,
     ENCRYPTED_REASONING,
     LOGPROBS,
+    added_fields,
     chat_parameters,
     compact_threshold,
     includes,
@@ -35,6 +36,7 @@ from responses_gateway.request.tools.catalog import NO_TOOLS, Catalog
 from responses_gateway.request.tools.declarations import TOOL_LISTS, check_tool_count, read_tools
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.request.tools.tool_choice import ANY_TOOL, ToolChoice, ToolChoiceReader
+from responses_gateway.wire.added_fields import AddedFields
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted import CitedSource, KeptResult, citable
 from responses_gateway.wire.requests import ResponsesRequest
@@ -64,6 +66,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     `compact_threshold`: the number of tokens above which the context is to be compacted first; None for never.
     `encrypted_reasoning`: the reasoning is to be returned encrypted.
     `call_ids`: every call id in the input; new ones must differ.
+    `added`: the fields of the body that the client has not asked for.
     `losses`: the outcome of each parameter, item, tool and content part."""
 
     body: dict[str, Any]
@@ -84,6 +87,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     compact_threshold: int | None
     encrypted_reasoning: bool
     call_ids: frozenset[str]
+    added: AddedFields
     losses: list[Loss]
 
 
@@ -144,8 +148,9 @@ class _Translation(NamedTuple):
         choice = ANY_TOOL if request.tool_choice is None else _read_choice(request.tool_choice, catalog, policy, self.report)
         read = self._read(catalog, results)
         one_turn = read.compacting or request.only_warms
+        body = self._body(catalog, choice, read)
         return ChatRequest(
-            body=self._body(catalog, choice, read),
+            body=body,
             tools=_awaited_tools(catalog.table) if one_turn else catalog.table,
             grammars=catalog.grammars,
             allowed=choice.allowed,
@@ -163,6 +168,7 @@ class _Translation(NamedTuple):
             compact_threshold=None if read.compacting else compact_threshold(request, policy),
             encrypted_reasoning=policy.encrypts_reasoning and includes(request, ENCRYPTED_REASONING),
             call_ids=read.call_ids,
+            added=added_fields(body, request, policy),
             losses=self.report.losses(),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from responses_gateway.request.fields import Object
+from responses_gateway.request.input.alternation import alternating
 from responses_gateway.request.input.call_matching import match_calls
 from responses_gateway.request.input.calls import CallItemReader
 from responses_gateway.request.input.item_reader import ItemReader
@@ -58,6 +59,8 @@ def with_turn(
     before = sum(len(message.get("tool_calls") or ()) for message in body["messages"])
     reader = ItemReader(policy, calls, report, calls_before=before)
     messages = [*body["messages"], *reader.later_messages(entries)]
+    if policy.user_messages == "alternate":
+        messages = alternating(messages)
     following = {**body, "messages": messages}
     if "tools" in body:
         if not may_call:

@@ -32,8 +32,9 @@ class RequestSettings(Section):
     late_developer: Literal["user", "system", "merge"] = "user"
     """Role of a system or developer message after the first user message; `merge` moves its text into the leading system
     message."""
-    user_messages: Literal["keep", "merge"] = "keep"
-    """`merge` combines consecutive user messages into one, for templates that require alternating roles."""
+    user_messages: Literal["keep", "merge", "alternate"] = "keep"
+    """`merge` combines consecutive user messages into one; `alternate` also puts a short turn in where one is missing (behind
+    the result of a tool, before an assistant that speaks first), for templates such as Mistral's."""
     reasoning_field: Literal["reasoning", "reasoning_content", "both", "none"] = "reasoning"
     """Field of an assistant message in which earlier reasoning is sent back to the backend."""
     reasoning_effort: Literal["map", "pass", "drop"] = "map"

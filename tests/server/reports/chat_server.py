@@ -136,7 +136,7 @@ def _whole(events: list[bytes | float]) -> web.Response:
 def _where(condition: Json, body: Json) -> int | None:
     """Return the index of the message to which a condition applies (0 if to none in particular); None if it does not apply."""
     if "roles_not" in condition:
-        return 0 if re.fullmatch(condition["roles_not"], _roles(body)) is None else None
+        return 0 if re.match(condition["roles_not"], _roles(body)) is None else None
     if "has" in condition:
         return next((index for index, present in _places(condition["has"], body) if present), None)
     if "lacks" in condition:

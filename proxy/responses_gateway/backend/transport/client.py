@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Literal
@@ -18,8 +18,16 @@ from yarl import URL
 from responses_gateway.backend.policies.retry import Unanswered
 from responses_gateway.backend.transport.aiohttp_internals import BodyInterrupted, DirectSender, NoHead, PushedAnswer, Sink
 from responses_gateway.backend.transport.keepalive import open_socket
-from responses_gateway.backend.transport.optional_fields import ATTEMPTS, REFUSALS, refused_fields, without
+from responses_gateway.backend.transport.optional_fields import (
+    ATTEMPTS,
+    REFUSALS,
+    ChangedBody,
+    LearnedChanges,
+    changed,
+    further_changes,
+)
 from responses_gateway.bounded_body import read_at_most
+from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
 from responses_gateway.wire.errors import ApiError, server_error
 
 _ERROR_BODY_LIMIT = 64 * 1024
@@ -85,13 +93,14 @@ class Backend:
         answer_timeout: float | None = None,
         forward_authorization: bool = True,
         on_repeat: Callable[[], None] = lambda: None,
-        on_refused_field: Callable[[str], None] = lambda _name: None,
+        on_refused_field: Callable[[str, str, str], None] = lambda _model, _path, _instead: None,
     ) -> None:
         """Create it inside the running event loop. `url` ends in `/v1`; times are in seconds.
 
         `answer_timeout` limits the wait for the head of the answer to a chat request. Without `forward_authorization` the
         backend never gets a client's `Authorization`. `on_repeat` is called when a chat request is sent a second time,
-        `on_refused_field` with each field of our own that the server turns out to refuse."""
+        `on_refused_field` with each field of our own that the server turns out to refuse for a model: its path, and the name
+        under which it is sent instead, if any."""
         self.url = URL(url)
         self._api_key = api_key
         self._answer_timeout = answer_timeout
@@ -108,7 +117,7 @@ class Backend:
         )
         self._lingering: set[Answer] = set()  # abandoned answers whose end may still come
         self.closed = False  # so that every request fails
-        self.refused_fields: set[str] = set()
+        self.learned = LearnedChanges()
         self._on_refused_field = on_refused_field
 
     @property
@@ -129,14 +138,18 @@ class Backend:
         await self.chats.close()
         await self._session.close()
 
-    async def open_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
-        """Send a chat request and return the answer when its head is there. If the server refuses a field that the gateway
-        added (see `optional_fields.py`), the request is repeated without it, and later ones go without it. Raises
-        `Unreachable` (502, 504)."""
-        if self.refused_fields:
-            body = without(body, self.refused_fields)
-        chat = await self._send_chat(body, headers)
-        return await self._without_refused(chat, body, headers) if chat.status in REFUSALS else chat
+    async def open_chat(
+        self, body: bytes, headers: Mapping[str, str], model: str = "", added: AddedFields = ALWAYS_ADDED
+    ) -> ChatStream:
+        """Send a chat request and return the answer when its head is there. If the server refuses a field that the gateway has
+        `added`, the request is repeated without it, or with its other name, and so are later ones for the same `model` (see
+        `optional_fields.py`). Raises `Unreachable` (502, 504)."""
+        changes = self.learned.get(model) if self.learned else None
+        if changes is None:
+            chat = await self._send_chat(body, headers)
+        else:
+            chat = await self._send_changed(changed(body, changes, added), headers)
+        return chat if chat.status not in REFUSALS else await self._without_refused(chat, body, headers, model, added)
 
     async def open_completion(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
         """Send a request for a text completion, which is to be streamed, and return the answer when its head is there. Raises
@@ -149,28 +162,34 @@ class Backend:
             raise self._silent(large=False) from None
         return ChatStream(answer, self._lingering, large=False)
 
-    async def _without_refused(self, chat: ChatStream, body: bytes, headers: Mapping[str, str]) -> ChatStream:
+    async def _without_refused(
+        self, chat: ChatStream, body: bytes, headers: Mapping[str, str], model: str, added: AddedFields
+    ) -> ChatStream:
         """Repeat a refused request without the fields of our own that the refusal names. Return the last answer."""
-        dropped: set[str] = set()
+        known = self.learned.get(model, {})
+        changes = known
         try:
             for _ in range(ATTEMPTS):
-                names = refused_fields(await chat.read_refusal()) - dropped
-                shorter = without(body, names) if names else body
-                if shorter == body:
+                following = further_changes(await chat.read_refusal(), body, changes, added)
+                if following == changes:
                     break
-                dropped |= names
-                body = shorter
+                changes = following
                 chat.close()
-                chat = await self._send_chat(body, headers)
+                chat = await self._send_changed(changed(body, changes, added), headers)
                 if chat.status not in REFUSALS:
                     break
         except BaseException:
             chat.close()
             raise
         if chat.status == 200:  # otherwise the fields were not the reason
-            for name in sorted(dropped - self.refused_fields):
-                self.refused_fields.add(name)
-                self._on_refused_field(name)
+            self.learned.note(model, changes)
+            for path in sorted(changes.keys() - known.keys()):
+                self._on_refused_field(model, path, changes[path])
+        return chat
+
+    async def _send_changed(self, body: ChangedBody, headers: Mapping[str, str]) -> ChatStream:
+        chat = await self._send_chat(body.data, headers)
+        chat.left_out = body.left_out
         return chat
 
     async def _send_chat(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
@@ -278,6 +297,7 @@ class ChatStream:
         self._resumed: asyncio.Event | None = None  # awaited while a body that is not pushed is paused
         self._left = False
         self._refusal: bytes | None = None  # the body of an error, once it was read
+        self.left_out: Sequence[str] = ()  # paths of fields of our own that the request had, and that were not sent
 
     @property
     def is_event_stream(self) -> bool:

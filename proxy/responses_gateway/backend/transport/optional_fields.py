@@ -1,55 +1,125 @@
-"""Fields that the gateway adds to a chat request on its own: given up where a strict server refuses them.
+"""Fields that the gateway adds to a chat request on its own (`wire/added_fields.py`): renamed or given up where a strict server
+refuses them by name.
 
-Only the very values that the gateway adds are ever left out, or those that mean the same as no value: what a client asked for
-stays. A refusal is believed once the same request without the field is accepted."""
+What a client asked for stays. A refusal is believed once the changed request is accepted. Each field is changed twice at most
+(another name, then none), so that a server cannot have a request repeated without end."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-# Answers that may be the refusal of a field.
-REFUSALS = frozenset({400, 422})
-# The fields, with the values that may be left out. The last two are defaults of the API.
-_OPTIONAL: dict[str, Any] = {
-    "return_token_ids": True,
-    "stream_options": {"include_usage": True},
-    "skip_special_tokens": False,
-    "spaces_between_special_tokens": False,
-    "tool_choice": "auto",
-    "parallel_tool_calls": True,
-}
-# How often a request is repeated: a server may name one field at a time.
-ATTEMPTS = len(_OPTIONAL)
-_NAMES = re.compile(rf"(?<![\w.])(?:{'|'.join(_OPTIONAL)})(?!\w)")
-# Words of a refusal, and within how many characters of the name of a field they have to stand: transformers ("Unexpected fields
-# in the request: {…}"), pydantic ("Extra inputs are not permitted", with the place), OpenAI ("Unknown parameter", "Unrecognized
-# request argument"), serde ("unknown field"), Google ("Cannot find field"), Groq ("property … is unsupported"), LiteLLM
-# ("does not support parameters"), JSON schema ("Additional properties are not allowed").
-_WORDS = re.compile(
-    r"unexpected|unknown|unrecogni[sz]ed|unsupported|forbidden|extra (?:inputs|fields)|cannot find|"
-    r"\bnot (?:be )?(?:permitted|allowed|supported|support|accepted|recogni[sz]ed)|additional propert",
-    re.IGNORECASE,
-)
-# How many characters before or after the name of a field such a word may stand.
-_REACH = 240
+from responses_gateway.backend.transport.refusals import read_refusal
+from responses_gateway.wire.added_fields import AddedFields
+
+# Answers that may be the refusal of a field: some servers answer 404 to a field that they do not know, or 500.
+REFUSALS = frozenset({400, 404, 422, 500, 501})
+# How often a request is repeated, because a server may name one field at a time.
+ATTEMPTS = 8
+# Most models whose changes are kept, because some servers take any name of a model, and names come from clients.
+_MOST_MODELS = 256
+
+# A path -> the name under which the field is sent instead; empty: it is left out.
+Changes: TypeAlias = Mapping[str, str]
+_Fields: TypeAlias = dict[str, msgspec.Raw]
 
 
-def refused_fields(refusal: bytes) -> frozenset[str]:
-    """Return the optional fields that the body of an answer 400 or 422 refuses by name."""
-    text = refusal.decode("utf-8", "replace")
-    return frozenset(
-        name[0] for name in _NAMES.finditer(text) if _WORDS.search(text, max(0, name.start() - _REACH), name.end() + _REACH)
-    )
+class LearnedChanges(dict[str, Changes]):
+    """The changes that a server turned out to need, by its name of the model; the one learned first is forgotten first."""
+
+    def note(self, model: str, changes: Changes) -> None:
+        """Take what was learned about a model."""
+        if model not in self and len(self) >= _MOST_MODELS:
+            del self[next(iter(self))]
+        self[model] = {**self.get(model, {}), **changes}
 
 
-def without(body: bytes, names: Collection[str]) -> bytes:
-    """Return a chat request without these optional fields; the others stay byte for byte as they were."""
-    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    dropped = [name for name in names if name in fields and msgspec.json.decode(fields[name]) == _OPTIONAL[name]]
-    for name in dropped:
-        del fields[name]
-    return msgspec.json.encode(fields) if dropped else body
+class ChangedBody(NamedTuple):
+    """A chat request as it is sent, and the paths of the fields that it had and has no more."""
+
+    data: bytes
+    left_out: tuple[str, ...] = ()
+
+
+def changed(body: bytes, changes: Changes, added: AddedFields) -> ChangedBody:
+    """Return a chat request with the changes of those fields that the gateway has added; the others stay byte for byte as they
+    were."""
+    fields = msgspec.json.decode(body, type=_Fields)
+    applied = [path for path, name in changes.items() if path in added and _change(fields, path, name, added[path].value)]
+    if not applied:
+        return ChangedBody(body)
+    return ChangedBody(msgspec.json.encode(fields), tuple(path for path in applied if not changes[path]))
+
+
+def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedFields) -> Changes:
+    """Return the changes for which a refusal asks: those that were made already to `body`, and those of the fields that it
+    names."""
+    fields = msgspec.json.decode(body, type=_Fields)
+    read = read_refusal(refusal)
+    following = dict(changes)
+    for path, field in added.items():
+        former = changes.get(path)
+        if former == "" or not _holds(fields, path, field.value):
+            continue
+        above, dot, leaf = path.rpartition(".")
+        reasons = {read.refuses(path, name) for name in (former or leaf, *_members(fields, path))}
+        renames = field.instead and former is None and "name" in reasons
+        if renames and not _holds(fields, f"{above}{dot}{field.instead}"):
+            following[path] = field.instead
+        elif not field.needed and ("name" in reasons or ("value" in reasons and field.value is msgspec.UNSET)):
+            following[path] = ""
+    return following
+
+
+def _members(fields: _Fields, path: str) -> list[str]:
+    """Return the names of the members of an object at the top: a server that refuses one of them refuses the object."""
+    raw = fields.get(path)
+    if raw is None or not bytes(raw).startswith(b"{"):
+        return []
+    return [name for name in msgspec.json.decode(raw, type=_Fields) if "_" in name]
+
+
+def _holds(fields: _Fields, path: str, value: Any = msgspec.UNSET) -> bool:
+    """Tell whether there is a field at a path, with this value if one is given."""
+    step, _, rest = path.partition(".")
+    raw = fields.get(step.removesuffix("[]"))
+    if raw is None:
+        return False
+    if not rest:
+        return value is msgspec.UNSET or msgspec.json.decode(raw) == value
+    return any(_holds(inner, rest, value) for inner in _inner(raw, step))
+
+
+def _change(fields: _Fields, path: str, name: str, value: Any) -> bool:
+    """Rename the field at a path, or leave it out; tell whether there was one with this value."""
+    step, _, rest = path.partition(".")
+    key = step.removesuffix("[]")
+    if not _holds(fields, path, value):
+        return False
+    if not rest:
+        raw = fields.pop(key)
+        if name:
+            fields[name] = raw
+        return True
+    inner = _inner(fields[key], step)
+    for holder in inner:
+        _change(holder, rest, name, value)
+    if step.endswith("[]"):
+        fields[key] = msgspec.Raw(msgspec.json.encode(inner))
+    elif inner[0]:
+        fields[key] = msgspec.Raw(msgspec.json.encode(inner[0]))
+    else:
+        del fields[key]
+    return True
+
+
+def _inner(raw: msgspec.Raw, step: str) -> list[_Fields]:
+    """Return the objects in which a path goes on: those of a list, or the one that is there; none where there are others."""
+    try:
+        if step.endswith("[]"):
+            return msgspec.json.decode(raw, type=list[_Fields])
+        return [msgspec.json.decode(raw, type=_Fields)]
+    except msgspec.ValidationError:
+        return []

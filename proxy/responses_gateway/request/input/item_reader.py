@@ -7,16 +7,15 @@ conversation keeps its beginning byte for byte and the backend's prefix cache hi
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from responses_gateway.request.fields import Object, optional_text, quote
+from responses_gateway.request.input.alternation import ALTERNATED, alternating, users_merged
 from responses_gateway.request.input.call_matching import (
     NO_OUTPUT,
     PENDING_OUTPUT,
@@ -94,7 +93,13 @@ class ItemReader:
             messages = self._system_messages() + messages
         if not messages:
             raise invalid_request("The input contains nothing that could be sent to a model.", "input", "invalid_value")
-        return messages
+        return self._alternating(messages) if self._policy.user_messages == "alternate" else messages
+
+    def _alternating(self, messages: list[Object]) -> list[Object]:
+        ordered = alternating(messages)
+        if ordered != messages:
+            self._report.add(ALTERNATED)
+        return ordered
 
     def later_messages(self, entries: Iterable[Entry]) -> list[Object]:
         """Return the messages for items after those of a request. Raises `ApiError` 400."""
@@ -314,7 +319,7 @@ class MessageBuilder(msgspec.Struct):
         """Return all messages."""
         if self._turn is not None:
             self._close_turn()
-        return _users_merged(self._messages) if self._policy.user_messages == "merge" else self._messages
+        return users_merged(self._messages) if self._policy.user_messages == "merge" else self._messages
 
     def _open_turn(self, key: TurnKey | None, *, is_call: bool = False) -> _Turn:
         turn = self._turn
@@ -395,22 +400,3 @@ def nine_characters(call_id: str) -> str:
 def _tool_call(matched: MatchedCall) -> Object:
     function = {"name": matched.call.name, "arguments": matched.call.arguments}
     return {"id": matched.id, "type": "function", "function": function}
-
-
-def _users_merged(messages: list[Object]) -> list[Object]:
-    """Merge consecutive user messages into one."""
-    merged: list[Object] = []
-    for role, row in itertools.groupby(messages, key=itemgetter("role")):
-        if role == "user":
-            merged.append({"role": "user", "content": _joined([message["content"] for message in row])})
-        else:
-            merged.extend(row)
-    return merged
-
-
-def _joined(contents: list[str | list[Object]]) -> str | list[Object]:
-    texts = [content for content in contents if isinstance(content, str)]
-    if len(texts) == len(contents):
-        return "\n\n".join(texts)
-    parts = ([{"type": "text", "text": content}] if isinstance(content, str) else content for content in contents)
-    return list(itertools.chain.from_iterable(parts))

@@ -27,6 +27,10 @@ Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
 _ALWAYS_THINKS = re.compile("gpt[-_]oss", re.IGNORECASE)
 # Budgets of thinking in tokens, below which an effort is enough.
 _BUDGETS = ((4096, "low"), (16384, "medium"))
+# Fields of the chat request that no client of this API asks for: a format is strict here, and an effort stands for a budget, or
+# for no thinking at all.
+_STRICT = "response_format.json_schema.strict"
+_EFFORT = "reasoning_effort"
 
 
 class MessagesReading(msgspec.Struct, frozen=True):
@@ -84,7 +88,12 @@ def read_messages(
     _report_ignored(body, user, report)
     if conversation.prefilled:
         report.preserved("content", "prefill")
-    policy = msgspec.structs.replace(policy, continues_last_message=conversation.prefilled, separate_web_tools=True)
+    policy = msgspec.structs.replace(
+        policy,
+        continues_last_message=conversation.prefilled,
+        separate_web_tools=True,
+        own_fields=(_STRICT,) if _asks_for(effort, body) else (_STRICT, _EFFORT),
+    )
     request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
     says_effort = body.thinking is not None or (body.output_config or {}).get("effort") is not None
     return MessagesReading(request, places, report.losses(), thinking, policy, user, says_effort)
@@ -132,6 +141,11 @@ def _effort(body: MessagesRequest, model: str, policy: Policy, report: LossRepor
         message = "thinking.budget_tokens: a number of tokens is expected."
         raise invalid_request(message, "thinking.budget_tokens", "invalid_value")
     return shown, next((effort for most, effort in _BUDGETS if budget < most), "high")
+
+
+def _asks_for(effort: str | None, body: MessagesRequest) -> bool:
+    """Tell whether the client itself has asked for this effort."""
+    return effort is not None and body.output_config is not None and body.output_config.get("effort") == effort
 
 
 def _least_effort(model: str, policy: Policy, report: LossReport) -> str | None:

@@ -31,6 +31,7 @@ from responses_gateway.request.parameters.table import (
     Parameter,
 )
 from responses_gateway.request.policy import Policy
+from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedField, AddedFields
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED
 from responses_gateway.wire.requests import INCLUDABLE, ReasoningConfig, ResponsesRequest, TextConfig
@@ -46,6 +47,11 @@ _EFFORTS = {name: name for name in ("none", "minimal", "low", "medium", "high")}
 _UNSUPPORTED = "'{}' is not supported by this gateway configuration."
 # Values of `include` that ask for a member of the items of a kind of hosted tools -> the kind.
 _INCLUDED = {kind.item.include: kind.name for kind in HOSTED.values() if kind.item.on_request}
+# Variables of the chat template.
+_VARIABLES = "chat_template_kwargs"
+# The fields of a limit that no client has asked for, and of others of the gateway's own.
+_OWN_LIMITS = {"max_completion_tokens": AddedField("max_tokens"), "max_tokens": AddedField("max_completion_tokens")}
+_OWN = AddedField()
 # The parameters that `refuse_unsupported` looks at.
 CHECKED = frozenset({"background_options", "moderation", "multi_agent", "prompt_cache_options"})
 
@@ -103,6 +109,22 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
         _ignored(request, policy, report, fields, has_priority=has_priority)
     _gateway_parameters(request, policy, report)
     return fields
+
+
+def added_fields(body: Object, request: ResponsesRequest, policy: Policy) -> AddedFields:
+    """Return the fields of the chat request for a request that are the gateway's own."""
+    more = dict.fromkeys(policy.own_fields, _OWN)
+    if request.max_output_tokens is None and policy.default_max_output_tokens is not None:
+        more.update(_OWN_LIMITS)
+    given = request.model_extra or {}
+    variables = given.get(_VARIABLES)
+    if _VARIABLES in body and not variables:
+        more[_VARIABLES] = _OWN
+    elif _VARIABLES in body and isinstance(variables, dict) and "enable_thinking" not in variables:
+        more[f"{_VARIABLES}.enable_thinking"] = _OWN
+    if "priority" in body and given.get("priority") is None:
+        more["priority"] = _OWN
+    return {**ALWAYS_ADDED, **more} if more else ALWAYS_ADDED
 
 
 def _ignored(request: ResponsesRequest, policy: Policy, report: LossReport, fields: Object, *, has_priority: bool) -> None:

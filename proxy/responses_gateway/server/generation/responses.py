@@ -256,7 +256,15 @@ class Creation:
             counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
         idle_timeout = settings.idle_timeout
         upstream = Upstream(
-            responses.pool, prepared.call, log, self.recording, idle_timeout, continuation, counter, prepared.answer_filter
+            responses.pool,
+            self.in_force.parsers.known_models,
+            prepared.call,
+            log,
+            self.recording,
+            idle_timeout,
+            continuation,
+            counter,
+            prepared.answer_filter,
         )
         client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
         prelude = None

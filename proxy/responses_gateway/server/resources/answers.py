@@ -91,30 +91,26 @@ class Answers:
         self, request: web.Request, creation: Creation, asked: ResponsesRequest, reading: Reading | None = None
     ) -> web.StreamResponse:
         await creation.prepare(asked, reading=reading)
-        headers = loss_header(creation.prepared.losses)
         continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"
         if asked.background or (asked.stream and continues):
-            return await self._detach(request, creation, asked, headers)
+            return await self._detach(request, creation, asked)
         if asked.stream:
-            return await _stream_answer(request, creation, headers)
+            return await _stream_answer(request, creation)
         return await _whole_answer(creation, self._protocol)
 
-    async def _detach(
-        self, request: web.Request, creation: Creation, asked: ResponsesRequest, headers: dict[str, str]
-    ) -> web.StreamResponse:
+    async def _detach(self, request: web.Request, creation: Creation, asked: ResponsesRequest) -> web.StreamResponse:
         """Let the response run without this request, or wait; answer with how it stands, or with its stream."""
         for postpone in self._responses.additions.postponements:
             waits = await postpone(creation.prepared, creation.translator, creation.log, creation.in_force.settings)
             if isinstance(waits, str):
-                return web.Response(text=waits, content_type="application/json", headers=headers)
-            if waits is not None:
-                headers = loss_header([*creation.prepared.losses, waits])
+                return web.Response(text=waits, content_type="application/json", headers=loss_header(creation.log.facts.losses))
         response = new_response(self._background, creation)
         assert self._background is not None
         generation = creation.start(response)
         if not asked.background:
             await generation.open_within(creation.in_force.settings.header_grace)
         snapshot = await asyncio.shield(self._background.start(response, creation, generation))
+        headers = loss_header(creation.log.facts.losses)
         if asked.stream:
             follower = Follower(
                 request,
@@ -151,17 +147,16 @@ class Compaction:
         return web.Response(body=compacted, content_type="application/json")
 
 
-async def _stream_answer(request: web.Request, creation: Creation, headers: dict[str, str]) -> web.StreamResponse:
+async def _stream_answer(request: web.Request, creation: Creation) -> web.StreamResponse:
     """Answer with events. An error of the backend within the grace time is an HTTP error."""
     stream = EventStream(request, creation.pause, creation.resume)
-    stream.response.headers.update(headers)
     generation = creation.start(stream)
     beginning: asyncio.Task[None] | None = None
 
     def begin_early() -> None:
         """Show the client that there is life, though the backend takes its time."""
         nonlocal beginning
-        beginning = asyncio.create_task(_begin(stream, generation))
+        beginning = asyncio.create_task(_begin(stream, creation, generation))
 
     grace = creation.ended.get_loop().call_later(creation.in_force.settings.header_grace, begin_early)
     try:
@@ -174,7 +169,7 @@ async def _stream_answer(request: web.Request, creation: Creation, headers: dict
             generation.fail(error)
         finally:
             grace.cancel()
-        await (beginning or _begin(stream, generation))
+        await (beginning or _begin(stream, creation, generation))
         stored = await creation.finish()
         await stream.finish(creation.terminal(stored=stored))
     finally:
@@ -194,7 +189,7 @@ async def _whole_answer(creation: Creation, protocol: ClientProtocol) -> web.Res
     if translator.error is not None and not (creation.prepared.tools_ran and protocol.has_failed_answers):
         raise _for_client(translator.error, final=creation.prepared.tools_ran)
     text = translator.response.json(stored=None if stored else False)
-    headers = loss_header([*creation.prepared.losses, *creation.answer_losses])
+    headers = loss_header([*creation.log.facts.losses, *creation.answer_losses])
     return web.Response(text=text, content_type="application/json", headers=headers)
 
 
@@ -205,7 +200,8 @@ def _for_client(error: ApiError, *, final: bool) -> ApiError:
     return copy
 
 
-async def _begin(stream: EventStream, generation: Generation) -> None:
+async def _begin(stream: EventStream, creation: Creation, generation: Generation) -> None:
+    stream.response.headers.update(loss_header(creation.log.facts.losses))
     await stream.prepare()
     generation.begin()
     if not generation.translator.ended:  # else everything leaves in one write

@@ -145,9 +145,12 @@ class ParserChoice:
         """Return how requests for a model are translated."""
         settings = self._settings_for(model)
         policy = self._policy
-        form = call_ids(self._own_name(model))
+        own_name = self._own_name(model)
+        form = call_ids(own_name)
         if form != "keep":
             policy = msgspec.structs.replace(policy, call_ids=form)
+        if own_name in self.known_models and self.known_models[own_name].alternates:
+            policy = msgspec.structs.replace(policy, user_messages="alternate")
         if not settings.raw:
             return policy
         special = settings.uses_vllm or settings.uses_template or _has_special_tokens(*settings.names(self._own_name(model)))

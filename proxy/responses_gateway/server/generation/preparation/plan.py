@@ -95,7 +95,9 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
             or _has_async_tools(chat)
         )
         route = self._route(ground, followed=followed)
-        return ChatCall(chat.body, msgspec.json.encode(chat.body), _headers(ground), route)
+        reading = ground.scope.reading
+        words = list if reading is None else reading.words
+        return ChatCall(chat.body, msgspec.json.encode(chat.body), _headers(ground), route, chat.added, words)
 
     def _route(self, ground: Ground, *, followed: bool) -> Route:
         request = ground.request

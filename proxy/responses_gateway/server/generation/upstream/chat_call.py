@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -10,9 +10,11 @@ from urllib.parse import quote
 import msgspec
 
 from responses_gateway.backend.served_models import Route
+from responses_gateway.request import Loss
 from responses_gateway.settings import Settings
 from responses_gateway.settings.backend import PLACEHOLDERS
 from responses_gateway.telemetry.tracing import trace_headers
+from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
 
 # Characters of the value of a header.
 _LONGEST = 256
@@ -22,6 +24,7 @@ _SAFE = "!#$&'()*+,/:;=?@[]^`|~ "
 
 class ChatCall(NamedTuple):
     """The body of a chat request, as data and as the JSON that is sent (`data`); the headers that go with it, and its route.
+    `added` are the fields of the body that the client has not asked for, and `words` names what it loses with them.
 
     Nothing changes a body in place: `with_body` returns the call of another one."""
 
@@ -29,6 +32,8 @@ class ChatCall(NamedTuple):
     data: bytes
     headers: Mapping[str, str]
     route: Route
+    added: AddedFields = ALWAYS_ADDED
+    words: Callable[[Iterable[Loss]], Sequence[Loss]] = list
 
     def with_body(self, body: Mapping[str, Any]) -> ChatCall:
         """Return the call with another body, which is encoded here and nowhere else."""

@@ -135,7 +135,7 @@ class Continuation:
             return headers(backend, url)
 
         try:
-            chat = await self.pool.open_continuation(body_for, noted_headers, route, self.on_failure)
+            chat = await self.pool.open_continuation(body_for, noted_headers, route, self.on_failure, call.added)
         except ApiError:
             raise _Unanswered(last_backend) from None
         self._require_stream(chat)
@@ -145,7 +145,7 @@ class Continuation:
         """Ask the same from the beginning: the client has seen nothing of the answer."""
         start = await self.parsers.start(call.body)
         try:
-            chat = await self.pool.open_chat(call.data, headers, call.route, self.on_failure)
+            chat = await self.pool.open_chat(call.data, headers, call.route, self.on_failure, call.added)
         except ApiError:
             raise CannotContinue("no_answer") from None
         self._require_stream(chat)

@@ -13,11 +13,14 @@ from responses_gateway.backend.policies.routers import refusal as router_refusal
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.backend.transport.client import ChatStream
+from responses_gateway.backend.transport.optional_fields import REFUSALS
+from responses_gateway.probing.known_models import KnownModels
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.answer_filter import AnswerFilter, Receive
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation import Cause, Continuation
 from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
+from responses_gateway.server.generation.upstream.second_form import in_alternating_turns, report_changes
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
@@ -75,13 +78,14 @@ class Upstream:
     that was dropped because it sent nothing."""
 
     __slots__ = (
-        "_attached", "_chat", "_continuation", "_counter", "_crowded", "_filter", "_idle_timeout", "_instead", "_log",
+        "_attached", "_chat", "_continuation", "_counter", "_crowded", "_filter", "_idle_timeout", "_instead", "_known", "_log",
         "_pool", "_read", "_recording", "_slow", "call", "clock", "last_read", "silence",
     )  # fmt: skip
 
     def __init__(
         self,
         pool: Pool,
+        known: KnownModels,
         call: ChatCall,
         log: RequestLog,
         recording: Recording | None,
@@ -90,10 +94,11 @@ class Upstream:
         counter: InputCounter | None,
         answer_filter: AnswerFilter | None = None,
     ) -> None:
-        """`idle_timeout`: how many seconds a backend may send nothing. `continuation` has another backend continue an answer
-        that breaks off. `answer_filter` decides what of the answers passes."""
+        """`known`: what is known of the models. `idle_timeout`: how many seconds a backend may send nothing. `continuation` has
+        another backend continue an answer that breaks off. `answer_filter` decides what of the answers passes."""
         self.call = call
         self._pool = pool
+        self._known = known
         self._log = log
         self._recording = recording
         self._idle_timeout = idle_timeout
@@ -143,8 +148,14 @@ class Upstream:
                 return
         if self._counter is not None:
             self._counter.start(self.call)
-        chat = await self._pool.open_chat(self.call.data, self._headers_for, self.call.route)
+        call = self.call
+        chat = await self._pool.open_chat(call.data, self._headers_for, call.route, added=call.added)
         self._chat = chat
+        if chat.status in REFUSALS:
+            chat, self.call = await in_alternating_turns(self._pool, self._known, call, chat, self._headers_for)
+            self._chat = chat
+        if chat.left_out or self.call is not call:
+            report_changes(self._log, call, self.call, chat)
         self._log.facts.pod = chat.pod or None
         if chat.status != 200:
             raise await self._refusal(chat)

@@ -1,0 +1,150 @@
+"""What the body of a refused request says about a field: whether it refuses it, and whether for its name or for its value.
+
+Servers name a field in a sentence, in quotes, or by a path in one of many notations; near it stands a word that refuses."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+# The server does not know a field, or not this value of it.
+Why: TypeAlias = Literal["name", "value"]
+
+# Bytes of a refusal that are read, and places of one name in it, because a refusal may quote the whole request.
+_LONGEST = 16 * 1024
+_PLACES = 50
+# How many characters before or after the name of a field a word that refuses it may stand.
+_REACH = 240
+# How many characters before the name of a field its path may take.
+_PATH = 160
+# Words that refuse a name: transformers ("Unexpected fields in the request: {…}"), pydantic ("Extra inputs are not permitted",
+# with the place), OpenAI ("Unknown parameter", "Unrecognized request argument"), serde ("unknown field"), Google ("Cannot find
+# field"), Groq ("property … is unsupported"), LiteLLM ("does not support parameters"), JSON schema ("Additional properties are
+# not allowed"), Python ("got an unexpected keyword argument").
+_OF_NAMES = re.compile(
+    r"unexpected|unknown|unrecogni[sz]ed|unsupported|forbidden|extra[ _](?:input|field|forbidden)|cannot find|"
+    r"additional propert|"
+    r"\bnot (?:be |an? )?(?:currently |yet )?(?:permitted|allowed|support|accept|recogni[sz]ed|known\b|exist)|"
+    r"\bno such (?:field|parameter|argument|property)|"
+    r"\b(?:not a |in)valid (?:field|parameter|argument|property|key)\b",
+    re.IGNORECASE,
+)
+# Words that refuse a value.
+_OF_VALUES = re.compile(
+    r"invalid|\bnot (?:an? )?valid|\b(?:must|should) (?:not )?be\b|\bonly (?:be )?(?:allowed|supported|valid|accepted)|"
+    r"\bnot (?:be )?enabled|\bone of\b|out of range",
+    re.IGNORECASE,
+)
+# What a server would take instead is not what it refuses: serde's "expected one of …", lists of supported parameters, "use …
+# instead". It ends with the sentence, or with the text in JSON.
+_SUGGESTIONS = re.compile(
+    r"\b(?:expected (?:one|any) of\b|did you mean\b|"
+    r"(?:supported|allowed|valid|permitted|known|available|accepted) (?:\w+ )?"
+    r"(?:fields|parameters|arguments|params|keys|properties|options)(?: are\b| include\b|:))"
+    r'(?:[^\n.;"\\]|\\.)*'
+    r"|\buse\b[^\n.;]{0,80}\binstead\b",
+    re.IGNORECASE,
+)
+# The escapes of JSON. The last one takes those of JSON within JSON, however deep.
+_ESCAPES = (("\\u0027", "'"), ("\\u0022", '"'), ("\\u0060", "`"), ("\\n", " "), ("\\r", " "), ("\\t", " "), ("\\", ""))
+_QUOTES = "'\"`"
+_TOKENS = re.compile(r"[\w$]+|[^\w$]+")
+# What joins the steps of a path, quotes aside: `messages.1.reasoning`, `messages[1].reasoning`, `/messages/1/reasoning`.
+_JOINTS = frozenset({".", "/", "[", "]", "].", "][", ".["})
+# The same, and what joins the names of a list: `["messages", 1, "reasoning"]`, `messages -> 1 -> reasoning`.
+_WIDE_JOINTS = frozenset({"->", ","})
+# Steps that lead to the request itself.
+_REQUEST = frozenset({"body", "request", "json", "payload", "data", "params", "parameters", "parameter", "extra_body", "$"})
+# Where what the model said is among the messages.
+_SPEAKER = "assistant"
+
+
+class Refusal(NamedTuple):
+    """The body of a refused request as text, and where its words begin that refuse a name, or a value."""
+
+    text: str
+    of_names: Sequence[int]
+    of_values: Sequence[int]
+
+    def refuses(self, path: str, name: str) -> Why | None:
+        """Tell why the field of this name is refused that stands where `path` leads (`messages[].reasoning`, whatever its last
+        step is); None if it is not."""
+        why: Why | None = None
+        for start in self._places(path, name):
+            if _near(self.of_names, start):
+                return "name"
+            if _near(self.of_values, start):
+                why = "value"
+        return why
+
+    def _places(self, path: str, name: str) -> Iterator[int]:
+        """Yield the positions at which the text names the field."""
+        start = self.text.find(name)
+        for _ in range(_PLACES):
+            if start < 0:
+                return
+            if _names_field(self.text, start, start + len(name), path):
+                yield start
+            start = self.text.find(name, start + len(name))
+
+
+def read_refusal(body: bytes) -> Refusal:
+    """Read the body of a refused request: without the escapes of JSON, and without what the server would take instead."""
+    text = _SUGGESTIONS.sub(" ", body[:_LONGEST].decode("utf-8", "replace"))
+    for escaped, plain in _ESCAPES:
+        text = text.replace(escaped, plain)
+    of_names = [word.start() for word in _OF_NAMES.finditer(text)]
+    of_values = [word.start() for word in _OF_VALUES.finditer(text)]
+    return Refusal(text, of_names, of_values)
+
+
+def _near(words: Sequence[int], place: int) -> bool:
+    following = bisect_left(words, place - _REACH)
+    return following < len(words) and words[following] < place + _REACH
+
+
+def _names_field(text: str, start: int, end: int, path: str) -> bool:
+    """Tell whether a word of a text is the name of the field, and neither a part of another word nor another object's."""
+    if _joins_word(text[start - 1 : start]) or _joins_word(text[end : end + 1]):
+        return False
+    steps, listed = _steps_before(text, start)
+    others = [step.lower() for step in steps if step.lower() not in _REQUEST and not step.isdecimal()]
+    above = [step.removesuffix("[]").removesuffix("s") for step in path.split(".")[:-1]]
+    if any(holder in step for holder in above for step in others) or (above and _SPEAKER in others):
+        return True
+    if others and not listed:
+        return False
+    return bool(steps) or "_" in text[start:end] or _is_marked(text, start, end)
+
+
+def _joins_word(character: str) -> bool:
+    return character.isalnum() or character in ("_", "-")
+
+
+def _is_marked(text: str, start: int, end: int) -> bool:
+    """Tell whether a word that may be plain English is marked as a name: by quotes, or by its place at the end of a phrase."""
+    before = text[start - 1 : start]
+    behind = text[end : end + 1]
+    if before and before in _QUOTES and behind == before:
+        return True
+    return text[max(0, start - 2) : start] == ": " and (not behind or behind in "\"'.,]})")
+
+
+def _steps_before(text: str, start: int) -> tuple[list[str], bool]:
+    """Return the steps of the path that leads to a word, the nearest first, and whether they may be the names of a list."""
+    tokens = _TOKENS.findall(text, max(0, start - _PATH), start)
+    steps: list[str] = []
+    listed = True
+    while len(tokens) > 1:
+        joint = tokens.pop()
+        plain = joint.translate(_WITHOUT_QUOTES)
+        if plain.strip() not in _WIDE_JOINTS and plain not in _JOINTS:
+            break
+        listed = listed and plain.strip() == ","
+        steps.append(tokens.pop())
+    return steps, listed
+
+
+_WITHOUT_QUOTES = str.maketrans("", "", _QUOTES)

@@ -1,0 +1,57 @@
+"""A chat request that a backend has refused, asked again in a form that its template may take; and what a client loses with the
+fields of the gateway's own that a server refuses (`backend/transport/optional_fields.py`)."""
+
+from __future__ import annotations
+
+from responses_gateway.backend.pool import HeadersFor, Pool
+from responses_gateway.backend.transport.client import ChatStream
+from responses_gateway.probing.known_models import KnownModel, KnownModels
+from responses_gateway.request import Loss
+from responses_gateway.request.input.alternation import ALTERNATED, alternating, is_about_order
+from responses_gateway.server.generation.request_log.request_log import RequestLog
+from responses_gateway.server.generation.upstream.chat_call import ChatCall
+from responses_gateway.wire.errors import ApiError
+
+_REFUSED = "the backend refuses it"
+# What a client loses with a field. Without the others nothing is lost that anybody has asked for.
+_LOSSES = {
+    "reasoning_effort": Loss("parameter", "reasoning.effort", "ignored", _REFUSED),
+    "chat_template_kwargs": Loss("parameter", "reasoning.effort", "adapted", "the backend refuses variables of its template"),
+    "chat_template_kwargs.enable_thinking": Loss(
+        "parameter", "reasoning.effort", "adapted", "the backend refuses enable_thinking"
+    ),
+    "messages[].reasoning": Loss("item", "reasoning", "ignored", _REFUSED),
+    "messages[].reasoning_content": Loss("item", "reasoning", "ignored", _REFUSED),
+    "response_format.json_schema.strict": Loss("parameter", "text.format", "adapted", "the backend refuses `strict`"),
+    "priority": Loss("parameter", "service_tier", "ignored", _REFUSED),
+}
+
+
+async def in_alternating_turns(
+    pool: Pool, known: KnownModels, call: ChatCall, refused: ChatStream, headers: HeadersFor
+) -> tuple[ChatStream, ChatCall]:
+    """Ask again with turns that alternate, if the refusal may be about their order. Return the answer and its request, or the
+    refusal as it was: an answer of any other kind says nothing about what the client has sent. That the form is accepted is
+    remembered of the model."""
+    messages = call.body["messages"]
+    if not is_about_order(await refused.read_refusal()) or (ordered := alternating(messages)) == messages:
+        return refused, call
+    other = call.with_body({**call.body, "messages": ordered})
+    refused.close()
+    try:
+        chat = await pool.open_chat(other.data, headers, other.route, added=other.added)
+    except ApiError:
+        return refused, call
+    if chat.status != 200:
+        chat.close()
+        return refused, call
+    known.learn(pool.own_name(call.route.model), KnownModel(alternates=True))
+    return chat, other
+
+
+def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatStream) -> None:
+    """Report what of a request was changed on its way to the backend; once, though a response may have several turns."""
+    losses = [_LOSSES[path] for path in chat.left_out if path in _LOSSES]
+    if sent is not call:
+        losses.append(ALTERNATED)
+    log.losses([loss for loss in dict.fromkeys(call.words(losses)) if loss not in log.facts.losses])

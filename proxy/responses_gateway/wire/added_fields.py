@@ -1,0 +1,43 @@
+"""The fields of a chat request that the gateway adds on its own, as data: what becomes of each where a server refuses it.
+
+A path names a field: `stream_options`, `messages[].reasoning` (of any message), `chat_template_kwargs.enable_thinking`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+
+class AddedField(NamedTuple):
+    """A field that no client has sent under this name. `instead`: the name under which a server may know the same. `needed`: it
+    has what the client asked for, so that it is never left out. `value`: it is the gateway's own with this value alone."""
+
+    instead: str = ""
+    needed: bool = False
+    value: Any = msgspec.UNSET
+
+
+# By path.
+AddedFields: TypeAlias = Mapping[str, AddedField]
+
+# Fields that tell the model nothing. The last two are defaults of the API, which say the same as nothing, whoever sends them.
+UNSEEN_FIELDS: AddedFields = MappingProxyType({
+    "return_token_ids": AddedField(value=True),
+    "stream_options": AddedField(value={"include_usage": True}),
+    "skip_special_tokens": AddedField(value=False),
+    "spaces_between_special_tokens": AddedField(value=False),
+    "tool_choice": AddedField(value="auto"),
+    "parallel_tool_calls": AddedField(value=True),
+})  # fmt: skip
+# What every request has from the gateway, as far as it has it at all: the name of the limit is not the client's either, and
+# the reasoning of earlier turns has as many places as there are servers.
+ALWAYS_ADDED: AddedFields = MappingProxyType({
+    **UNSEEN_FIELDS,
+    "max_completion_tokens": AddedField("max_tokens", needed=True),
+    "max_tokens": AddedField("max_completion_tokens", needed=True),
+    "messages[].reasoning": AddedField("reasoning_content"),
+    "messages[].reasoning_content": AddedField("reasoning"),
+})  # fmt: skip
