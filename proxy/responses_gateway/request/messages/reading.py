@@ -47,10 +47,12 @@ class MessagesReading(msgspec.Struct, frozen=True):
     says_effort: bool = True
 
     def words(self, losses: Iterable[Loss]) -> list[Loss]:
-        """Return losses of the translation in the words of this protocol. What becomes of an effort that the client did not
-        ask for is no loss."""
+        """Return losses of the translation in the words of this protocol. How the model is told not to think is no loss for a
+        client that did not ask for it; that the backend refuses to be told is one."""
         renamed = in_messages_words(losses)
-        return renamed if self.says_effort else [loss for loss in renamed if loss.name != "thinking"]
+        if self.says_effort:
+            return renamed
+        return [loss for loss in renamed if loss.name != "thinking" or loss.outcome == "ignored"]
 
 
 def read_messages(
@@ -88,12 +90,7 @@ def read_messages(
     _report_ignored(body, user, report)
     if conversation.prefilled:
         report.preserved("content", "prefill")
-    policy = msgspec.structs.replace(
-        policy,
-        continues_last_message=conversation.prefilled,
-        separate_web_tools=True,
-        own_fields=(_STRICT,) if _asks_for(effort, body) else (_STRICT, _EFFORT),
-    )
+    policy = _policy(policy, conversation, (_STRICT,) if _asks_for(effort, body) else (_STRICT, _EFFORT))
     request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
     says_effort = body.thinking is not None or (body.output_config or {}).get("effort") is not None
     return MessagesReading(request, places, report.losses(), thinking, policy, user, says_effort)
@@ -141,6 +138,13 @@ def _effort(body: MessagesRequest, model: str, policy: Policy, report: LossRepor
         message = "thinking.budget_tokens: a number of tokens is expected."
         raise invalid_request(message, "thinking.budget_tokens", "invalid_value")
     return shown, next((effort for most, effort in _BUDGETS if budget < most), "high")
+
+
+def _policy(policy: Policy, conversation: Conversation, own_fields: tuple[str, ...]) -> Policy:
+    """Return how the request is translated."""
+    return msgspec.structs.replace(
+        policy, continues_last_message=conversation.prefilled, separate_web_tools=True, own_fields=own_fields
+    )
 
 
 def _asks_for(effort: str | None, body: MessagesRequest) -> bool:

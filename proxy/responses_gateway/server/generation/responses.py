@@ -254,14 +254,13 @@ class Creation:
         counter = None
         if responses.preparation.tokenizer is not None:
             counter = InputCounter(responses.pool, responses.preparation.tokenizer, translator)
-        idle_timeout = settings.idle_timeout
         upstream = Upstream(
             responses.pool,
             self.in_force.parsers.known_models,
             prepared.call,
             log,
             self.recording,
-            idle_timeout,
+            settings.idle_timeout,
             continuation,
             counter,
             prepared.answer_filter,

@@ -13,13 +13,12 @@ from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.wire.errors import ApiError
 
 _REFUSED = "the backend refuses it"
+_NO_SWITCH = "the backend refuses the switch of its template"
 # What a client loses with a field. Without the others nothing is lost that anybody has asked for.
 _LOSSES = {
     "reasoning_effort": Loss("parameter", "reasoning.effort", "ignored", _REFUSED),
-    "chat_template_kwargs": Loss("parameter", "reasoning.effort", "adapted", "the backend refuses variables of its template"),
-    "chat_template_kwargs.enable_thinking": Loss(
-        "parameter", "reasoning.effort", "adapted", "the backend refuses enable_thinking"
-    ),
+    "chat_template_kwargs": Loss("parameter", "reasoning.effort", "ignored", _NO_SWITCH),
+    "chat_template_kwargs.enable_thinking": Loss("parameter", "reasoning.effort", "ignored", _NO_SWITCH),
     "messages[].reasoning": Loss("item", "reasoning", "ignored", _REFUSED),
     "messages[].reasoning_content": Loss("item", "reasoning", "ignored", _REFUSED),
     "response_format.json_schema.strict": Loss("parameter", "text.format", "adapted", "the backend refuses `strict`"),
