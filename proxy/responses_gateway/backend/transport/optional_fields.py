@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from responses_gateway.backend.transport.refusals import read_refusal
+from responses_gateway.backend.transport.refusals import read_refused
 from responses_gateway.wire.added_fields import AddedFields
 
 # Answers that may be the refusal of a field: some servers answer 404 to a field that they do not know, or 500.
@@ -57,7 +57,7 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
     """Return the changes for which a refusal asks: those that were made already to `body`, and those of the fields that it
     names."""
     fields = msgspec.json.decode(body, type=_Fields)
-    read = read_refusal(refusal)
+    read = read_refused(refusal)
     following = dict(changes)
     for path, field in added.items():
         former = changes.get(path)

@@ -61,7 +61,7 @@ _REQUEST = frozenset({"body", "request", "json", "payload", "data", "params", "p
 _SPEAKER = "assistant"
 
 
-class Refusal(NamedTuple):
+class RefusedRequest(NamedTuple):
     """The body of a refused request as text, and where its words begin that refuse a name, or a value."""
 
     text: str
@@ -90,14 +90,14 @@ class Refusal(NamedTuple):
             start = self.text.find(name, start + len(name))
 
 
-def read_refusal(body: bytes) -> Refusal:
+def read_refused(body: bytes) -> RefusedRequest:
     """Read the body of a refused request: without the escapes of JSON, and without what the server would take instead."""
     text = _SUGGESTIONS.sub(" ", body[:_LONGEST].decode("utf-8", "replace"))
     for escaped, plain in _ESCAPES:
         text = text.replace(escaped, plain)
     of_names = [word.start() for word in _OF_NAMES.finditer(text)]
     of_values = [word.start() for word in _OF_VALUES.finditer(text)]
-    return Refusal(text, of_names, of_values)
+    return RefusedRequest(text, of_names, of_values)
 
 
 def _near(words: Sequence[int], place: int) -> bool:
