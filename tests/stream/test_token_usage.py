@@ -10,7 +10,20 @@ import pytest
 from responses_gateway.parsers import ThoughtTokens
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.wire.deltas import Usage
-from tests.stream.stream_player import DONE, arguments, call, event, finish, new_translator, play, text, think, usage
+from tests.stream.stream_player import (
+    DONE,
+    Play,
+    arguments,
+    call,
+    chunk,
+    event,
+    finish,
+    new_translator,
+    play,
+    text,
+    think,
+    usage,
+)
 
 
 class Words:
@@ -195,3 +208,51 @@ def test_the_tokenizer_counts_chunks_of_the_fast_path_too() -> None:
     played = play(*reads, encode=Words)
     assert played.said == [("text", "one two three four five six")]
     assert played.translator.tokens.by_kind() == {"text": 6}
+
+
+# ---- in other places, and under other names ----------------------------------------------------------------------------
+
+CHOICE_USAGE = {"prompt_tokens": 19, "completion_tokens": 13, "cached_tokens": 7}
+ENDING = chunk(finish="stop", usage=CHOICE_USAGE)
+
+
+def counts_in(played: Play) -> tuple[int, int, int]:
+    reported = played.response["usage"]
+    return reported["input_tokens"], reported["output_tokens"], reported["input_tokens_details"]["cached_tokens"]
+
+
+def test_the_usage_of_a_choice_counts_where_there_is_no_other() -> None:
+    assert counts_in(play(text("Hi"), ENDING)) == (19, 13, 7)
+    before = play(text("Hi"), usage(prompt_tokens=10, completion_tokens=5), ENDING)
+    behind = play(text("Hi"), ENDING, usage(prompt_tokens=10, completion_tokens=5))
+    assert counts_in(before)[:2] == counts_in(behind)[:2] == (10, 5)
+
+
+def test_zeros_behind_real_counts_say_nothing() -> None:
+    played = play(text("Hi"), finish(), usage(**CHOICE_USAGE), usage(prompt_tokens=0, completion_tokens=0))
+    assert counts_in(played) == (19, 13, 7)
+    halves = play(
+        usage(prompt_tokens=19, completion_tokens=0), text("Hi"), finish(), usage(prompt_tokens=0, completion_tokens=13)
+    )
+    assert counts_in(halves) == (19, 13, 0)
+
+
+def test_usage_in_every_choice_does_not_stop_the_fast_path() -> None:
+    pieces = [text("ab", usage={"prompt_tokens": 19, "completion_tokens": 13}) for _ in range(50)]
+    played = play(*pieces, ENDING)
+    assert played.said == [("text", "ab" * 50)]
+    assert counts_in(played) == (19, 13, 7)
+    assert len(played.deltas("output_text")) == 50
+
+
+def test_timings_count_where_there_is_nothing_else() -> None:
+    timings = {"cache_n": 7, "prompt_n": 12, "predicted_n": 13, "predicted_ms": 8.5}
+    last = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "timings": timings})
+    assert counts_in(play(text("Hi"), last)) == (19, 13, 7)
+
+
+def test_text_that_looks_like_usage_is_text() -> None:
+    said = '"prompt_tokens": 5, "predicted_n": 7'
+    played = play(text(said), finish(), usage(prompt_tokens=19, completion_tokens=13))
+    assert played.said == [("text", said)]
+    assert counts_in(played) == (19, 13, 0)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import msgspec
-
 from responses_gateway.backend.transport.client import Backend, ChatStream
 from responses_gateway.wire.added_fields import UNSEEN_FIELDS, AddedFields
 from responses_gateway.wire.chat import Choice, Chunk, ForeignEvent, MalformedChunk, ToolCallDelta, decode_chunk
+from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, read_error, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder, SSETooLong
+from responses_gateway.wire.usage import counts_of, merged, usage_elsewhere
 
 # The shapes of error bodies: "openai" is OpenAI's, "flat" SGLang's `{"object": "error", "message": …}`, "text" Ollama's
 # `{"error": "text"}`, "detail" FastAPI's.
@@ -54,7 +54,7 @@ class Answer:
     interleaved: bool = False
     finish_reason: str | None = None
     done: bool = False
-    usage: dict[str, Any] | None = None
+    usage: Usage | None = None
     chunks: int = 0
     chunks_with_usage: int = 0
     token_ids: bool = False
@@ -73,7 +73,7 @@ class Answer:
         """How many tokens were used of which nothing was shown, at least: by their ids, else by the length of what came."""
         if self.token_ids:
             return len(self.silent_ids)
-        used = (self.usage or {}).get("completion_tokens")
+        used = None if self.usage is None else self.usage.output
         text = "".join((self.text, *self.reasoning.values(), *(call.name + call.arguments for call in self.calls.values())))
         return max(0, used - len(text.encode("utf-8", "replace"))) if isinstance(used, int) else 0
 
@@ -83,9 +83,10 @@ class Answer:
         if chunk.error is not None or chunk.object == "error":
             self.error = read_error_chunk(chunk.error if chunk.error is not None else {"message": chunk.message})
             self.problem = f"an error in the stream: {self.error.message}"
-        if chunk.usage is not None:
+        counts = None if chunk.usage is None else counts_of(chunk.usage)
+        if counts is not None:
             self.chunks_with_usage += 1
-            self.usage = msgspec.to_builtins(chunk.usage)
+            self.usage = counts if self.usage is None else merged(self.usage, counts)
         for choice in chunk.choices or ():
             self._add_choice(choice)
 
@@ -197,7 +198,10 @@ def _add_payload(answer: Answer, payload: bytes) -> None:
         answer.done = True
         return
     try:
-        answer.add(decode_chunk(payload))
+        chunk = decode_chunk(payload)
+        if chunk.usage is None:
+            chunk.usage = usage_elsewhere(payload)
+        answer.add(chunk)
     except ForeignEvent:
         return
     except MalformedChunk:

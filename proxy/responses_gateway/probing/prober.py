@@ -419,8 +419,7 @@ class _Prober:
 
 def _prompt_tokens(answer: Answer) -> int:
     """Return the tokens of the prompt of an answer; 0 if nobody counted them."""
-    size = (answer.usage or {}).get("prompt_tokens")
-    return size if isinstance(size, int) else 0
+    return 0 if answer.usage is None else answer.usage.input or 0
 
 
 def _require_answer(answer: Answer) -> None:

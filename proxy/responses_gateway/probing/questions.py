@@ -169,10 +169,9 @@ class Questions:
         profile = self.profile
         every = answer.chunks > 2 and answer.chunks_with_usage >= answer.chunks - 1
         profile.usage = "none" if answer.usage is None else "every" if every else "last"
-        usage = answer.usage or {}
-        details = usage.get("completion_tokens_details") or {}
-        profile.reports_reasoning_tokens |= details.get("reasoning_tokens") is not None
-        profile.reports_cached_tokens |= (usage.get("prompt_tokens_details") or {}).get("cached_tokens") is not None
+        if answer.usage is not None:
+            profile.reports_reasoning_tokens |= answer.usage.reasoning is not None
+            profile.reports_cached_tokens |= answer.usage.cached is not None
 
     async def ask_whole(self, messages: list[dict[str, Any]], *, limit: int = 1, **extras: Any) -> Answer:
         """Ask for an answer that is not streamed; nothing of it is noted. One token is enough to see whether these messages are
@@ -186,12 +185,12 @@ class Questions:
         """Find out whether the server ends a long answer for which no limit was asked. The model may end it before."""
         self._tell("an answer without a limit")
         answer = await self._stream("Count from 1 to 2000, one number a line.", _LONGEST_OWN_LIMIT)
-        usage = answer.usage or {}
-        used = usage.get("completion_tokens")
-        if not answer.ok or answer.finish_reason != "length" or not isinstance(used, int):
+        usage = answer.usage
+        used = None if usage is None else usage.output
+        if not answer.ok or answer.finish_reason != "length" or usage is None or used is None:
             return
         context = self.profile.max_length
-        if context is None or used + int(usage.get("prompt_tokens") or 0) < context:
+        if context is None or used + (usage.input or 0) < context:
             self.profile.own_limit = used
 
     async def text_of(self, token_ids: list[int]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -136,6 +136,79 @@ class ChatUsage(msgspec.Struct, gc=False):
     total_tokens: int | None = None
     prompt_tokens_details: PromptTokensDetails | None = None
     completion_tokens_details: CompletionTokensDetails | None = None
+    # Of other servers: of any type, since an answer can do without.
+    input_tokens: Any = None
+    output_tokens: Any = None
+    input_tokens_details: Any = None
+    output_tokens_details: Any = None
+    cached_tokens: Any = None
+    prompt_cache_hit_tokens: Any = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    reasoning_tokens: Any = None
+    # Set by `usage.usage_elsewhere`: the counts are not those of the chunk's `usage`.
+    elsewhere: bool = False
+
+
+# Input, output, cached, written to the cache, reasoning; None for what is not known.
+Counts: TypeAlias = tuple[int | None, int | None, int | None, int | None, int | None]
+# Names of counts that other servers have.
+_OTHER_COUNTS = ChatUsage.__struct_fields__[5:-1]
+
+
+def token_counts(usage: ChatUsage) -> Counts | None:
+    """Return the counts that can be true; None if input and output are not known.
+
+    Cached tokens are `prompt_tokens_details.cached_tokens`, `cached_tokens` (Moonshot), `prompt_cache_hit_tokens` (DeepSeek) or
+    `cache_read_input_tokens` (bridges to Anthropic). Counts that exclude what they should include are added up: reasoning
+    (xAI), what was read from the cache or written to it (Anthropic)."""
+    read = possible(usage.prompt_tokens)
+    written = possible(usage.completion_tokens)
+    prompt = usage.prompt_tokens_details
+    cached = None if prompt is None else possible(prompt.cached_tokens)
+    cache_write = None if prompt is None else possible(prompt.created_cache_tokens)
+    completion = usage.completion_tokens_details
+    reasoning = None if completion is None else possible(completion.reasoning_tokens)
+    counts = (read, written, cached, cache_write, reasoning)
+    if any(map(usage.__getattribute__, _OTHER_COUNTS)):
+        counts = _with_other_names(usage, counts)
+    if counts[0] is None and counts[1] is None:
+        return None
+    return _added_up(usage, counts) if counts[2] or counts[3] or counts[4] else counts
+
+
+def _with_other_names(usage: ChatUsage, counts: Counts) -> Counts:
+    read, written, cached, cache_write, reasoning = counts
+    for value in (_member(usage.input_tokens_details, "cached_tokens"), usage.cached_tokens, usage.prompt_cache_hit_tokens):
+        cached = _either(cached, value)
+    cached = _either(cached, usage.cache_read_input_tokens)
+    cache_write = _either(cache_write, usage.cache_creation_input_tokens)
+    reasoning = _either(_either(reasoning, _member(usage.output_tokens_details, "reasoning_tokens")), usage.reasoning_tokens)
+    return _either(read, usage.input_tokens), _either(written, usage.output_tokens), cached, cache_write, reasoning
+
+
+def _added_up(usage: ChatUsage, counts: Counts) -> Counts:
+    """Add what is counted apart: a part is larger than its whole then, or the total says so."""
+    read, written, cached, cache_write, reasoning = counts
+    total = possible(usage.total_tokens) or 0
+    known = (read or 0) + (written or 0)
+    of_cache = (cached or 0) + (cache_write or 0)
+    apart = usage.prompt_tokens is None and usage.cache_read_input_tokens is not None and total != known
+    if read is not None and (of_cache > read or apart):
+        read += of_cache
+    elif written is not None and reasoning and (reasoning > written or total == known + reasoning):
+        written += reasoning
+    return read, written, cached, cache_write, reasoning
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _either(count: int | None, other: Any) -> int | None:
+    """Return the first of two counts that is more than nothing, else one that is known."""
+    number = possible(whole_number(other))
+    return count or (number if count is None else number or count)
 
 
 class Chunk(msgspec.Struct, gc=False):
@@ -260,7 +333,7 @@ def converted(chunk: Any) -> Any:
         _convert_choice(choice)
     usage = chunk.get("usage")
     if isinstance(usage, dict):
-        chunk["usage"] = _usage(usage, needed=not chunk.get("choices"))
+        chunk["usage"] = read_usage(usage, needed=not chunk.get("choices"))
     elif not usage or chunk.get("choices"):
         chunk["usage"] = None
     return chunk
@@ -304,7 +377,7 @@ def _convert_delta(delta: dict[str, Any]) -> None:
         delta["tool_calls"] = list(_objects([calls] if isinstance(calls, dict) else calls))
         for call in delta["tool_calls"]:
             call["id"] = _id(call.get("id"))
-            call["index"] = _whole_number(call.get("index"))
+            call["index"] = whole_number(call.get("index"))
     for name in ("tool_calls", "function_call"):
         if not delta.get(name):
             delta[name] = None
@@ -316,7 +389,7 @@ def _id(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _whole_number(value: Any) -> int | None:
+def whole_number(value: Any) -> int | None:
     """Return a whole number, which may be written as another type; None for anything else, and for numbers so large that a
     decoder has rounded them."""
     if isinstance(value, str) and value.isdecimal() and len(value) < _DIGITS:
@@ -325,18 +398,19 @@ def _whole_number(value: Any) -> int | None:
     return int(value) if numeric and abs(value) < 2**53 else None
 
 
-def _usage(value: dict[str, Any], *, needed: bool) -> dict[str, Any]:
+def read_usage(value: dict[str, Any], *, needed: bool) -> dict[str, Any]:
     """Return the counts of tokens, and of their details those that are counts. What is no count stays as it is if it is
     `needed`: the chunk brings nothing else."""
     usage: dict[str, Any] = {}
     for name in ("prompt_tokens", "completion_tokens"):
-        count = _whole_number(value.get(name))
+        count = whole_number(value.get(name))
         usage[name] = value.get(name) if count is None and needed else count
     for name in ("prompt_tokens_details", "completion_tokens_details"):
         counts = value.get(name)
         if isinstance(counts, dict):
-            usage[name] = {field: _whole_number(count) for field, count in counts.items()}
-    return usage
+            usage[name] = {field: whole_number(count) for field, count in counts.items()}
+    usage["total_tokens"] = whole_number(value.get("total_tokens"))
+    return usage | {name: value[name] for name in _OTHER_COUNTS if name in value}
 
 
 def _are_ids(values: Any) -> bool:

@@ -27,16 +27,6 @@ _MODEL = "m"
 _WHOLE = 1 << 16
 # Cases that come out wrong today, by kind; `kinds` of the file says what each kind is.
 OPEN: dict[str, list[str]] = {
-    "W1": [
-        "w1-usage-in-choice",
-        "w1-cache-hit-tokens",
-        "w1-cache-hit-tokens-messages",
-        "w1-cached-tokens-beside",
-        "w1-usage-of-groq",
-        "w1-input-output-names",
-        "w1-reasoning-tokens-beside",
-        "w1-zeros-behind-usage",
-    ],
     "W2": [
         "w2-no-index-by-position",
         "w2-id-and-name-in-each-delta",

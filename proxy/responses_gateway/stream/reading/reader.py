@@ -15,9 +15,10 @@ from msgspec.structs import astuple
 from responses_gateway.stream.items.calls import Arguments
 from responses_gateway.stream.reading.logprobs import spelled, within
 from responses_gateway.wire import chat
-from responses_gateway.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta, possible, text_of
+from responses_gateway.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta, text_of, token_counts
 from responses_gateway.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
 from responses_gateway.wire.json_text import json_text
+from responses_gateway.wire.usage import merged
 
 # What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
 _LENGTH = ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded")
@@ -71,6 +72,8 @@ class Reader:
         self._reasoning_came = False
         self._text_came = False  # or a refusal
         self._messages_come = False  # in the place of deltas
+        self._usage: Usage | None = None
+        self._usage_came = False
         self._details_alone = True  # no reasoning came but in `reasoning_details`
         self._half: Reasoning | Text | Refusal | ToolArguments | None = (
             None  # ends in a high surrogate, whose text may continue
@@ -100,10 +103,24 @@ class Reader:
                 self._release(out)
                 reason = choice.finish_reason.lower().partition(":")[0]  # some servers add details behind a colon
                 out.append(Finish(FINISH_REASONS.get(reason, "stop"), choice.stop_string))
-        if chunk.usage is not None and (usage := _usage(chunk.usage)) is not None:
-            out.append(usage)
+        if chunk.usage is not None:
+            self._read_usage(chunk.usage, out)
         self.waiting = self._waiting is not None or self._half is not None or self._early_logprobs != []
         return out
+
+    def _read_usage(self, reported: chat.ChatUsage, out: list[Delta]) -> None:
+        """Read counts; those that a chunk has elsewhere do not take back those of a `usage`."""
+        if reported.elsewhere and self._usage_came:
+            return
+        counts = token_counts(reported)
+        if counts is None:
+            return
+        usage = Usage(*counts)
+        if self._usage is not None:
+            usage = merged(self._usage, usage)
+        self._usage = usage
+        self._usage_came = not reported.elsewhere
+        out.append(usage)
 
     def skip(self) -> None:
         """Count an event that holds no part of an answer."""
@@ -326,18 +343,3 @@ def _read_parts(parts: list[Any], out: list[Delta]) -> None:
             out.append(Reasoning(thinking))
         elif isinstance(text, str) and text:
             out.append(Text(text))
-
-
-def _usage(usage: chat.ChatUsage) -> Usage | None:
-    """Return the counts that can be true; None if there are none."""
-    counts = Usage(possible(usage.prompt_tokens), possible(usage.completion_tokens))
-    if counts.input is None and counts.output is None:
-        return None
-    prompt = usage.prompt_tokens_details
-    if prompt is not None:
-        counts.cached = possible(prompt.cached_tokens)
-        counts.cache_write = possible(prompt.created_cache_tokens)
-    completion = usage.completion_tokens_details
-    if completion is not None:
-        counts.reasoning = possible(completion.reasoning_tokens)
-    return counts

@@ -41,11 +41,12 @@ from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.generation.upstream.chat_call import backend_headers
 from responses_gateway.server.http.exchange import EXCHANGE, in_thread, read_json_body
 from responses_gateway.server.http.routes import HttpRoute
-from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob, possible
+from responses_gateway.wire.chat import ChatUsage, Logprobs, TokenLogprob
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError, server_error
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.requests import ResponsesRequest, parse_request, read_object
+from responses_gateway.wire.usage import counts_of
 
 # Questions that are asked at the same time, after the first one, because by then the backend has read the input.
 _AT_ONCE = 8
@@ -243,14 +244,14 @@ def _first_token(completion: _Completion) -> TokenLogprob | None:
 
 def _sum(usages: list[ChatUsage]) -> dict[str, Any]:
     """Return the usage of all questions together. The input counts for each of them, mostly as cached."""
-    read = sum(possible(usage.prompt_tokens) or 0 for usage in usages)
-    written = sum(possible(usage.completion_tokens) or 0 for usage in usages)
-    details = [usage.prompt_tokens_details for usage in usages if usage.prompt_tokens_details is not None]
+    counts = [known for usage in usages if (known := counts_of(usage)) is not None]
+    read = sum(known.input or 0 for known in counts)
+    written = sum(known.output or 0 for known in counts)
     return {
         "input_tokens": read,
         "input_tokens_details": {
-            "cached_tokens": sum(possible(detail.cached_tokens) or 0 for detail in details),
-            "cache_write_tokens": sum(possible(detail.created_cache_tokens) or 0 for detail in details),
+            "cached_tokens": sum(known.cached or 0 for known in counts),
+            "cache_write_tokens": sum(known.cache_write or 0 for known in counts),
         },
         "output_tokens": written,
         "output_tokens_details": {"reasoning_tokens": 0},

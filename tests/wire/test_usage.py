@@ -1,0 +1,145 @@
+"""The counts of tokens of many servers: other places, other names, other sums."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from responses_gateway.wire.chat import decode_chunk
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.usage import counts_of, merged, usage_elsewhere
+
+CHAT = {"prompt_tokens": 100, "completion_tokens": 30}
+RESPONSES = {"input_tokens": 100, "output_tokens": 30}
+PLAIN = (100, 30, None, None, None)
+# Of `usage`: input, output, cached, written to the cache, reasoning.
+REPORTED: list[tuple[dict[str, Any], tuple[int | None, ...]]] = [
+    ({"prompt_tokens": 100, "completion_tokens": 30}, PLAIN),
+    ({**CHAT, "prompt_tokens_details": {"cached_tokens": 64}}, (100, 30, 64, None, None)),
+    ({**CHAT, "cached_tokens": 64}, (100, 30, 64, None, None)),
+    ({**CHAT, "prompt_cache_hit_tokens": 64, "prompt_cache_miss_tokens": 36},
+     (100, 30, 64, None, None)),
+    ({**CHAT, "prompt_tokens_details": {"cached_tokens": 0}, "prompt_cache_hit_tokens": 64},
+     (100, 30, 64, None, None)),
+    ({**CHAT, "cache_read_input_tokens": 64, "cache_creation_input_tokens": 9},
+     (100, 30, 64, 9, None)),
+    ({**CHAT, "reasoning_tokens": 27}, (100, 30, None, None, 27)),
+    ({**CHAT, "completion_tokens_details": {"reasoning_tokens": 0}, "reasoning_tokens": 27},
+     (100, 30, None, None, 27)),
+    ({"input_tokens": 100, "output_tokens": 30}, PLAIN),
+    ({**RESPONSES, "prompt_tokens": 0, "completion_tokens": 0}, PLAIN),
+    ({**RESPONSES, "input_tokens_details": {"cached_tokens": 64},
+      "output_tokens_details": {"reasoning_tokens": 27}}, (100, 30, 64, None, 27)),
+    ({"input_tokens": 100}, (100, None, None, None, None)),
+    # xAI: reasoning is no part of the completion
+    ({**CHAT, "total_tokens": 157, "completion_tokens_details": {"reasoning_tokens": 27}},
+     (100, 57, None, None, 27)),
+    ({"prompt_tokens": 100, "completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 27}},
+     (100, 30, None, None, 27)),
+    ({**CHAT, "total_tokens": 130, "completion_tokens_details": {"reasoning_tokens": 27}},
+     (100, 30, None, None, 27)),
+    # Anthropic: what was cached is no part of the input
+    ({"input_tokens": 9, "output_tokens": 30, "cache_read_input_tokens": 64, "cache_creation_input_tokens": 20},
+     (93, 30, 64, 20, None)),
+    ({"input_tokens": 90, "output_tokens": 30, "cache_read_input_tokens": 64}, (154, 30, 64, None, None)),
+    ({"input_tokens": 9, "output_tokens": 30, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 20},
+     (29, 30, 0, 20, None)),
+    ({"input_tokens": 90, "output_tokens": 30, "total_tokens": 120, "cache_read_input_tokens": 64}, (90, 30, 64, None, None)),
+    ({"prompt_tokens": 36, "completion_tokens": 30, "cached_tokens": 64}, (100, 30, 64, None, None)),
+    # odd types
+    ({"prompt_tokens": 100.0, "completion_tokens": "30", "cached_tokens": "64", "reasoning_tokens": 2.0},
+     (100, 30, 64, None, 2)),
+    ({**CHAT, "cached_tokens": {}, "reasoning_tokens": "many"}, PLAIN),
+    ({**CHAT, "cached_tokens": -4, "input_tokens_details": []}, PLAIN),
+    ({"input_tokens": "many", "output_tokens": 30}, (None, 30, None, None, None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("usage", "expected"), REPORTED)
+def test_usage_under_whatever_names(usage: dict[str, Any], expected: tuple[int | None, ...]) -> None:
+    chunk = decode_chunk(json.dumps({"choices": [], "usage": usage}).encode())
+    assert chunk.usage is not None
+    assert counts_of(chunk.usage) == Usage(*expected)
+
+
+@pytest.mark.parametrize(
+    "usage", [{}, {"total_tokens": 5}, {"prompt_tokens": None}, {"input_tokens": None, "cached_tokens": 5}]
+)
+def test_usage_without_counts(usage: dict[str, Any]) -> None:
+    chunk = decode_chunk(json.dumps({"choices": [{}], "usage": usage}).encode())
+    assert chunk.usage is not None
+    assert counts_of(chunk.usage) is None
+
+
+COUNTS = {**CHAT, "total_tokens": 130, "cached_tokens": 64}
+FOUND = Usage(100, 30, 64)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "expected"),
+    [
+        ({"choices": [{"delta": {}, "finish_reason": "stop", "usage": COUNTS}]}, FOUND),
+        ({"choices": [{"delta": {"usage": COUNTS}, "finish_reason": "stop"}]}, FOUND),
+        ({"choices": [{"message": {"content": "a", "usage": COUNTS}}]}, FOUND),
+        ({"choices": [], "x_groq": {"id": "req", "usage": COUNTS}}, FOUND),
+        ({"choices": [], "meta": {"usage": COUNTS}}, FOUND),
+        ({"choices": [], "amazon-bedrock-invocationMetrics": {}, "metrics": {"usage": COUNTS}}, FOUND),
+        ({"choices": [], **COUNTS}, FOUND),
+        ({"choices": [], "usage": None, "stats": {"input_tokens": 100, "output_tokens": 30}}, Usage(100, 30)),
+        ({"choices": [], "timings": {"cache_n": 64, "prompt_n": 36, "prompt_ms": 1.5, "predicted_n": 30}}, FOUND),
+        ({"choices": [], "timings": {"prompt_n": 36, "predicted_n": 30}}, Usage(36, 30)),
+        ({"choices": [], "timings": {"prompt_n": 36, "predicted_n": 30}, "x": {"usage": COUNTS}}, FOUND),
+    ],
+)
+def test_usage_in_another_place(chunk: dict[str, Any], expected: Usage) -> None:
+    usage = usage_elsewhere(json.dumps(chunk).encode())
+    assert usage is not None
+    assert usage.elsewhere
+    assert counts_of(usage) == expected
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"choices": [{"delta": {"content": "\\"prompt_tokens\\": 5"}}]}',
+        b'{"choices": [], "max_tokens": 5, "limits": {"max_output_tokens": 7}}',
+        b'{"choices": [], "x": {"prompt_tokens": "many"}}',
+        b'{"x": ' + b"[" * 70_000,
+        b"null",
+    ],
+)
+def test_no_usage_anywhere(payload: bytes) -> None:
+    assert usage_elsewhere(payload) is None
+
+
+def test_a_large_chunk_takes_no_time() -> None:
+    chunk = json.dumps({"x": [{"y": [{} for _ in range(2)]} for _ in range(3000)]}).encode()
+    begin = time.process_time()
+    assert usage_elsewhere(chunk) is None
+    assert time.process_time() - begin < 0.5
+
+
+def test_later_counts_take_back_none() -> None:
+    assert merged(Usage(10, 3, 7, 2, 1), Usage(0, 0)) == Usage(10, 3, 7, 2, 1)
+    assert merged(Usage(10, 0), Usage(None, 3, None, None, 2)) == Usage(10, 3, None, None, 2)
+    assert merged(Usage(10, 3), Usage(12, 4)) == Usage(12, 4)
+
+
+_NUMBERS = st.none() | st.integers(-5, 500) | st.floats(-5, 500) | st.text(max_size=4) | st.lists(st.integers(), max_size=2)
+_NAMES = [
+    "prompt_tokens", "completion_tokens", "total_tokens", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens",
+    "prompt_cache_hit_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
+]  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(_NAMES), _NUMBERS))
+def test_parts_are_never_larger_than_their_whole(usage: dict[str, Any]) -> None:
+    chunk = decode_chunk(json.dumps({"choices": [{"delta": {"content": "a"}}], "usage": usage}).encode())
+    counts = None if chunk.usage is None else counts_of(chunk.usage)
+    if counts is not None and counts.input is not None and counts.cached is not None:
+        assert counts.cached + (counts.cache_write or 0) <= counts.input
