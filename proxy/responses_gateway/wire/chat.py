@@ -160,8 +160,8 @@ def token_counts(usage: ChatUsage) -> Counts | None:
     """Return the counts that can be true; None if input and output are not known.
 
     Cached tokens are `prompt_tokens_details.cached_tokens`, `cached_tokens` (Moonshot), `prompt_cache_hit_tokens` (DeepSeek) or
-    `cache_read_input_tokens` (bridges to Anthropic). Counts that exclude what they should include are added up: reasoning
-    (xAI), what was read from the cache or written to it (Anthropic)."""
+    `cache_read_input_tokens` (bridges to Anthropic). What is counted apart is added up: reasoning (xAI), what was read from the
+    cache or written to it (Anthropic)."""
     read = possible(usage.prompt_tokens)
     written = possible(usage.completion_tokens)
     prompt = usage.prompt_tokens_details
@@ -188,16 +188,16 @@ def _with_other_names(usage: ChatUsage, counts: Counts) -> Counts:
 
 
 def _added_up(usage: ChatUsage, counts: Counts) -> Counts:
-    """Add what is counted apart: a part is larger than its whole then, or the total says so."""
+    """Add what is counted apart: reasoning where the total says so, and what Anthropic's names count of the cache."""
     read, written, cached, cache_write, reasoning = counts
     total = possible(usage.total_tokens) or 0
     known = (read or 0) + (written or 0)
-    of_cache = (cached or 0) + (cache_write or 0)
-    apart = usage.prompt_tokens is None and usage.cache_read_input_tokens is not None and total != known
-    if read is not None and (of_cache > read or apart):
-        read += of_cache
-    elif written is not None and reasoning and (reasoning > written or total == known + reasoning):
+    if written is not None and reasoning and total == known + reasoning:
         written += reasoning
+    of_cache = (cached or 0) + (cache_write or 0)
+    apart = usage.cache_read_input_tokens is not None or usage.cache_creation_input_tokens is not None
+    if read is not None and usage.prompt_tokens is None and apart and (total != known or of_cache > read):
+        read += of_cache
     return read, written, cached, cache_write, reasoning
 
 

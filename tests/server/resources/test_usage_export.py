@@ -63,6 +63,18 @@ def test_usage_by_team_and_model_as_json_and_as_csv(store: str, ui: str) -> None
     run(test())
 
 
+@pytest.mark.parametrize("model", ["=1+2", "+1", "-1", "@SUM(A1)", "\t=1"])
+def test_no_cell_of_the_csv_is_a_formula(model: str) -> None:
+    async def test() -> None:
+        async with simulated(store="memory", **SETTINGS) as served:
+            await post(served, model=model, headers={"Authorization": f"Bearer {ALICE}"})
+            text = await export(served, "by=model&format=csv")
+            assert [row["model"] for row in csv.DictReader(io.StringIO(text.body.decode(), newline=""))] == [f"'{model}"]
+            assert (await export(served, "by=model")).json["data"][0]["model"] == model
+
+    run(test())
+
+
 def of_alice(**amounts: int) -> dict[str, Any]:
     return {"key": "alice", **dict.fromkeys(AMOUNTS, 0), **amounts}
 

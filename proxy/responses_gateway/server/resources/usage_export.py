@@ -17,6 +17,8 @@ from responses_gateway.wire.errors import invalid_request
 
 # Days that an export has if `from` is missing.
 _DAYS = 30
+# How a formula begins, or what spreadsheets pass over before one.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 # Returns the sums from one day to another for each combination of some labels.
 SumsOf = Callable[[int, int, list[str]], Awaitable[Mapping[tuple[Any, ...], Sequence[int]]]]
 
@@ -90,5 +92,11 @@ def _csv(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Return the value of a cell: text that a spreadsheet would run as a formula is made text by an apostrophe, because anybody
+    may name a model so."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
