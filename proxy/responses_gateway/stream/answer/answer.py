@@ -192,9 +192,8 @@ class Answer:
         counts = chunk.usage is None and (b'_tokens"' in payload or b'"predicted_n"' in payload)
         chunk.usage = usage_elsewhere(payload) if counts else chunk.usage
         token_ids = chunk.choices[0].token_ids if chunk.choices else None
-        reader = self._reader
-        deltas = reader.read(chunk)
-        if deltas or token_ids or reader.waiting:
+        deltas = self._reader.read(chunk)
+        if deltas or token_ids or self._reader.waiting:
             self._received = True
             for stage in self._stages:
                 deltas = stage(deltas, token_ids)
@@ -206,7 +205,7 @@ class Answer:
                 self._stages = self._chosen_stages()
         self._counted |= chunk.usage is not None and not chunk.choices and self._lifecycle.turn.usage_at_end
         if self._plain or self._may_skip_reader:
-            fast_path.look_ahead(reader.waiting)
+            fast_path.look_ahead(self._reader.waiting)
 
     def _take_failure(self, failure: object) -> None:
         self.last = True
