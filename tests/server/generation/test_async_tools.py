@@ -123,6 +123,26 @@ class Conversation:
         return dict(response)
 
 
+def test_what_is_said_beside_a_pending_call_is_commentary() -> None:
+    async def test() -> None:
+        first = [chunk({"content": "I look."}), *calls(PARIS)]
+        async with model(first, ESSENTIALS, says("Paris is clear.")) as (served, _):
+            answer = await post(served, tools=[WEATHER], input="Weather?")
+            texts = [item for item in answer.final["output"] if item["type"] == "message"]
+            assert [item.get("phase", "none") for item in texts] == ["none", "commentary"]
+            added = [event["item"] for event in answer.events if event["type"] == "response.output_item.added"]
+            assert [item.get("phase", "none") for item in added if item["type"] == "message"] == ["none", "commentary"]
+            made = next(item for item in answer.final["output"] if item["type"] == "function_call")
+            history = [user("Weather?"), *answer.final["output"], output(made)]
+            later = await post(served, tools=[WEATHER], input=history)
+            assert "phase" not in later.final["output"][0]
+        async with model(calls(PARIS, TOKYO)) as (served, _):
+            answer = await post(served, tools=[WEATHER, CLOCK], input="Weather?")
+            assert all("phase" not in item for item in answer.final["output"])
+
+    run(test())
+
+
 @pytest.mark.parametrize("way", ["stream", "json", "items", "socket"])
 def test_a_result_comes_two_requests_later(way: str) -> None:
     async def test() -> None:

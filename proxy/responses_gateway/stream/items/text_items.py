@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from responses_gateway.stream.writer.interface import EventWriter, ItemStatus, TextKind
+from responses_gateway.stream.writer.interface import EventWriter, ItemStatus, Phase, TextKind
 from responses_gateway.wire.chat import TokenLogprob
 
 # Pieces of a text that are kept apart at most.
@@ -19,8 +19,17 @@ class TextItem:
 
     __slots__ = ("_compacted", "_logprobs", "_seal", "annotations", "kind", "pieces", "place", "writer")
 
-    def __init__(self, writer: EventWriter, kind: TextKind, item_id: str, *, seal: Callable[[str], str] | None = None) -> None:
-        """Begin the item. `seal` makes the `encrypted_content` of a text of reasoning, where that was asked for."""
+    def __init__(
+        self,
+        writer: EventWriter,
+        kind: TextKind,
+        item_id: str,
+        *,
+        seal: Callable[[str], str] | None = None,
+        phase: Phase = "",
+    ) -> None:
+        """Begin the item. `seal` makes the `encrypted_content` of a text of reasoning, where that was asked for; `phase` is
+        that of a message."""
         self.kind = kind
         self.annotations: list[dict[str, Any]] = []
         self.writer = writer
@@ -28,7 +37,7 @@ class TextItem:
         self.pieces: list[str] = []
         self._compacted = 0  # pieces that were joined to others
         self._logprobs: list[TokenLogprob] = []
-        self.place = writer.open_text(kind, item_id)
+        self.place = writer.open_text(kind, item_id, phase)
 
     @property
     def text(self) -> str:

@@ -419,7 +419,7 @@ class Lifecycle:
         return f"{prefix}_{self._token}{self.writer.next_index:04x}{self.turn.mark}"
 
     def _open_message(self, delta: Text | Refusal, kind: TextKind) -> None:
-        self.item = TextItem(self.writer, kind, self._new_id("msg"))
+        self.item = TextItem(self.writer, kind, self._new_id("msg"), phase=self._limits.phase)
         self.turn.visible = True
         self.turn.pending_calls = 0  # the model has gone on by itself
         self.space.begin_message(delta)
@@ -438,6 +438,7 @@ class Lifecycle:
             self.turn.hosted_calls += 1
         elif self.call.asynchronous:
             self.turn.pending_calls += 1
+            self._limits.phase = "commentary"
         else:
             self.turn.client_calls += 1
         self.call = None

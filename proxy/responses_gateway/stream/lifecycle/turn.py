@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.writer.interface import Phase
 from responses_gateway.wire.deltas import FinishReason, ToolCall, Usage
 from responses_gateway.wire.tools import target_of
 
@@ -63,9 +64,9 @@ class Turn:
 class CallLimits:
     """Which calls are permitted: by name (`tool_choice`), by number (`max_tool_calls`), one at a time (`parallel_tool_calls`),
     and so many of hosted tools in a turn. `suppressed` are the model's numbers of calls that were not permitted in this
-    turn."""
+    turn; `phase` is that of messages: what is said while calls are pending is not the answer yet."""
 
-    __slots__ = ("_allowed", "_call_ids", "_count", "_count_before", "_options", "suppressed")
+    __slots__ = ("_allowed", "_call_ids", "_count", "_count_before", "_options", "_phase_before", "phase", "suppressed")
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
@@ -74,10 +75,13 @@ class CallLimits:
         self._count = 0
         self._count_before = 0  # in earlier turns
         self.suppressed: set[int] = set()
+        self.phase: Phase = ""
+        self._phase_before: Phase = ""  # when the turn began
 
     def begin_turn(self, *, may_call: bool) -> None:
         """Count the calls of another turn; none is permitted unless it `may_call`."""
         self._count_before = self._count
+        self._phase_before = self.phase
         self._allowed = self._options.allowed_later if may_call else frozenset()
         self.suppressed = set()
 
@@ -135,6 +139,8 @@ class CallLimits:
         limits._allowed = self._allowed
         limits._count = self._count_before
         limits._count_before = self._count_before
+        limits.phase = self._phase_before
+        limits._phase_before = self._phase_before
         return limits
 
 

@@ -18,6 +18,8 @@ from responses_gateway.wire.tools import ToolTarget
 
 TextKind: TypeAlias = Literal["reasoning", "output_text", "refusal"]
 ItemStatus: TypeAlias = Literal["completed", "incomplete"]
+# What a message is besides the answer: what the model says while calls of it are pending.
+Phase: TypeAlias = Literal["", "commentary"]
 # The calls whose arguments are one text, shown as it comes.
 CallKind: TypeAlias = Literal["function_call", "custom_tool_call"]
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -32,6 +34,7 @@ class Place(msgspec.Struct, eq=False, gc=False):
     head: bytes = b""  # of each delta event
     second_head: bytes = b""  # of the event that repeats each delta
     begun: str = ""  # the JSON that the item begins with
+    phase: Phase = ""  # of a message
 
 
 class Span(msgspec.Struct, eq=False, gc=False):
@@ -69,8 +72,8 @@ class EventWriter(ABC):
     # ---- reasoning and messages ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def open_text(self, kind: TextKind, item_id: str) -> Place:
-        """Begin a reasoning item, or a message with one part."""
+    def open_text(self, kind: TextKind, item_id: str, phase: Phase = "") -> Place:
+        """Begin a reasoning item, or a message with one part, of this phase."""
 
     @abstractmethod
     def delta(self, place: Place, quoted: bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Place, TextKind
+from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind
 from responses_gateway.stream.writer.records import call_begun, logprobs_json, message, message_part, reasoning
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.hosted import CitedSource
@@ -117,9 +117,9 @@ class MessagesWriter(EventWriter):
 
     # ---- thoughts and text ---------------------------------------------------------------------------------------------
 
-    def open_text(self, kind: TextKind, item_id: str) -> Place:
+    def open_text(self, kind: TextKind, item_id: str, phase: Phase = "") -> Place:
         """Start the block; there is none for a thought that is hidden."""
-        place = Place(kind, item_id, self._begin())
+        place = Place(kind, item_id, self._begin(), phase=phase)
         if kind != "reasoning":
             self.refused = self.refused or kind == "refusal"
             self._start_block('{"type":"text","text":""}')
@@ -176,7 +176,7 @@ class MessagesWriter(EventWriter):
             self.count_characters("refusal" if refused else "text", text)
             kind: TextKind = "refusal" if refused else "output_text"
             part = message_part(kind, quote(text), logprobs_json(logprobs), annotations)
-            record = message(place.item_id, status, part)
+            record = message(place.item_id, status, part, place.phase)
         self._end_block(status)
         self._count("reasoning" if place.kind == "reasoning" else "message", place.index, record)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from responses_gateway.stream.writer.interface import ItemStatus, TextKind
+from responses_gateway.stream.writer.interface import ItemStatus, Phase, TextKind
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.json_text import json_text, quote
 from responses_gateway.wire.tools import ToolTarget
@@ -22,9 +22,10 @@ def reasoning(item_id: str, status: ItemStatus, text: str, *, summary: bool, sea
     return f'{head},"summary":[{parts}],"content":[{reasoning_part(text)}]{encrypted}}}'
 
 
-def message(item_id: str, status: ItemStatus, part: str) -> str:
+def message(item_id: str, status: ItemStatus, part: str, phase: Phase) -> str:
     """Return a message with one part, given as JSON."""
-    return f'{{"type":"message","id":"{item_id}","status":"{status}","role":"assistant","content":[{part}]}}'
+    told = f'"phase":"{phase}",' if phase else ""
+    return f'{{"type":"message","id":"{item_id}","status":"{status}","role":"assistant",{told}"content":[{part}]}}'
 
 
 def reasoning_part(text: str) -> str:

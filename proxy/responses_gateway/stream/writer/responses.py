@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Place, TextKind
+from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind
 from responses_gateway.stream.writer.records import (
     call_begun,
     logprobs_json,
@@ -130,7 +130,7 @@ class ResponsesWriter(EventWriter):
 
     # ---- reasoning and messages ----------------------------------------------------------------------------------------
 
-    def open_text(self, kind: TextKind, item_id: str) -> Place:
+    def open_text(self, kind: TextKind, item_id: str, phase: Phase = "") -> Place:
         """Write the item and its part, which are empty."""
         begun = f'"id":"{item_id}","status":"in_progress"'
         index = self._begin()
@@ -144,9 +144,11 @@ class ResponsesWriter(EventWriter):
                 events.append(_summary_part("added", where, '""'))
             self.write_all(*events)
             return place
-        item = f'{{"type":"message",{begun},"role":"assistant","content":[]}}'
+        told = f'"phase":"{phase}",' if phase else ""
+        item = f'{{"type":"message",{begun},"role":"assistant",{told}"content":[]}}'
         self.write_all(_item("added", index, item), _part("added", where, _EMPTY_PARTS[kind]))
-        return Place(kind, item_id, index, _delta_head(f"response.{kind}.delta", f"{where}{_DELTA_FIELDS[kind]}"))
+        head = _delta_head(f"response.{kind}.delta", f"{where}{_DELTA_FIELDS[kind]}")
+        return Place(kind, item_id, index, head, phase=phase)
 
     def delta(self, place: Place, quoted: bytes) -> bytes:
         """Return the delta event, or two of mirrored reasoning."""
@@ -195,7 +197,7 @@ class ResponsesWriter(EventWriter):
             done = _text_done(_OUTPUT_TEXT, f'{where}{_CONTENT},"logprobs":{entries}', in_json)
         self._count_deltas(f"response.{place.kind}.delta", deltas)
         self.count_characters("refusal" if place.kind == "refusal" else "text", text)
-        record = message(place.item_id, status, part)
+        record = message(place.item_id, status, part, place.phase)
         self.finish_item("message", place.index, record, done, _part("done", where, part))
 
     def _close_reasoning(self, place: Place, status: ItemStatus, text: str, deltas: int, sealed: str | None) -> None:
