@@ -151,6 +151,12 @@ def _member(data: bytes, name: str, kind: type[_T]) -> _T | None:
         return None
 
 
+def most_tokens(data: bytes, messages: int) -> int | None:
+    """Return what `estimated_tokens` of an encoded chat request with so many messages cannot exceed; None where a message may
+    have pictures."""
+    return None if b'"content":[' in data else int(len(data) / _CHARACTERS) + 4 * messages
+
+
 def estimated_tokens(chat: Mapping[str, Any]) -> int:
     """Return about how many tokens the prompt of a chat request has, where nobody counts them."""
     characters = 0

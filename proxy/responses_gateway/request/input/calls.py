@@ -31,6 +31,8 @@ from responses_gateway.wire.tools import CUSTOM_INPUT
 
 T = TypeVar("T")
 
+# Made once, because `json.dumps` makes one for each call.
+_write_json = json.JSONEncoder(ensure_ascii=False).encode
 # The result of a call that was approved, until it is run.
 NOT_RUN_YET = "The user approved this call. It was not run yet."
 
@@ -249,7 +251,7 @@ def _chosen(source: Object, *keys: str) -> Object:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return _write_json(value)
 
 
 class ToldCall(NamedTuple):

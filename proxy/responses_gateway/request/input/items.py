@@ -38,7 +38,8 @@ def entries(
     if isinstance(source, str):
         message = Entry("input", "message", {"type": "message", "role": "user", "content": source})
         return [*entries_at(history, "history"), message] if history else [message]
-    return entries_at(history, "history") + _from_list(source or [], resolve_item, replaced)
+    own = _from_list(source or [], resolve_item, replaced)
+    return entries_at(history, "history") + own if history else own
 
 
 def entries_at(items: Sequence[Object], path: str) -> list[Entry]:

@@ -22,6 +22,8 @@ from responses_gateway.request.loss_report import LossReport
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.search_results import carried_text
 
+# Made once, because `json.dumps` makes one for each call.
+_write_json = json.JSONEncoder(ensure_ascii=False).encode
 _NO_PDF = "[{} cannot be shown here: it is not fetched. Its text can be read with a program, if one is at hand.]"
 
 
@@ -50,7 +52,9 @@ def blocks(content: object, path: str) -> Iterator[Block]:
         place = f"{path}[{index}]"
         if not isinstance(block, dict):
             raise wrong_type(place, "an object")
-        kind = text(block, "type", place)
+        kind = block.get("type")
+        if not isinstance(kind, str):
+            kind = text(block, "type", place)
         if kind != "text" or nullable_text(block, "text", place):
             yield Block(place, kind, block)
 
@@ -201,4 +205,4 @@ def _readable(content: Any) -> str:
 
 def json_of(value: Object) -> str:
     """Return arguments as a model writes them."""
-    return json.dumps(value, ensure_ascii=False)
+    return _write_json(value)

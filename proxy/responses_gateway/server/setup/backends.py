@@ -81,11 +81,12 @@ class PoolMetrics(PoolObserver):
         self._metrics = metrics
 
     def request_started(self, backend: str) -> None:
-        self._metrics.count(BACKEND_REQUESTS, backend)
-        self._metrics.count(BACKEND_IN_FLIGHT, backend)
+        counted = self._metrics.counted  # three calls less for each request
+        counted[BACKEND_REQUESTS, (backend,)] += 1
+        counted[BACKEND_IN_FLIGHT, (backend,)] += 1
 
     def request_ended(self, backend: str) -> None:
-        self._metrics.count(BACKEND_IN_FLIGHT, backend, amount=-1)
+        self._metrics.counted[BACKEND_IN_FLIGHT, (backend,)] -= 1
 
     def request_retried(self, backend: str, reason: Reason | Repeated) -> None:
         self._metrics.count(BACKEND_RETRIES, backend, reason)

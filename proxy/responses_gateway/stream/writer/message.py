@@ -50,7 +50,7 @@ class MessageStream(AnswerStream):
 
     def start(self) -> None:
         """Write `message_start` and a ping."""
-        rest = f'"content":[],"stop_reason":null,"stop_sequence":null,"usage":{usage_json(None)}'
+        rest = f'"content":[],"stop_reason":null,"stop_sequence":null,"usage":{_NO_USAGE}'
         self._writer.write("message_start", f',"message":{{{self._head},{rest}}}')
         self._writer.ping()
 
@@ -114,9 +114,9 @@ def usage_json(usage: Usage | None) -> str:
         return _NO_USAGE
     prompt = usage.input or 0
     output = usage.output or 0
-    cached = min(usage.cached or 0, prompt)
-    written = min(usage.cache_write or 0, prompt - cached)
-    thought = min(usage.reasoning or 0, output)
+    cached = min(usage.cached, prompt) if usage.cached else 0
+    written = min(usage.cache_write, prompt - cached) if usage.cache_write else 0
+    thought = min(usage.reasoning, output) if usage.reasoning else 0
     return (
         f'{{"input_tokens":{prompt - cached - written},"cache_creation_input_tokens":{written}'
         f',"cache_read_input_tokens":{cached},"output_tokens":{output}'

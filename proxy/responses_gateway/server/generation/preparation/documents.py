@@ -5,7 +5,7 @@ so that one refusal would end it, the model is told that it cannot be read inste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from responses_gateway.hosted.pdf import PdfReader, PdfText, is_pdf
@@ -44,9 +44,11 @@ async def read_documents(
 ) -> ReadDocuments:
     """Read the PDFs among items, which may be anything. With `explains`, `strict` refuses what cannot be read: raise `ApiError`
     400."""
-    places = dict(_files(items))
+    places = _files(items)
+    if not places:
+        return NO_DOCUMENTS
     pdfs = [sent for sent in places if is_pdf(sent[1])]
-    if not (pdfs or (places and explains)):
+    if not (pdfs or explains):
         return NO_DOCUMENTS
     text_by_file = dict(zip(pdfs, await reader.read([data for _, data in pdfs], tenant), strict=True))
     texts: dict[SentFile, str] = {}
@@ -89,8 +91,9 @@ def _as_text(part: Any, texts: DocumentTexts, files: SandboxFiles) -> list[Any]:
     return [text_part] if path is None else [text_part, file_for_code(path)]
 
 
-def _files(items: Iterable[Any]) -> Iterator[tuple[SentFile, str]]:
-    """Yield the files in messages and results, with the paths of their parts in an input."""
+def _files(items: Iterable[Any]) -> dict[SentFile, str]:
+    """Return the files in messages and results, with the paths of their parts in an input."""
+    files: dict[SentFile, str] = {}
     for number, item in enumerate(items):
         for member in ("content", "output") if type(item) is dict else ():
             parts = item.get(member)
@@ -99,7 +102,8 @@ def _files(items: Iterable[Any]) -> Iterator[tuple[SentFile, str]]:
                     is_file = type(part) is dict and part.get("type") == "input_file"
                     sent = sent_file(part) if is_file else None
                     if sent is not None:
-                        yield sent, f"input[{number}].{member}[{place}]"
+                        files[sent] = f"input[{number}].{member}[{place}]"
+    return files
 
 
 def _shown(name: str, pdf: PdfText) -> str:

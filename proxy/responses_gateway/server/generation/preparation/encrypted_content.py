@@ -114,6 +114,11 @@ class Encryption:
     def decrypt_items(self, items: list[Any], tenant: str, model: str, path: str) -> list[Any]:
         """Return the items as the model is to read them: summaries as messages, encrypted reasoning as text if this model
         wrote it. Others stay as they are; where all do, it is the same list. Raise `ApiError` 400."""
+        for item in items:
+            if isinstance(item, dict) and "encrypted_content" in item:
+                break
+        else:
+            return items
         new_items = [
             self._decrypted(item, tenant, model, f"{path}[{index}]")
             if isinstance(item, dict) and "encrypted_content" in item

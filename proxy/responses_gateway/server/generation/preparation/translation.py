@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.backend.pool import Pool
-from responses_gateway.backend.prompt_tokens import PromptTokens, estimated_tokens
+from responses_gateway.backend.prompt_tokens import PromptTokens, estimated_tokens, most_tokens
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
 from responses_gateway.request.tools.hosted_tools import HostedTools
@@ -112,10 +112,11 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
 
 
 class Translated(msgspec.Struct, frozen=True, eq=False):
-    """The chat request, whose body is complete; the losses in the words of the client; whether another backend may continue the
-    answer. `translation` is how it was made, for the request that follows a summary."""
+    """The chat request, whose body is complete, and encoded as `data`; the losses in the words of the client; whether another
+    backend may continue the answer. `translation` is how it was made, for the request that follows a summary."""
 
     chat: ChatRequest
+    data: bytes
     losses: Sequence[Loss]
     continuable: Continuable
     translation: Translation
@@ -141,18 +142,20 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         if continuable.now and not translation.token_ids:
             body = _with_token_ids(body)
             translation = msgspec.structs.replace(translation, token_ids=True)  # because the request after a summary needs them
+        data = msgspec.json.encode(body)
         reading = ground.scope.reading
         if reading is not None:
             room = None
             if reading.context_window is not None:
-                room = await _room_for_answer(body, reading.context_window, ground.scope, self.tokens)
+                room = await _room_for_answer(body, data, reading.context_window, ground.scope, self.tokens)
             if room is not None:
                 body = {**body, ground.scope.in_force.settings.max_tokens_field: room}
+                data = msgspec.json.encode(body)
                 losses = [*losses, _CLAMPED]
             losses = [*reading.losses, *reading.words(losses)]
         if body is not chat.body:
             chat = msgspec.structs.replace(chat, body=body)
-        return Translated(chat, losses, continuable, translation)
+        return Translated(chat, data, losses, continuable, translation)
 
     def asks_for_token_ids(self, model: str, in_force: InForce) -> bool:
         """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
@@ -224,13 +227,16 @@ def _with_token_ids(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _room_for_answer(
-    body: Mapping[str, Any], context_window: int, scope: RequestScope, tokens: PromptTokens
+    body: Mapping[str, Any], data: bytes, context_window: int, scope: RequestScope, tokens: PromptTokens
 ) -> int | None:
-    """Return the tokens that a window has left after the prompt; None if a chat request asks for no more. Counting is left
-    out where the room is certain."""
+    """Return the tokens that a window has left after the prompt; None if a chat request, encoded as `data`, asks for no more.
+    Counting is left out where the room is certain."""
     settings = scope.in_force.settings
     limit = body.get(settings.max_tokens_field)
     if not isinstance(limit, int):
+        return None
+    most = most_tokens(data, len(body["messages"]))
+    if most is not None and limit + 2 * most <= context_window:
         return None
     estimate = estimated_tokens(body)
     if limit + 2 * estimate <= context_window:  # because the prompt may have twice the estimate

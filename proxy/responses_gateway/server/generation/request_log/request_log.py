@@ -148,7 +148,7 @@ class RequestLog:
         for loss in losses:
             if loss.outcome != "preserved":
                 self.facts.losses.append(loss)
-                self._reports.metrics.count(LOSSES, loss.kind, loss.name, loss.outcome)
+                self._reports.metrics.counted[LOSSES, (loss.kind, loss.name, loss.outcome)] += 1
                 if debug:
                     loss_fields = {"kind": loss.kind, "name": loss.name, "outcome": loss.outcome, "reason": loss.reason}
                     logs.logger().debug("loss", extra=logs.fields(request_id=self.facts.request_id, **loss_fields))
