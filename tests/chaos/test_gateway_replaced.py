@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohttp
 import pytest
@@ -28,12 +28,16 @@ STOPS = {
     "raw-killed": ("raw", signal.SIGKILL),
     "parsed-killed": ("parsed", signal.SIGKILL),
     "parsed-stopped": ("parsed", signal.SIGTERM),
+    "parsed-killed-with-a-client's-key": ("parsed", signal.SIGKILL),
 }
+# What a client sends along that has a key of its own for the backend.
+KEY = {"Authorization": "Bearer sk-of-the-client-0123456789"}
 # The backend falls silent in the middle of its text, once.
 TEXT = "response.output_text.delta"
 NEVER = "fault: drop=5,times=0"
 LONG = "scenario: long tokens: 2000"
 SILENT = "fault: silence=600,times=1"
+Headers: TypeAlias = dict[str, str] | None
 
 
 async def call(running: Program, method: str, path: str, **fields: Any) -> bytes:
@@ -41,17 +45,17 @@ async def call(running: Program, method: str, path: str, **fields: Any) -> bytes
         return await answer.read()
 
 
-async def start(running: Program, text: str, **fields: Any) -> str:
+async def start(running: Program, text: str, headers: Headers = None, **fields: Any) -> str:
     """Start a response in the background; return its id."""
     body = {"model": "simulator", "input": text, "background": True, "tools": [WEATHER], **fields}
-    return str(json.loads(await call(running, "POST", "/v1/responses", json=body))["id"])
+    return str(json.loads(await call(running, "POST", "/v1/responses", json=body, headers=headers))["id"])
 
 
-async def events(running: Program, name: str, after: int = -1, last: str = "") -> list[dict[str, Any]]:
+async def events(running: Program, name: str, after: int = -1, last: str = "", headers: Headers = None) -> list[dict[str, Any]]:
     """Read the stream behind an event, to its end or to the first event of the kind `last`."""
     url = f"{running.url}/v1/responses/{name}?stream=true&starting_after={after}"
     found: list[dict[str, Any]] = []
-    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session, session.get(url) as answer:
+    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
         async for line in answer.content:
             if line.startswith(b"data: {"):
                 found.append(json.loads(line[6:]))
@@ -60,8 +64,8 @@ async def events(running: Program, name: str, after: int = -1, last: str = "") -
     return found
 
 
-async def final_of(running: Program, name: str) -> dict[str, Any]:
-    final: dict[str, Any] = json.loads(await call(running, "GET", f"/v1/responses/{name}"))
+async def final_of(running: Program, name: str, headers: Headers = None) -> dict[str, Any]:
+    final: dict[str, Any] = json.loads(await call(running, "GET", f"/v1/responses/{name}", headers=headers))
     return final
 
 
@@ -76,23 +80,24 @@ def assert_one_stream(found: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize("stop", list(STOPS))
 def test_the_next_gateway_goes_on(stop: str, tmp_path: Path) -> None:
     setting, end = STOPS[stop]
+    headers = KEY if "key" in stop else None
     simulator, gateway = SETTINGS[setting]
 
     async def test() -> None:
         async with simulators(1, *simulator) as (one,):
             flags = ("--backend", one.url, "--no-adapt", "--store", str(tmp_path / "x.sqlite3"), "--continue-answers", "1")
             async with program(*flags, *gateway, "--drain-timeout", "0.1", first=SHORTER) as dying:
-                name = await start(dying, f"scenario: demo {NEVER}")
-                assert_one_stream(await events(dying, name))
-                whole = await final_of(dying, name)
-                name = await start(dying, f"scenario: demo {SILENT}")
-                found = await events(dying, name, last=TEXT)
+                name = await start(dying, f"scenario: demo {NEVER}", headers)
+                assert_one_stream(await events(dying, name, headers=headers))
+                whole = await final_of(dying, name, headers)
+                name = await start(dying, f"scenario: demo {SILENT}", headers)
+                found = await events(dying, name, last=TEXT, headers=headers)
                 assert found[-1]["type"] == TEXT
                 dying.process.send_signal(end)
                 await dying.process.wait()
             async with program(*flags, *gateway, first=SHORTER) as other:
-                found += await events(other, name, found[-1]["sequence_number"])
-                final = await final_of(other, name)
+                found += await events(other, name, found[-1]["sequence_number"], headers=headers)
+                final = await final_of(other, name, headers)
                 await other.says("taken over")
                 await shows(other, lambda line: 'continuations_total{outcome="continued",reason="restart"} 1.0' in line)
             assert_one_stream(found)
