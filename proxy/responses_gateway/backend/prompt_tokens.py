@@ -114,11 +114,14 @@ class PromptTokens:
         )
 
 
-async def text_of(pool: Pool, ids: Sequence[int], route: Route, within: float, on_failure: OnFailure) -> str | None:
+async def text_of(
+    pool: Pool, ids: Sequence[int], route: Route, headers: Mapping[str, str], within: float, on_failure: OnFailure
+) -> str | None:
     """Return the text of ids, special tokens included, as vLLM's `/detokenize` tells it; None where it does not within so many
     seconds. `on_failure` is called for each request that fails."""
     body = msgspec.json.encode({"model": route.model, "tokens": list(ids)})
-    asking = pool.request("POST", "detokenize", route, below_root=True, body=body, headers=_HEADERS, on_failure=on_failure)
+    sent = [*_HEADERS, *headers.items()]
+    asking = pool.request("POST", "detokenize", route, below_root=True, body=body, headers=sent, on_failure=on_failure)
     try:
         async with asyncio.timeout(within):
             status, data = await _read(asking)

@@ -70,13 +70,11 @@ async def two(
 
 
 def wants(authorization: str) -> Any:
-    """Return what refuses answers without a key. Everybody may see the models, as with llama.cpp, and use `/detokenize`, as
-    with vLLM."""
+    """Return what refuses requests without a key to a server that lists its models to everybody, as llama.cpp does."""
 
     @web.middleware
     async def check(request: web.Request, handler: Any) -> web.StreamResponse:
-        asked = request.method == "POST" and request.path.startswith("/v1/")
-        if asked and request.headers.get("Authorization") != authorization:
+        if request.method == "POST" and request.headers.get("Authorization") != authorization:
             return web.json_response({"error": {"message": "Invalid API Key"}}, status=401)
         answer: web.StreamResponse = await handler(request)
         return answer

@@ -109,7 +109,7 @@ class Continuation:
         stop = longest_stop(body)
 
         async def decode(ids: Sequence[int]) -> str:
-            return await self._text_of(ids, route)
+            return await self._text_of(ids, call)
 
         markup: Markup | None = None
         if beginning.raw:
@@ -151,9 +151,9 @@ class Continuation:
         self._require_stream(chat)
         return Continued(chat, call.route, 0, translator.restart(self.parsers.markup(call.body, start), start))
 
-    async def _text_of(self, ids: Sequence[int], route: Route) -> str:
+    async def _text_of(self, ids: Sequence[int], call: ChatCall) -> str:
         """Return the text of some ids, special tokens included. Raise `CannotContinue`."""
-        text = await text_of(self.pool, ids, route, self.within, self.on_failure)
+        text = await text_of(self.pool, ids, call.route, call.headers, self.within, self.on_failure)
         if text is None:
             raise CannotContinue("no_text")
         return text
