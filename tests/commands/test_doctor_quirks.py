@@ -249,3 +249,36 @@ def test_how_patterns_are_read(city: str, reading: str | None) -> None:
     found = report(change=change)
     assert found.profile["pattern_reading"] == reading
     assert found.settings.get("custom_tool_grammar") == reading
+
+
+def mistral(body: dict[str, Any]) -> web.Response | None:
+    """Refuse what Mistral's templates refuse: a user behind a result, an assistant first, ids of calls of another form."""
+    spoken = [role for role in roles(body) if role != "system"]
+    ids = [call["id"] for message in body["messages"] for call in message.get("tool_calls", ())]
+    orderly = spoken[0] == "user" and ("tool", "user") not in pairwise(spoken)
+    if orderly and all(len(name) == 9 and name.isalnum() for name in ids):
+        return None
+    return bad_request("Unexpected role 'user' after role 'tool'")
+
+
+def test_a_template_that_has_the_assistant_answer_results() -> None:
+    found = report(change=mistral)
+    assert found.settings == {"user_messages": "alternate"}
+    assert "turns that do not alternate" in found.said("warning")
+
+
+def test_a_template_that_takes_no_calls_at_all_is_not_taken_for_one_of_order() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        return bad_request("no tools here") if "tool" in roles(body) else None
+
+    assert "user_messages" not in report(change=change).settings
+
+
+def test_switches_of_thinking_may_be_refused() -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        refused = [name for name in ("chat_template_kwargs", "reasoning_effort") if name in body]
+        return bad_request(f"Unrecognized request argument supplied: {refused[0]}") if refused else None
+
+    found = report(change=change)
+    assert "Fields that the gateway adds are refused: chat_template_kwargs, reasoning_effort." in found.said("note")
+    assert found.settings == {}

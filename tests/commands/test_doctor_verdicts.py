@@ -70,7 +70,7 @@ CASES = {
     "transformers serve": Case(
         "transformers",
         WITH_SETTINGS,
-        ("Fields that the gateway adds are refused: return_token_ids.", "generation_config.json"),
+        ("Fields that the gateway adds are refused: chat_template_kwargs, return_token_ids.", "generation_config.json"),
         {"reasoning_field": "reasoning_content", "default_max_output_tokens": 32768},
     ),
 }

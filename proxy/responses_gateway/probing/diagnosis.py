@@ -32,6 +32,7 @@ _CONVERSATIONS = {
     "late_system": "late system message",
     "developer": "developer message",
     "two_user": "two user messages in a row",
+    "turns": "turns that do not alternate",
 }
 _PATTERNS = {"json": "enforced, as JSON", "text": "enforced, as text"}
 _SHAPES = {
@@ -244,7 +245,9 @@ def _limits(profile: Profile) -> Iterator[Finding]:
 
 def _rest(profile: Profile) -> Iterator[Finding]:
     if profile.refused_fields:
-        advice = "The gateway leaves them out after the first refusal; nothing that a client asked for is lost."
+        advice = (
+            "The gateway leaves them out after the first refusal, or renames them; nothing that a client asked for is lost."
+        )
         yield Finding("note", f"Fields that the gateway adds are refused: {', '.join(profile.refused_fields)}.", advice)
     if profile.named_tool_choice == "required":
         advice = "The setting named_tool_choice: required offers that function alone instead."
@@ -254,10 +257,11 @@ def _rest(profile: Profile) -> Iterator[Finding]:
         "late_system": "the default late_developer: user avoids it",
         "developer": "the gateway sends none",
         "two_user": "user_messages: merge avoids them",
+        "turns": "user_messages: alternate puts short ones in",
     }
     for name in (name for name, accepted in profile.tolerates.items() if not accepted):
         text = f"The chat template refuses: {_CONVERSATIONS[name]}."
-        yield Finding("warning" if name == "two_user" else "note", text, f"Settings: {remedies[name]}.")
+        yield Finding("warning" if name in ("two_user", "turns") else "note", text, f"Settings: {remedies[name]}.")
     if profile.structured_output is False:
         yield Finding(
             "warning", "Answers do not follow a JSON schema.", "text.format has no effect on this server, or is refused."

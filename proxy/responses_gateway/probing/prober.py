@@ -31,6 +31,7 @@ from responses_gateway.probing.questions import (
     refusal_of,
     unheard,
 )
+from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedField
 
 # The gauge of running requests, by the names that servers give it.
 _RUNNING_GAUGES = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
@@ -59,6 +60,13 @@ _CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
     "developer": [{"role": "developer", "content": "Be brief."}, USER],
     "two_user": [USER, USER],
 }
+# Turns that some templates refuse: of the assistant first, of the user twice, of the user behind a result. The same without the
+# second one, and in the order that such templates want.
+_FREE_TURNS: list[dict[str, Any]] = [ASSISTANT, USER, USER, CALLING, RESULT, USER]
+_SINGLE_USERS: list[dict[str, Any]] = [ASSISTANT, USER, CALLING, RESULT, USER]
+_ALTERNATING: list[dict[str, Any]] = [USER, ASSISTANT, USER, CALLING, RESULT, ASSISTANT, USER]
+# How Messages requests without `thinking` turn it off.
+_SWITCHES: dict[str, Any] = {"reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": False}}
 
 
 class NoAnswer(Exception):
@@ -129,7 +137,9 @@ class _Prober:
         await self._patterns()
         if accepted(await self._questions.ask_whole([USER])) is True:  # otherwise refusals would prove nothing
             await self._templates()
+            await self._turns()
             await self._reasoning_history()
+            await self._added_fields()
         await self._tokenize()
         await self._errors()
         await self._disconnect()
@@ -154,7 +164,7 @@ class _Prober:
             profile.refusal = refusal_of(answer)
             return
         await self._calls_briefly()
-        await self._two_user_messages()
+        await self._turns()
         await self._reasoning_history()
 
     # ---- which server -----------------------------------------------------------------------------------------------
@@ -336,12 +346,27 @@ class _Prober:
             if tolerated is not None:
                 self._profile.tolerates[name] = tolerated
 
-    async def _two_user_messages(self) -> None:
-        """Find out whether the template requires alternating turns; a refusal counts only if one message is accepted."""
-        if accepted(await self._questions.ask_whole([USER, USER])) is not False:
+    async def _turns(self) -> None:
+        """Find out whether the template wants turns to alternate. A refusal counts only if one message is accepted, and for all
+        but rows of the user's only if the same is accepted in another order."""
+        questions = self._questions
+        if (
+            accepted(await questions.ask_whole(_FREE_TURNS)) is not False
+            or accepted(await questions.ask_whole([USER])) is not True
+        ):
             return
-        if accepted(await self._questions.ask_whole([USER])) is True:
+        if accepted(await questions.ask_whole([USER, USER])) is False:
             self._profile.tolerates["two_user"] = False
+        refused = accepted(await questions.ask_whole(_SINGLE_USERS)) is False
+        if refused and accepted(await questions.ask_whole(_ALTERNATING)) is True:
+            self._profile.tolerates["turns"] = False
+
+    async def _added_fields(self) -> None:
+        """Send all that requests may have from the gateway, so that the server names what it refuses."""
+        thought = {**ASSISTANT, self._profile.history_field or self._profile.reasoning_field or "reasoning": "They greet me."}
+        added = {**ALWAYS_ADDED, **dict.fromkeys(_SWITCHES, AddedField())}
+        await self._questions.ask_whole([USER, thought, USER], added=added, **_SWITCHES)
+        self._questions.note_refused_fields()
 
     async def _reasoning_history(self) -> None:
         if self._profile.reasoning_field is not None:

@@ -34,7 +34,8 @@ class Profile:
     unasked. `named_tool_choice`: how a call of one function can be enforced.
     `refused_fields`: fields that the gateway adds to requests, and that the server refuses.
     `max_tokens_field`: the field that limits an answer; "none" if neither does. `own_limit`: the tokens after which the server
-    ended an answer for which no limit was asked. `tolerates`: whether the chat template accepts each kind of conversation.
+    ended an answer for which no limit was asked. `tolerates`: whether the chat template accepts each kind of conversation;
+    turns that need not alternate are there only if it does not.
     `reasoning_history`: whether reasoning of earlier turns is accepted;
     `history_field`: the field in which it reaches the prompt, if that is another one than `reasoning_field`.
     `overflow`: the error for a prompt that is too long is "recognised" or "unclear", or the prompt is "accepted".

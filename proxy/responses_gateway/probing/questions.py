@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import aiohttp
@@ -19,6 +19,7 @@ from responses_gateway.parsers.thought_tokens import ends_open, prompt_end_of
 from responses_gateway.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
 from responses_gateway.probing.known_models import KnownModel
 from responses_gateway.probing.profile import Model, Profile
+from responses_gateway.wire.added_fields import UNSEEN_FIELDS, AddedFields
 from responses_gateway.wire.errors import ApiError, read_error
 
 # Bytes of an answer that are read.
@@ -42,13 +43,10 @@ WEATHER_QUESTION = "What is the weather in Paris? Use the tool."
 ASKS_FOR_WEATHER = {"role": "user", "content": WEATHER_QUESTION}
 USER = {"role": "user", "content": "Say hello."}
 ASSISTANT = {"role": "assistant", "content": "Hello."}
-# A turn with a call: chat templates leave out the reasoning of turns that are over.
-CALLING = {
-    "role": "assistant",
-    "content": "",
-    "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}],
-}
-RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "18 degrees"}
+# A turn with a call: chat templates leave out the reasoning of turns that are over. Mistral's take ids of nine characters.
+_CALL = {"id": "callparis", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+CALLING = {"role": "assistant", "content": "", "tool_calls": [_CALL]}
+RESULT = {"role": "tool", "tool_call_id": "callparis", "content": "18 degrees"}
 
 
 Tell: TypeAlias = Callable[[str], None]
@@ -145,7 +143,7 @@ class Questions:
 
     def _note(self, name: str, answer: Answer) -> None:
         profile = self.profile
-        profile.refused_fields = sorted(self.backend.learned.get(profile.model, ()))
+        self.note_refused_fields()
         if answer.problem is not None:
             profile.problems[name] = answer.problem
         elif answer.status >= 500 and answer.error is not None:
@@ -165,6 +163,10 @@ class Questions:
             if alone and answer.unseen_tokens <= MARKER_TOKENS:
                 profile.thoughts_alone = True
 
+    def note_refused_fields(self) -> None:
+        """Note which fields of the gateway's own the server has refused so far."""
+        self.profile.refused_fields = sorted(self.backend.learned.get(self.profile.model, ()))
+
     def _note_usage(self, answer: Answer) -> None:
         profile = self.profile
         every = answer.chunks > 2 and answer.chunks_with_usage >= answer.chunks - 1
@@ -173,13 +175,15 @@ class Questions:
             profile.reports_reasoning_tokens |= answer.usage.reasoning is not None
             profile.reports_cached_tokens |= answer.usage.cached is not None
 
-    async def ask_whole(self, messages: list[dict[str, Any]], *, limit: int = 1, **extras: Any) -> Answer:
+    async def ask_whole(
+        self, messages: Sequence[Mapping[str, Any]], *, limit: int = 1, added: AddedFields = UNSEEN_FIELDS, **extras: Any
+    ) -> Answer:
         """Ask for an answer that is not streamed; nothing of it is noted. One token is enough to see whether these messages are
-        accepted."""
+        accepted. `added` are the fields that may be left out."""
         body = {"model": self.profile.model, "messages": messages, self.limit_field: limit, **extras}
         fields = f" with {', '.join(extras)}" if extras else ""
         self._tell(f"a prompt ({', '.join(message['role'] for message in messages)}){fields}")
-        return await ask(self.backend, body, answer_timeout=self._answer_timeout)
+        return await ask(self.backend, body, answer_timeout=self._answer_timeout, added=added)
 
     async def find_own_limit(self) -> None:
         """Find out whether the server ends a long answer for which no limit was asked. The model may end it before."""

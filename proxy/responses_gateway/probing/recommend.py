@@ -40,7 +40,9 @@ def recommended_settings(profile: Profile) -> dict[str, Any]:
     values["custom_tool_grammar"] = profile.pattern_reading
     if SERVER_TYPES[profile.server].own_limit:
         values["default_max_output_tokens"] = _ENOUGH_TOKENS
-    if profile.tolerates.get("two_user") is False:
+    if profile.tolerates.get("turns") is False:
+        values["user_messages"] = "alternate"
+    elif profile.tolerates.get("two_user") is False:
         values["user_messages"] = "merge"
     needed = needed_parsers(profile)
     if needed.reasoning is not None:
