@@ -227,6 +227,14 @@ def test_a_message_without_content_is_an_empty_one(role: str, fields: Fields) ->
     assert messages_of(user("a"), assistant(call("c")), user(nested))[-1]["content"] == "x"
 
 
+@pytest.mark.parametrize("given", [None, [], {}])
+def test_a_call_without_input_has_no_arguments(given: Any) -> None:
+    made = {"type": "tool_use", "id": "a", "name": "now", "input": given}
+    asked = messages_of(user("x"), assistant(made), user(result("a", is_error="no")))
+    assert asked[1]["tool_calls"][0]["function"] == {"name": "now", "arguments": "{}"}
+    assert asked[2]["content"] == "ok"
+
+
 def test_a_refused_address_is_named_where_it_stands() -> None:
     inside = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/x"}}
     error = refusal_of(user("x"), user(text("see"), text(""), inside), policy=Policy(url_inputs="public"))

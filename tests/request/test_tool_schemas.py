@@ -32,6 +32,7 @@ def with_property(schema: Any) -> Schema:
     "schema",
     [
         {"type": "object"},
+        {"type": "object", "properties": []},
         {"type": "object", "properties": None},
         {"type": None},
         {"properties": {}},
@@ -56,6 +57,8 @@ def test_parameters_are_an_object_with_properties(schema: Schema) -> None:
         ({"type": "object", "additionalProperties": {"type": "object"}}, {**EMPTY, "additionalProperties": EMPTY}),
         ({"type": "array", "items": {"type": "object"}}, {"type": "array", "items": EMPTY}),
         ({"type": "array"}, {"type": "array", "items": {}}),
+        ({"type": "object", "properties": [], "$defs": []}, {**EMPTY, "$defs": {}}),
+        ({"type": "array", "items": []}, {"type": "array", "items": {}}),
         ({"type": "array", "items": None}, {"type": "array", "items": {}}),
         ({"type": ["array", "null"], "items": True}, {"type": ["array", "null"], "items": {}}),
         ({"anyOf": [{"type": "object"}, {"type": "null"}, None]}, {"anyOf": [EMPTY, {"type": "null"}, {}]}),

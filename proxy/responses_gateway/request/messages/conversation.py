@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from responses_gateway.request.fields import Object, filled_text, optional_flag, optional_text, quote, required_object, text
+from responses_gateway.request.fields import Object, filled_text, optional_text, quote, required_object, text
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.messages.content import (
     Block,
@@ -174,7 +174,7 @@ class Conversation(msgspec.Struct):
         self._content.note_cache_control(result)
         content = result.get("content")
         parts, places = self._parts(() if content is None else blocks(content, f"{block.path}.content"))
-        if optional_flag(result, "is_error", block.path):
+        if result.get("is_error") is True:
             first = parts[0]["text"] if parts and parts[0]["type"] == "input_text" else None
             if first is None:
                 parts.insert(0, {"type": "input_text", "text": _FAILED})
@@ -228,7 +228,7 @@ class Conversation(msgspec.Struct):
             self._open.add(fields["id"])
         elif kind in ("server_tool_use", "mcp_tool_use"):
             name = filled_text(fields, "name", path)
-            asked = required_object(fields, "input", path)
+            asked = _input_of(fields, path)
             if name == "web_search" and isinstance(asked.get("query"), str):
                 fields = {**fields, "input": {"queries": [asked["query"]]}}
             self._call(fields, _SERVER_TOOLS.get(name, name), path)
@@ -239,7 +239,7 @@ class Conversation(msgspec.Struct):
 
     def _call(self, fields: Object, name: str, path: str) -> None:
         call_id = filled_text(fields, "id", path)
-        arguments = required_object(fields, "input", path)
+        arguments = _input_of(fields, path)
         self._calls[call_id] = len(self.items)
         self._unanswered[call_id] = self._unanswered.get(call_id, 0) + 1
         self._add({"type": "function_call", "call_id": call_id, "name": name, "arguments": json_of(arguments)}, path)
@@ -252,7 +252,7 @@ class Conversation(msgspec.Struct):
             raise invalid_request(error, f"{path}.tool_use_id", "tool_call_not_found")
         self._report.adapted("content", "server_tool_use", "shown as a function call with its result")
         output = server_result(fields.get("content"))
-        if optional_flag(fields, "is_error", path):
+        if fields.get("is_error") is True:
             output = self._failure(output)
         self._add({"type": "function_call_output", "call_id": call_id, "output": output}, path)
 
@@ -264,6 +264,12 @@ class Conversation(msgspec.Struct):
             self._last_result = item
         self.items.append(item)
         self.places.items.append(Place(path, parts))
+
+
+def _input_of(call: Object, path: str) -> Object:
+    """Return the arguments of a call. null is none, and so is an empty list: that is how PHP writes an empty object."""
+    empty = "input" in call and call["input"] in (None, [])
+    return {} if empty else required_object(call, "input", path)
 
 
 def _marked(notice: str) -> str:

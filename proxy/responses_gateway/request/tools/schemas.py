@@ -1,8 +1,9 @@
 """Schemas of tools in the form that every server takes.
 
 JSON Schema lets be left out what servers insist on: one tool whose parameters are an object without `properties` makes LM
-Studio refuse the request, OpenAI's rules want the `items` of an array, and whatever checks schemas stumbles over a null. What
-is filled in here says what its absence says, and what is taken out says nothing."""
+Studio refuse the request, OpenAI's rules want the `items` of an array, and whatever checks schemas stumbles over a null, or
+over the empty list that PHP writes for an empty object. What is filled in here says what its absence says, and what is taken
+out says nothing."""
 
 from __future__ import annotations
 
@@ -62,6 +63,8 @@ class SchemaReader:
         if len(value) > self._left:
             return value
         if isinstance(value, list):
+            if not value and (name in _MAPS or name == "items"):
+                return {}
             return self._list(value, depth) if name in _LISTS else value
         if name in _SCHEMAS:
             return self._schema(value, depth + 1)
