@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
+from responses_gateway.server.generation.request_log.facts import NO_GAPS, StreamTimes
+from responses_gateway.telemetry.gen_ai import CallTiming, GenAiMetrics, PrometheusSink
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chat_stream, streaming
@@ -34,6 +37,7 @@ def test_a_request_to_a_backend_is_observed(names: Any, prefix: str, tokens: str
             # Prometheus sorts the labels of a sample as they were declared.
             assert f'{prefix}_duration_seconds_count{{error_type="",{LABELS}}} 1.0' in _sorted(text)
             assert f"{prefix}_time_to_first_chunk_seconds_count{{{LABELS}}} 1.0" in _sorted(text)
+            assert f"# TYPE {prefix}_time_per_output_chunk_seconds histogram" in text
             assert f"{tokens % LABELS} {float(usage['input_tokens'])}" in _sorted(text)
 
     run(test())
@@ -47,6 +51,25 @@ def _sorted(text: str) -> str:
         labels, _, value = rest.partition("}")
         lines.append(f"{name}{{{','.join(sorted(labels.split(',')))}}}{value}" if brace else line)
     return "\n".join(lines)
+
+
+def test_the_time_per_chunk_is_the_mean_of_an_answer() -> None:
+    times = StreamTimes(0.0, list(NO_GAPS))
+    for reads, mean in (([1.0], None), ([1.25, 1.5], 0.25), ([2.5], 0.5)):
+        times.reads += reads
+        times.count_gaps()
+        assert times.turn_gap == mean
+    times.between_turns = True
+    times.reads += [8.0, 9.0]
+    times.count_gaps()
+    assert times.turn_gap == 1.0
+    registry = CollectorRegistry()
+    metrics = GenAiMetrics([PrometheusSink(registry)], "latest")
+    metrics.called("m", CallTiming(2.0, 0.5, 0.25), None, None)
+    metrics.called("m", CallTiming(2.0), None, "server_error")
+    text = generate_latest(registry).decode()
+    assert next(line for line in text.splitlines() if "time_per_output_chunk_seconds_sum" in line).endswith(" 0.25")
+    assert next(line for line in text.splitlines() if "time_per_output_chunk_seconds_count" in line).endswith(" 1.0")
 
 
 def test_a_failure_has_its_type_and_without_the_setting_there_is_nothing() -> None:

@@ -12,13 +12,15 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Thread
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from responses_gateway.wire.deltas import Usage
 
 _SECONDS = tuple(0.01 * 2**power for power in range(14))
+# Between two chunks.
+_CHUNK_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 _TOKENS = tuple(4.0**power for power in range(14))
 _CALL = ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
 # The operation, and the protocol by which it is asked for.
@@ -58,6 +60,15 @@ class MetricSink(Protocol):
         """Return what takes the values of an instrument."""
 
 
+class CallTiming(NamedTuple):
+    """How many seconds a request took, how many to the first chunk, and how many passed from one chunk to the next: the mean of
+    its answer, because nothing is done for each chunk."""
+
+    seconds: float
+    first: float | None = None
+    chunk: float | None = None
+
+
 class GenAiMetrics:
     """The metrics of one process."""
 
@@ -70,6 +81,7 @@ class GenAiMetrics:
 
         self._duration = declared(f"{prefix}.duration", "s", "Requests to backends.", (*_CALL, "error.type"), *_SECONDS)
         self._first = declared(f"{prefix}.time_to_first_chunk", "s", "To the first chunk.", _CALL, *_SECONDS)
+        self._chunk = declared(f"{prefix}.time_per_output_chunk", "s", "Between two chunks.", _CALL, *_CHUNK_SECONDS)
         self._tokens: dict[str, list[Record]] = {}
         self._usage: list[Record] = []
         self._counters: dict[str, list[Record]] = {}
@@ -88,12 +100,14 @@ class GenAiMetrics:
         mcp = ("mcp.method.name", "network.transport", "error.type")
         self._mcp = declared("mcp.client.operation.duration", "s", "Calls of tools of MCP servers.", mcp, *_SECONDS)
 
-    def called(self, model: str, seconds: float, first: float | None, tokens: Usage | None, error: str | None) -> None:
-        """Observe a request that took so many seconds, and so many to the first chunk; `error` is the code of its failure."""
+    def called(self, model: str, timing: CallTiming, tokens: Usage | None, error: str | None) -> None:
+        """Observe a request; `error` is the code of its failure."""
         labels = {**_CHAT, "gen_ai.request.model": model}
-        _record(self._duration, seconds, labels, error)
-        if first is not None:
-            _record(self._first, first, labels)
+        _record(self._duration, timing.seconds, labels, error)
+        if timing.first is not None:
+            _record(self._first, timing.first, labels)
+        if timing.chunk is not None:
+            _record(self._chunk, timing.chunk, labels)
         if tokens is None:
             return
         for kind, number in (("input", tokens.input), ("output", tokens.output)):

@@ -32,7 +32,7 @@ class StreamTimes(msgspec.Struct, eq=False):
     `reads` are the reads that brought events and are not counted yet: appended to from outside. `first` is the first one,
     `turn_first` the first one of this turn of the model, and `last` the last one that was counted. `visible_at`: when the first
     text, refusal or call began. `gaps` counts the times between two reads by the buckets of the metrics, `gap_sum` is their
-    sum, `gap_count` their number."""
+    sum, `gap_count` their number, `turn_gaps` the number of those of this turn."""
 
     last: float
     gaps: list[int]
@@ -40,9 +40,15 @@ class StreamTimes(msgspec.Struct, eq=False):
     gap_sum: float = 0.0
     first: float | None = None
     turn_first: float | None = None
+    turn_gaps: int = 0
     visible_at: float | None = None
     between_turns: bool = False
     reads: list[float] = msgspec.field(default_factory=list)
+
+    @property
+    def turn_gap(self) -> float | None:
+        """The mean time between two reads of this turn; None if there were none."""
+        return (self.last - self.turn_first) / self.turn_gaps if self.turn_first is not None and self.turn_gaps else None
 
     def count_gaps(self) -> None:
         """Count the gaps between the reads so far. Counting them together is cheaper than one by one."""
@@ -52,6 +58,7 @@ class StreamTimes(msgspec.Struct, eq=False):
         if self.first is None or self.between_turns:
             self.turn_first = reads.pop(0)
             self.last = self.turn_first
+            self.turn_gaps = 0
             self.between_turns = False
             if self.first is None:
                 self.first = self.turn_first
@@ -61,6 +68,7 @@ class StreamTimes(msgspec.Struct, eq=False):
             last = now
         self.gap_sum += last - self.last
         self.gap_count += len(reads)
+        self.turn_gaps += len(reads)
         self.last = last
         del reads[:]
 

@@ -35,7 +35,7 @@ from responses_gateway.server.generation.request_log.metrics import (
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
 from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.telemetry import logs
-from responses_gateway.telemetry.gen_ai import GenAiMetrics
+from responses_gateway.telemetry.gen_ai import CallTiming, GenAiMetrics
 from responses_gateway.telemetry.instruments import key_label
 from responses_gateway.telemetry.logs import is_refusal
 from responses_gateway.telemetry.metrics import Counted, Metrics
@@ -147,7 +147,8 @@ class RequestReports:
         first = facts.times.turn_first
         model = self.metrics.model(facts.model) if first is not None else "unknown"
         failed = None if error is None else error.code or error.type
-        self.gen_ai.called(model, now - called, None if first is None else first - called, usage, failed)
+        timing = CallTiming(now - called, None if first is None else first - called, facts.times.turn_gap)
+        self.gen_ai.called(model, timing, usage, failed)
 
     def _observe(self, gen_ai: GenAiMetrics, facts: RequestFacts) -> None:
         """Observe what a request has called under the names of OpenTelemetry."""
