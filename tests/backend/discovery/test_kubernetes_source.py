@@ -178,6 +178,29 @@ def test_a_watch_that_falls_silent_is_begun_again_where_it_was(tmp_path: Path) -
     run(test())
 
 
+def test_a_version_that_is_gone_behind_a_failed_watch_is_listed_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the API server was away, it may have forgotten the version: the pods that came and went meanwhile are news."""
+    monkeypatch.setattr(kubernetes, "BRIEF", 0.0)
+    monkeypatch.setattr(kubernetes, "FIRST_WAIT", 3600.0)
+    monkeypatch.setattr(kubernetes, "LONGEST_WAIT", 3600.0)
+
+    async def test() -> None:
+        async with api_server(tmp_path) as server, following(server, tmp_path) as found:
+            for lists in (2, 3):  # the server tells it in both ways
+                await until(lambda: server.open)
+                server.forget()
+                server.refusals.append((429, {"Retry-After": "0"}))
+                server.put("a", "vllm", [endpoint(f"10.0.0.{lists}", **READY)])
+                server.forget()
+                server.fault("end")
+                await until(lambda lists=lists: server.lists == lists)  # type: ignore[misc]
+                await until(lambda: found.members == truth(server))
+
+    run(test())
+
+
 def test_without_a_service_account_it_is_said_what_is_missing(tmp_path: Path) -> None:
     async def test() -> None:
         source = KubernetesSource("vllm", api="https://127.0.0.1:9", credentials=tmp_path)

@@ -88,14 +88,15 @@ class KubernetesSource:
         failures = 0
         while True:
             known.news = False
+            carried = known.version != ""  # the version is of an earlier attempt: that it is gone is no failure of this one
             try:
                 async with self._session() as session:
                     await self._follow(session, known, report)
             except _Gone:
                 known.version = ""
                 retry_after = None
-                if known.news or failures == 0:
-                    failures = 0 if known.news else 1
+                if known.news or carried or failures == 0:
+                    failures = 0 if known.news else max(failures, 1)
                     continue
             except _Failed as error:
                 report(None, str(error))
