@@ -104,6 +104,24 @@ def test_a_response_is_a_span_and_its_call_a_child() -> None:
     assert not client.failed
 
 
+def test_a_stored_response_that_is_fetched_is_a_span_without_tokens() -> None:
+    ids: list[str] = []
+
+    async def ask_it(served: Any) -> None:
+        ids.append((await post(served, model="m")).final["id"])
+        for path in (ids[0], f"{ids[0]}?stream=true", "resp_unknown"):
+            await ask(served, "GET", f"/v1/responses/{path}", headers={"traceparent": PARENT})
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()), store="memory")
+    fetched = [span for span in spans.spans if span.name == "fetch_response"]
+    assert [span.attributes.get("gen_ai.response.id") for span in fetched] == [ids[0], ids[0], None]
+    assert [span.attributes["http.response.status_code"] for span in fetched] == [200, 200, 404]
+    for span in fetched:
+        assert (span.kind, span.trace_id, span.parent_id, span.failed) == (SERVER, TRACE, SPAN, False)
+        assert span.attributes["gen_ai.operation.name"] == "fetch_response"
+        assert not [name for name in span.attributes if "usage" in name]
+
+
 def test_nothing_of_the_conversation_is_in_a_span() -> None:
     async def ask_it(served: Any) -> None:
         await post(served, model="m", input="tell nobody", headers={"Authorization": "Bearer sk-client-key"})

@@ -216,7 +216,7 @@ def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:
     if parts.store is None or parts.background is None:
         return
     encryption = parts.responses.preparation.encryption
-    stored = StoredResponses(parts.store, parts.background, encryption, parts.live)
+    stored = StoredResponses(parts.store, parts.background, encryption, parts.live, parts.responses.reports.tracing)
     conversations = Conversations(parts.store, encryption, parts.live)
     _add(router, "/v1/responses/{id}", GET=stored.read, DELETE=stored.delete)
     _add(router, "/v1/responses/{id}/input_items", GET=stored.input_items)

@@ -1,4 +1,5 @@
-"""Traces over OTLP: a span for each response, a child span for each request to a backend and for each call of a hosted tool.
+"""Traces over OTLP: a span for each response, a child span for each request to a backend and for each call of a hosted tool,
+and a span for each stored response that is fetched.
 
 A client's own trace (W3C Trace Context) is passed on to the backend whether the gateway traces or not. `Tracing` needs the
 extra `otel`, which is not imported before `Tracing` is created. The SDK sends spans from a thread of its own and a
@@ -14,7 +15,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,6 +24,7 @@ from urllib.parse import urlsplit
 from responses_gateway.extras import how_to_install
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.span_attributes import Attribute
+from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import MadeCall, McpSession
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ _MODEL_ATTRIBUTES = {
     "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
+_FETCH: dict[str, Attribute] = {"gen_ai.operation.name": "fetch_response", "gen_ai.provider.name": "openai"}
 _OUR_ATTRIBUTES = {
     "request_id": "responses_gateway.request_id",
     "outcome": "responses_gateway.outcome",
@@ -101,6 +105,24 @@ class Tracing:
     def begin(self, name: str, headers: Mapping[str, str], now: float) -> Trace:
         """Start the trace of a request. `headers` are the client's and may contain its trace; `now` is the loop's time."""
         return Trace(self._tracer, name, headers, now)
+
+    @contextmanager
+    def fetch(self, headers: Mapping[str, str], response_id: str) -> Iterator[None]:
+        """Write the span of a stored response that is fetched within. `headers` are the client's."""
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        parent = TraceContextTextMapPropagator().extract(trace_headers(headers))
+        span = self._tracer.start_span("fetch_response", parent, SpanKind.SERVER, _FETCH)
+        try:
+            yield
+            span.set_attributes({"gen_ai.response.id": response_id, "http.response.status_code": 200})
+        except ApiError as error:
+            span.set_attribute("http.response.status_code", error.status)
+            _set_status(span, (error.code or error.type) if error.status >= 500 else None, error.message)
+            raise
+        finally:
+            span.end()
 
     async def close(self) -> None:
         """Send the remaining spans, within two seconds."""

@@ -18,6 +18,7 @@ from responses_gateway.server.resources.pagination import ENCRYPTED_REASONING, p
 from responses_gateway.server.resources.resume import Follower
 from responses_gateway.state import HistorySpan, Store, Stored
 from responses_gateway.stream.stored.replay import replay
+from responses_gateway.telemetry.tracing import Tracing
 from responses_gateway.wire.errors import ApiError, invalid_request
 
 # How long a cancellation waits for the process that runs the response, which counts as dead after that, and how often it looks,
@@ -32,14 +33,23 @@ _DIGITS = 17
 class StoredResponses:
     """Serves the paths of responses in the store."""
 
-    def __init__(self, store: Store, background: Background, encryption: Encryption, live: LiveSettings) -> None:
+    def __init__(
+        self, store: Store, background: Background, encryption: Encryption, live: LiveSettings, tracing: Tracing | None
+    ) -> None:
         self._store = store
         self._background = background
         self._encryption = encryption
         self._live = live
+        self._tracing = tracing
 
     async def read(self, request: web.Request) -> web.StreamResponse:
         """Answer `GET` with the response as it was, or as it is by now; with `stream` with its events."""
+        if self._tracing is None:
+            return await self._read(request)
+        with self._tracing.fetch(request.headers, request.match_info["id"]):
+            return await self._read(request)
+
+    async def _read(self, request: web.Request) -> web.StreamResponse:
         included = read_include(request)
         if request.query.get("stream", "").lower() == "true":  # `True`, as Python writes it, too
             return await self._stream(request)
