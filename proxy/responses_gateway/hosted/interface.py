@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from responses_gateway.wire.hosted import MadeCall, McpSession
+from responses_gateway.wire.hosted import ImageUsage, MadeCall, McpSession
 
 
 class Source(NamedTuple):
@@ -29,7 +29,7 @@ class HostedResult:
     `mcp_call`, `action` of a `web_search_call`, `results` of a `file_search_call`, `outputs` of a `code_interpreter_call`).
     `sources`: what the model may cite. `failed`: the call failed, and `text` says why. `losses`: what could not be honoured, in
     words for the log. `session`: the session with the MCP server that answered. `call`: the call that it is the result of, once
-    it was run."""
+    it was run. `images`: the tokens that images have cost, if the server told."""
 
     text: str
     item: Mapping[str, Any] = field(default_factory=dict)
@@ -37,6 +37,7 @@ class HostedResult:
     failed: bool = False
     losses: Sequence[str] = ()
     session: McpSession | None = None
+    images: ImageUsage | None = None
     call: MadeCall | None = field(default=None, compare=False)
 
 

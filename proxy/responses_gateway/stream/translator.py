@@ -50,7 +50,7 @@ from responses_gateway.stream.lifecycle.needs import (
     close_judged,
     waiting_call,
 )
-from responses_gateway.stream.lifecycle.turn import usage_of
+from responses_gateway.stream.lifecycle.turn import images_of, usage_of
 from responses_gateway.stream.options import Clock, StreamOptions
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
@@ -489,9 +489,9 @@ class Translator:
         completed_at = int(self._clock()) if status == "completed" else None
         turn = self.lifecycle.turn
         reached_limit = turn.finish_reason == "length"
-        self.response.end(
-            Outcome(status, usage, completed_at, self.incomplete_reason, self.error, turn.stop_string, reached_limit, turn.used)
-        )
+        images = None if self.options.hosted is None else images_of(self.lifecycle.turns)
+        why = (self.incomplete_reason, self.error, turn.stop_string, reached_limit)
+        self.response.end(Outcome(status, usage, completed_at, *why, turn.used, images))
 
     def _replace_answer(self) -> Status:
         """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from responses_gateway.wire.tools import ToolTarget
 
@@ -61,6 +62,18 @@ class MadeCall:
     id: str | None = None
     tool_failed: bool = False
     session: McpSession | None = None
+
+
+class ImageUsage(msgspec.Struct, frozen=True):
+    """Tokens that images have cost: of the text and the images that were given, and of what was made."""
+
+    input_text: int = 0
+    input_image: int = 0
+    output_text: int = 0
+    output_image: int = 0
+
+    def __add__(self, other: ImageUsage) -> ImageUsage:
+        return ImageUsage(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 class CitedSource(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -107,6 +107,33 @@ def test_a_server_of_images_that_fails_is_told_to_the_model(answer: dict[str, An
     run(test())
 
 
+def test_what_images_have_cost_is_told_as_their_server_counts_it() -> None:
+    """Clients bill by it; it was zero, whatever the server said."""
+
+    async def test() -> None:
+        usage = {
+            "input_tokens": 50, "input_tokens_details": {"text_tokens": 40, "image_tokens": 10}, "output_tokens": 1000,
+            "total_tokens": 1050,
+        }  # fmt: skip
+        made = {"data": [{"b64_json": PNG}], "usage": usage}
+        turns = (calls({"prompt": "a cat"}), calls({"prompt": "a dog"}), text_stream("Here."))
+        async with model(*turns, paths=painting([], made), store="memory", **SETTINGS) as (served, _):
+            final = (await draw(served)).final
+            assert final["tool_usage"]["image_gen"] == {
+                "input_tokens": 100, "input_tokens_details": {"image_tokens": 20, "text_tokens": 80}, "output_tokens": 2000,
+                "output_tokens_details": {"image_tokens": 2000, "text_tokens": 0}, "total_tokens": 2100,
+            }  # fmt: skip
+            stored = await ask(served, "GET", f"/v1/responses/{final['id']}")
+            assert stored.json["tool_usage"] == final["tool_usage"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("usage", [None, {}, [], {"input_tokens": "many", "output_tokens": -5}, {"input_tokens_details": []}])
+def test_counts_that_say_nothing_are_none(usage: Any) -> None:
+    assert read_image(json.dumps({"data": [{"b64_json": PNG}], "usage": usage}).encode(), {})[1] is None
+
+
 def test_an_image_that_is_too_large_is_not_kept() -> None:
     body = json.dumps({"data": [{"b64_json": "A" * (LONGEST_IMAGE + 1)}]}).encode()
     with pytest.raises(ToolFailure, match="too large"):

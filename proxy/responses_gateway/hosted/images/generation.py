@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from responses_gateway.hosted.interface import HostedResult, ToolFailure
+from responses_gateway.wire.chat import possible, whole_number
+from responses_gateway.wire.hosted import ImageUsage
 from responses_gateway.wire.json_text import decode_as
 
 # The largest image, in base64; an answer with it may be a little longer.
@@ -40,6 +42,7 @@ class _Image(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     data: list[_Image]
+    usage: Any = None
     size: Any = None
     quality: Any = None
     background: Any = None
@@ -66,12 +69,12 @@ class ImageGeneration:
             **self.options,
         }
         body = await self.generate(msgspec.json.encode(question))
-        item = await asyncio.to_thread(read_image, body, self.options)
-        return HostedResult(_DONE, {"revised_prompt": prompt, **item})
+        item, used = await asyncio.to_thread(read_image, body, self.options)
+        return HostedResult(_DONE, {"revised_prompt": prompt, **item}, images=used)
 
 
-def read_image(body: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of the item for the answer of a server of images. Raise `ToolFailure`."""
+def read_image(body: bytes, options: Mapping[str, Any]) -> tuple[dict[str, Any], ImageUsage | None]:
+    """Return the members of the item for the answer of a server of images, and what it has cost. Raise `ToolFailure`."""
     try:
         answer = decode_as(body, _Answer)
     except msgspec.DecodeError:
@@ -91,7 +94,23 @@ def read_image(body: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
         value = getattr(answer, name) or options.get(name)
         if isinstance(value, str) and (known is None or value in known):
             item[name] = value
-    return item
+    return item, _used(answer.usage)
+
+
+def _used(usage: Any) -> ImageUsage | None:
+    """Return the counts of an answer; None if there are none. What no detail names is text of the input, and image of the
+    output."""
+    read = _count(usage, "input_tokens")
+    written = _count(usage, "output_tokens")
+    if not read + written:
+        return None
+    images = min(_count(usage.get("input_tokens_details"), "image_tokens"), read)
+    text = min(_count(usage.get("output_tokens_details"), "text_tokens"), written)
+    return ImageUsage(read - images, images, text, written - text)
+
+
+def _count(counts: Any, name: str) -> int:
+    return possible(whole_number(counts.get(name))) or 0 if isinstance(counts, dict) else 0
 
 
 def image_format(content: str) -> str | None:

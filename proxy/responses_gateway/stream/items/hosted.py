@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus
-from responses_gateway.wire.hosted import CitedSource
+from responses_gateway.wire.hosted import CitedSource, ImageUsage
 from responses_gateway.wire.hosted_kinds import HOSTED, TOOL_LIST
 from responses_gateway.wire.json_text import CustomInput, read_object
 from responses_gateway.wire.tools import ToolTarget
@@ -29,12 +29,14 @@ class HostedOptions(NamedTuple):
 
 class CallOutcome(msgspec.Struct, frozen=True):
     """The outcome of a hosted call, for its item. `item` has the members that the result adds to the item of the call;
-    `sources` may be cited from now on. `text` is what the model reads, if `HostedOptions.shows_results`."""
+    `sources` may be cited from now on. `text` is what the model reads, if `HostedOptions.shows_results`. `images`: what images
+    have cost."""
 
     item: dict[str, Any] = {}
     failed: bool = False
     sources: tuple[CitedSource, ...] = ()
     text: str = ""
+    images: ImageUsage | None = None
 
 
 class ToolListing(msgspec.Struct, frozen=True):

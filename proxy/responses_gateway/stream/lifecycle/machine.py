@@ -329,6 +329,8 @@ class Lifecycle:
         assert isinstance(self.call.item, HostedItem)
         self.call.item.outcome = done.outcome
         self.sources.update((source.number, source) for source in done.outcome.sources)
+        if done.outcome.images is not None:
+            self.turn.images += done.outcome.images
 
     def _begin_turn(self, step: NextTurn) -> None:
         self.turn = Turn(len(self.writer.done), turn_mark(len(self.turns) + 1))

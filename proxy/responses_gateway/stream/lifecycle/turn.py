@@ -7,10 +7,14 @@ import msgspec
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.writer.interface import Phase
 from responses_gateway.wire.deltas import FinishReason, ToolCall, Usage
+from responses_gateway.wire.hosted import ImageUsage
 from responses_gateway.wire.tools import target_of
 
 # Of hosted tools: a model that repeats itself would otherwise use up the calls of the response in one turn.
 CALLS_OF_A_TURN = 32
+
+
+NO_IMAGES = ImageUsage()
 
 
 class Turn:
@@ -18,7 +22,8 @@ class Turn:
 
     __slots__ = (
         "call_cut", "client_calls", "counted", "dropped_calls", "finish_reason", "first_item", "hosted_calls",
-        "hosted_numbers", "mark", "pending_calls", "reasoning_unknown", "stop_string", "usage", "usage_at_end", "visible",
+        "hosted_numbers", "images", "mark", "pending_calls", "reasoning_unknown", "stop_string", "usage", "usage_at_end",
+        "visible",
     )  # fmt: skip
 
     def __init__(self, first_item: int = 0, mark: str = "") -> None:
@@ -35,6 +40,7 @@ class Turn:
         self.dropped_calls = 0  # calls of hosted tools that were too many
         self.usage: Usage | None = None  # as the backend reports it
         self.usage_at_end = False  # it came with the end of the answer, or behind it: nothing is missing
+        self.images = NO_IMAGES  # what the images that were made of it have cost
         self.counted: Usage | None = None  # as its token ids tell it, where no backend reports it
         self.reasoning_unknown = False  # no backend reports the reasoning of all of it
 
@@ -155,6 +161,15 @@ def usage_of(turns: list[Turn]) -> Usage | None:
             total = msgspec.structs.replace(used) if total is None else _sum(total, used)
     if total is not None and reasoning_unknown:
         total.reasoning = None
+    return total
+
+
+def images_of(turns: list[Turn]) -> ImageUsage | None:
+    """Return what the images of all turns have cost; None if no server told."""
+    total: ImageUsage | None = None
+    for turn in turns:
+        if turn.images is not NO_IMAGES:
+            total = turn.images if total is None else total + turn.images
     return total
 
 

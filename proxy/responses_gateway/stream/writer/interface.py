@@ -12,7 +12,7 @@ import msgspec
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.hosted import CitedSource
+from responses_gateway.wire.hosted import CitedSource, ImageUsage
 from responses_gateway.wire.json_text import quoted, sendable
 from responses_gateway.wire.tools import ToolTarget
 
@@ -197,7 +197,7 @@ class StreamStart(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """How a response stands, and what its end adds to it: usage, a Unix time in seconds, why it is incomplete
     (`max_output_tokens`, `content_filter`, `steered`), the error of one that failed, the stop string that the model wrote,
-    whether its last turn `reached_limit` of tokens, and the usage of that turn alone."""
+    whether its last turn `reached_limit` of tokens, the usage of that turn alone, and what `images` have cost."""
 
     status: Status = "in_progress"
     usage: Usage | None = None
@@ -207,6 +207,7 @@ class Outcome(msgspec.Struct, frozen=True):
     stop_string: str | None = None
     reached_limit: bool = False
     last_turn: Usage | None = None
+    images: ImageUsage | None = None
 
 
 class AnswerStream(ABC):

@@ -11,6 +11,7 @@ from responses_gateway.stream.writer.interface import AnswerStream, Outcome, Sta
 from responses_gateway.stream.writer.responses import ResponsesWriter
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.hosted import ImageUsage
 from responses_gateway.wire.json_text import encode, json_text, quote, sendable
 from responses_gateway.wire.sse import DONE
 
@@ -18,12 +19,8 @@ from responses_gateway.wire.sse import DONE
 _LONG = 1024
 _MAY_BE_LONG = frozenset({str, list, dict})
 _DONE = DONE.encode()
-# What hosted tools have used, as members of the response; images are never generated here.
-_NOTHING = '"image_tokens":0,"text_tokens":0'
-_TOOL_USAGE = (
-    f'"tool_usage":{{"image_gen":{{"input_tokens":0,"input_tokens_details":{{{_NOTHING}}},"output_tokens":0,'
-    f'"output_tokens_details":{{{_NOTHING}}},"total_tokens":0}},"web_search":{{"num_requests":%d}}}}'
-)
+# What hosted tools have used, as members of the response.
+_TOOL_USAGE = '"tool_usage":{"image_gen":%s,"web_search":{"num_requests":%d}}'
 # The codes that `response.error.code` may have for clients (a closed list in the SDKs, and what Codex acts on).
 _STREAM_CODES = frozenset({"context_length_exceeded", "rate_limit_exceeded", "invalid_prompt", "insufficient_quota"})
 
@@ -142,8 +139,23 @@ def _ended(outcome: Outcome, searches: int) -> _State:
     completed = "null" if outcome.completed_at is None else str(outcome.completed_at)
     incomplete = "null" if outcome.incomplete_reason is None else f'{{"reason":"{outcome.incomplete_reason}"}}'
     failure = "null" if outcome.error is None else _error_json(outcome.error)
-    usage = f"{usage_json(outcome.usage)},{_TOOL_USAGE % searches}"
+    images = _NO_IMAGES if outcome.images is None else _images_json(outcome.images)
+    usage = f"{usage_json(outcome.usage)},{_TOOL_USAGE % (images, searches)}"
     return _State(outcome.status, completed, failure, incomplete, usage)
+
+
+def _images_json(used: ImageUsage) -> str:
+    read = used.input_text + used.input_image
+    written = used.output_text + used.output_image
+    details = '{"image_tokens":%d,"text_tokens":%d}'
+    return (
+        f'{{"input_tokens":{read},"input_tokens_details":{details % (used.input_image, used.input_text)},'
+        f'"output_tokens":{written},"output_tokens_details":{details % (used.output_image, used.output_text)},'
+        f'"total_tokens":{read + written}}}'
+    )
+
+
+_NO_IMAGES = _images_json(ImageUsage())
 
 
 def _error_json(error: ApiError) -> str:

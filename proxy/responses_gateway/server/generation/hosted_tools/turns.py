@@ -216,7 +216,7 @@ class HostedTurns:
 
     def _outcome(self, result: HostedResult) -> CallOutcome:
         sources = tuple(self._cited(source) for source in result.sources)
-        return CallOutcome(dict(result.item), result.failed, sources)
+        return CallOutcome(dict(result.item), result.failed, sources, images=result.images)
 
     def _cited(self, source: Source) -> CitedSource:
         return CitedSource(self._run.numbers.number(source), source.title, source.url, source.file_id)
