@@ -39,7 +39,7 @@ _ANSWERS = """
 | `id`, `object`, `created_at`, `completed_at`, `status`, `model`, `output` | always |
 | `error` | its `code` is `server_error`, `rate_limit_exceeded`, `invalid_prompt`, or one of a backend that clients act on |
 | `incomplete_details` | `reason`: `max_output_tokens`, `content_filter`, `steered` |
-| `usage`, `tool_usage` | as the backend counts, else null; the calls of web search and the tokens of images, in a response that has ended |
+| `usage`, `tool_usage` | as the backend counts, else null; searches and tokens of images, in a response that has ended |
 | `input_transformations` | encrypted reasoning of the input that the model does not get: `organization_mismatch` of another \
 key or gateway, `model_mismatch` of another model; never `end_user_mismatch`, `prefix_mismatch` (it is tied to no user, and \
 to nothing before it), nor `turn_boundary` (at the end of its turn it is on the loss report) |
