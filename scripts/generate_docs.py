@@ -225,6 +225,10 @@ _HEADINGS = {
     "tool": "Tools",
     "content": "Content parts, and other parts of items",
 }
+_OLDER_NAMES = (
+    "Older names of tools mean the same: `web_search_preview` and `web_search_preview_2025_03_11` are `web_search`,\n"
+    "`computer_use_preview` is `computer`, which is not run here."
+)
 # In the order of a stream.
 _WHEN = {
     "response.created": "first, as soon as the server has begun to answer",
@@ -294,6 +298,8 @@ def translation() -> str:
         if kind == "parameter":
             names = ", ".join(f"`{name}`" for name in SAMPLING)
             parts.append(f"\nParameters of chat servers that the Responses API does not have are preserved: {names}.\n")
+        if kind == "tool":
+            parts.append(f"\n{_OLDER_NAMES}\n")
     parts.append(EVENTS)
     parts.extend(f"- `{name}`{_fields(name)}: {when}\n" for name, when in _WHEN.items())
     parts.append(answers())
