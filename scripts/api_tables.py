@@ -46,7 +46,8 @@ to nothing before it), nor `turn_boundary` (at the end of its turn it is on the 
 | `prompt_cache_diagnostics` | at the end, if the request names a `comparison_response_id`: the first difference that changed \
 what the backend got (instructions count as input): `model_changed`, `prompt_cache_key_changed`, `tools_changed`, \
 `reasoning_effort_changed`, `verbosity_changed`, `context_compacted`, `input_changed`; never `service_tier_changed` or \
-`text_format_changed`, which change no prompt; `unavailable` too where the prompts are alike and the backend has reused nothing |
+`text_format_changed`, which change no prompt; `unavailable` too where the prompts are alike and the backend has reused \
+nothing |
 | `moderation` | at the end, if it was requested: what the guard model says; an `error` where there is none, or it failed |
 | `instructions`, `metadata`, `parallel_tool_calls`, `temperature`, `tool_choice`, `tools`, `top_p`, `background`, \
 `conversation`, `max_output_tokens`, `max_tool_calls`, `previous_response_id`, `prompt_cache_key`, `reasoning`, \
