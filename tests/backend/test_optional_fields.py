@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
-from responses_gateway.backend.transport.optional_fields import changed, further_changes
+from responses_gateway.backend.transport.optional_fields import LearnedChanges, changed, further_changes
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, UNSEEN_FIELDS, AddedField, AddedFields
 from tests.server.running_gateway import assert_error, gateway, post, run
 from tests.server.scripted_backend import HEAD, Backend, Connection, Play, backend, text_stream
@@ -75,6 +76,110 @@ def test_refusals_of_many_servers_are_understood(server: str) -> None:
 )
 def test_other_refusals_are_not_about_these_fields(message: str) -> None:
     assert refused_fields(message) == {}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "Unknown parameter: 'messages[1].reasoning'.",
+        '{"error":{"message":"Invalid","param":"messages.[1].reasoning","code":"unknown_parameter"}}',
+        '{"detail":[{"type":"extra_forbidden","loc":["body","messages",1,"reasoning"],"msg":"Extra inputs"}]}',
+        "[{'type': 'extra_forbidden', 'loc': ('body', 'messages', 1, 'ChatCompletionAssistantMessageParam', 'reasoning')}]",
+        "1 validation error for Request\nbody -> messages -> 1 -> reasoning\n  extra fields not permitted",
+        "messages.1.assistant.reasoning: property 'messages.1.assistant.reasoning' is unsupported",
+        "'messages.1' : for 'role:assistant' must be satisfied[('messages.1' : property 'reasoning' is unsupported)]",
+        "Invalid JSON payload received. Unknown name \"reasoning\" at 'messages[1]': Cannot find field.",
+        '{"error":{"metadata":{"raw":"{\\"error\\":{\\"message\\":\\"unknown field \\\\\\"reasoning\\\\\\"\\"}}"}}}',
+        "messages[1]: unknown field `reasoning`, expected one of `role`, `content`, `tool_calls`, `reasoning_content`",
+        "Additional properties are not allowed ('reasoning' was unexpected) at /messages/1",
+        "/messages/1/reasoning: must NOT have additional properties",
+        "Unsupported field $.messages[1]['reasoning']",
+        '{"error":"json: unknown field \\u0022reasoning\\u0022"}',
+        '{"error":{"message":"Extra fields not permitted: reasoning"}}',
+        "assistant.reasoning is not supported by this model",
+    ],
+)
+def test_a_field_of_messages_is_named_in_many_ways(refusal: str) -> None:
+    assert refused_fields(refusal) == {"messages[].reasoning": "reasoning_content"}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "The model's reasoning is unsupported here.",
+        "unknown field `x`, expected one of `model`, `messages`, `reasoning`, `reasoning_effort`, `stream_options`",
+        '{"message":"Unknown parameter: x. Supported parameters are: reasoning_effort, stream_options","type":"invalid"}',
+        "Unrecognized argument: x. Did you mean stream_options?",
+        "Unsupported value of delta.reasoning",
+        "tools.0.function.stream_options: Extra inputs are not permitted",
+        "unknown reasoning-effort or x_reasoning_effort",
+        "max_completion_tokens is too large: 99999. This model supports at most 4096 completion tokens",
+        "Invalid value for max_completion_tokens: must be at least 1",  # under another name the limit might be ignored
+    ],
+)
+def test_other_words_refuse_no_field(refusal: str) -> None:
+    assert refused_fields(refusal) == {}
+
+
+@pytest.mark.parametrize(
+    ("refusal", "field"),
+    [
+        ('{"error":{"message":"Invalid value: \'none\'. Supported: \'low\'.","param":"reasoning_effort"}}', "reasoning_effort"),
+        ("`reasoning_effort` must be one of `low`, `medium`, or `high`", "reasoning_effort"),
+        ("This model does not support enable_thinking", "chat_template_kwargs"),
+        ("Unknown name include_usage at 'stream_options'", "stream_options"),
+    ],
+)
+def test_a_value_of_the_gateways_own_may_be_refused_too(refusal: str, field: str) -> None:
+    assert refused_fields(refusal) == {field: ""}
+
+
+def test_of_two_names_the_one_that_is_refused_is_changed() -> None:
+    refusal = "Unsupported parameter: 'max_completion_tokens' is not supported with this model. Use 'max_tokens' instead."
+    assert refused_fields(refusal) == {"max_completion_tokens": "max_tokens"}
+    other = refusal.replace("max_completion_tokens", "x").replace("max_tokens", "max_completion_tokens")
+    older = {"model": "m", "messages": [], "max_tokens": 5}
+    assert refused_fields(other.replace("'x'", "'max_tokens'"), older) == {"max_tokens": "max_completion_tokens"}
+
+
+def test_a_field_with_two_names_already_is_left_out() -> None:
+    message = {"role": "assistant", "content": "A", "reasoning": "a", "reasoning_content": "a"}
+    body = {"model": "m", "messages": [message]}
+    changes = refused_fields("unknown field messages[0].reasoning", body)
+    assert changes == {"messages[].reasoning": ""}
+    sent = json.loads(changed(json.dumps(body).encode(), changes, OWN).data)
+    assert sent["messages"] == [{"role": "assistant", "content": "A", "reasoning_content": "a"}]
+
+
+def test_a_limit_that_nobody_asked_for_may_go() -> None:
+    added = {**OWN, "max_tokens": AddedField("max_completion_tokens")}
+    body = json.dumps({"model": "m", "messages": [], "max_tokens": 5}).encode()
+    first = further_changes(b"unknown field max_tokens", body, {}, added)
+    assert first == {"max_tokens": "max_completion_tokens"}
+    assert further_changes(b"unknown field max_completion_tokens", body, first, added) == {"max_tokens": ""}
+
+
+def test_changes_of_other_requests_do_no_harm() -> None:
+    plain = json.dumps({"model": "m", "messages": "what no translation makes", "chat_template_kwargs": 3}).encode()
+    changes = {"messages[].reasoning": "", "chat_template_kwargs.enable_thinking": "", "reasoning_effort": "", "gone": ""}
+    assert changed(plain, changes, {**OWN, "chat_template_kwargs.enable_thinking": AddedField()}).data == plain
+
+
+def test_a_refusal_of_any_size_is_read_at_once() -> None:
+    body = json.dumps({**FULL, "messages": FULL["messages"] * 200}).encode()
+    for piece in ("'reasoning' unknown ", "use use use ", "expected one of ", "\\\\", "messages.1.", "a,", "'x', "):
+        began = time.process_time()
+        further_changes((piece * 200_000).encode(), body, {}, OWN)
+        assert time.process_time() - began < 0.5  # ten times what it takes
+
+
+def test_only_so_many_models_are_remembered() -> None:
+    learned = LearnedChanges()
+    for number in range(1000):
+        learned.note(f"m{number}", {"a": ""})
+        learned.note(f"m{number}", {"b": ""})
+    assert len(learned) < 300
+    assert learned["m999"] == {"a": "", "b": ""}
 
 
 def test_what_a_client_asked_for_stays() -> None:

@@ -1,0 +1,349 @@
+"""Servers that refuse what the gateway has added to a request, or the order of its messages: through both doors, in the
+background, with several backends, and never more often than a few times."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.server.reports.chat_server import ChatServer, Json, serving
+from tests.server.reports.doors import Outcome, body_of, outcome_of
+from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run
+
+PATHS = {"responses": "/v1/responses", "messages": "/v1/messages"}
+# Two models, so that no server is examined at the start.
+MODELS = {"m": "someone", "other": "someone"}
+HISTORY: list[Json] = [
+    {"role": "user", "content": "q"},
+    {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "a thought"}]},
+    {"role": "assistant", "content": "A"},
+    {"role": "user", "content": "more"},
+]
+INTERRUPTED: list[Json] = [
+    {"role": "user", "content": "the weather?"},
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
+    {"role": "user", "content": "stop"},
+]
+ALTERNATING = r"s?[ct]*(u[ct]*a[ct]*)*(u[ct]*)?$"
+
+
+def refusing(path: str, answer: Json) -> Json:
+    return {"if": {"has": path}, "answer": answer}
+
+
+def unknown(name: str, status: int = 400) -> Json:
+    message = f"Unrecognized request argument supplied: {name}"
+    return {"status": status, "json": {"error": {"message": message, "type": "invalid_request_error"}}}
+
+
+def disorderly(status: int = 400, message: str = "Conversation roles must alternate user/assistant/user/assistant/...") -> Json:
+    return {"if": {"roles_not": ALTERNATING}, "answer": {"status": status, "json": {"error": {"message": message}}}}
+
+
+@asynccontextmanager
+async def served_by(*backends: list[Json], **settings: Any) -> AsyncIterator[tuple[Served, list[ChatServer]]]:
+    """Serve a gateway in front of chat servers with these rules."""
+    async with serving({"rules": backends[0]}, MODELS, 1) as first:
+        if len(backends) == 1:
+            async with gateway(f"{first.url}/v1", **settings) as served:
+                yield served, [first]
+            return
+        async with (
+            serving({"rules": backends[1]}, MODELS, 1) as second,
+            gateway(f"{first.url}/v1", f"{second.url}/v1", **settings) as served,
+        ):
+            yield served, [first, second]
+
+
+async def say(served: Served, door: str, *, streamed: bool = False, **request: Any) -> Outcome:
+    body = {"model": "m", "stream": streamed, **body_of(door, request, [])}
+    return outcome_of(door, await ask(served, "POST", PATHS[door], json=body), streamed=streamed)
+
+
+# ---- fields ------------------------------------------------------------------------------------------------------------
+
+
+WORDS = {
+    "pydantic": {"detail": [{"type": "extra_forbidden", "loc": ["body", "FIELD"], "msg": "Extra inputs are not permitted"}]},
+    "openai": {"error": {"message": "Unknown parameter: 'FIELD'.", "param": "FIELD", "code": "unknown_parameter"}},
+    "serde": "Failed to deserialize: unknown field `FIELD`, expected one of `model`, `messages`, `reasoning_effort`",
+    "python": {"error": {"message": "create() got an unexpected keyword argument 'FIELD'", "code": 500}},
+    "value": {"error": {"message": "Invalid value: supported are 'low' and 'high'.", "param": "FIELD"}},
+}
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("status", [400, 404, 422, 500])
+@pytest.mark.parametrize("words", WORDS)
+def test_a_switch_that_no_client_asked_for_is_given_up(words: str, status: int, streamed: bool) -> None:
+    body = WORDS[words]
+
+    def answer(field: str) -> Json:
+        if isinstance(body, str):
+            return {"status": status, "text": body.replace("FIELD", field)}
+        return {"status": status, "json": json.loads(json.dumps(body).replace("FIELD", field))}
+
+    async def test() -> None:
+        rules = [refusing("chat_template_kwargs", answer("chat_template_kwargs"))]
+        async with served_by(rules) as (served, (server,)):
+            outcome = await say(served, "messages", streamed=streamed)
+            assert outcome.known["status"] == "completed"
+            assert "parameter:thinking" in outcome.known["losses"]
+            assert server.requests[-1]["reasoning_effort"] == "none"
+            await say(served, "messages", streamed=streamed)
+            assert ["chat_template_kwargs" in request for request in server.requests] == [True, False, False]
+
+    run(test())
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_earlier_reasoning_is_sent_under_the_name_that_the_server_knows(streamed: bool) -> None:
+    async def test() -> None:
+        rules = [refusing("messages[].reasoning", unknown("messages[$i].reasoning"))]
+        async with served_by(rules) as (served, (server,)):
+            for _ in range(2):
+                outcome = await say(served, "responses", streamed=streamed, input=HISTORY)
+                assert outcome.known["status"] == "completed"
+                assert "losses" not in outcome.known
+                assert server.requests[-1]["messages"][1] == {
+                    "role": "assistant",
+                    "content": "A",
+                    "reasoning_content": "a thought",
+                }
+            assert len(server.requests) == 3
+
+    run(test())
+
+
+def test_earlier_reasoning_that_no_name_fits_is_a_loss() -> None:
+    async def test() -> None:
+        names = ("reasoning", "reasoning_content")
+        rules = [refusing(f"messages[].{name}", unknown(f"messages.$i.{name}")) for name in names]
+        async with served_by(rules) as (served, (server,)):
+            outcome = await say(served, "responses", input=HISTORY)
+            assert 'ignored="item:reasoning"' in outcome.known["losses"]
+            assert len(server.requests) == 3
+
+    run(test())
+
+
+@pytest.mark.parametrize("door", PATHS)
+def test_a_limit_without_a_name_is_an_error_in_the_clients_words(door: str) -> None:
+    name = {"responses": "max_output_tokens", "messages": "max_tokens"}[door]
+
+    async def test() -> None:
+        rules = [refusing(field, unknown(field)) for field in ("max_completion_tokens", "max_tokens")]
+        async with served_by(rules) as (served, (server,)):
+            outcome = await say(served, door, **{name: 100})
+            assert outcome.known["status"] == "failed"
+            assert name in outcome.known["error"]["message"]
+            assert len(server.requests) == 2
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("field", "request_fields", "named"),
+    [
+        ("reasoning_effort", {"reasoning": {"effort": "high"}}, "reasoning.effort"),
+        ("temperature", {"temperature": 0.5}, "temperature"),
+        ("chat_template_kwargs", {"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs"),
+        ("priority", {"priority": 3}, "priority"),
+        ("response_format", {"text": {"format": {"type": "json_object"}}}, "text.format"),
+    ],
+)
+def test_what_the_client_asked_for_is_refused_to_the_client(field: str, request_fields: Json, named: str) -> None:
+    async def test() -> None:
+        async with served_by([refusing(field, unknown(field, 422))]) as (served, (server,)):
+            for _ in range(2):
+                message = assert_error(await post(served, model="m", **request_fields), 400)
+                assert named in message
+            assert len(server.requests) == 2
+
+    run(test())
+
+
+def test_an_effort_of_the_client_is_refused_though_the_gateways_own_was_given_up() -> None:
+    async def test() -> None:
+        async with served_by([refusing("reasoning_effort", unknown("reasoning_effort"))]) as (served, _):
+            assert (await say(served, "messages")).known["status"] == "completed"
+            thinking = {"type": "enabled", "budget_tokens": 1024}
+            asked = await say(served, "messages", thinking=thinking, max_tokens=4000)
+            assert asked.known["status"] == "completed"  # an effort stands for a budget
+            refused = await say(served, "messages", thinking={"type": "adaptive"}, output_config={"effort": "high"})
+            assert "output_config.effort" in refused.known["error"]["message"]
+            assert "reasoning.effort" in assert_error(await post(served, model="m", reasoning={"effort": "none"}), 400)
+
+    run(test())
+
+
+def test_only_the_gateways_own_variable_of_a_template_is_given_up() -> None:
+    async def test() -> None:
+        rules = [refusing("chat_template_kwargs.enable_thinking", unknown("chat_template_kwargs.enable_thinking"))]
+        async with served_by(rules) as (served, (server,)):
+            fields: Json = {"reasoning": {"effort": "none"}, "chat_template_kwargs": {"x": 1}}
+            answer = await post(served, model="m", **fields)
+            assert answer.final["status"] == "completed"
+            assert server.requests[-1]["chat_template_kwargs"] == {"x": 1}
+
+    run(test())
+
+
+def test_what_is_learned_holds_for_one_model() -> None:
+    async def test() -> None:
+        async with served_by([refusing("chat_template_kwargs", unknown("chat_template_kwargs"))]) as (served, (server,)):
+            for model in ("m", "other", "other"):
+                await say(served, "messages", model=model)
+            assert ["chat_template_kwargs" in request for request in server.requests] == [True, False, True, False, False]
+
+    run(test())
+
+
+def test_each_backend_learns_for_itself() -> None:
+    async def test() -> None:
+        strict = [refusing("chat_template_kwargs", unknown("chat_template_kwargs"))]
+        async with served_by(strict, []) as (served, servers):
+            for number in range(16):  # conversations, since each stays where it began
+                said = [{"role": "user", "content": f"hi {number}"}]
+                assert (await say(served, "messages", messages=said)).known["status"] == "completed"
+            strict_ones, others = (["chat_template_kwargs" in request for request in server.requests] for server in servers)
+            assert strict_ones == [True] + [False] * (len(strict_ones) - 1)
+            assert strict_ones[1:]
+            assert others
+            assert all(others)
+
+    run(test())
+
+
+def test_a_response_in_the_background_is_made_all_the_same() -> None:
+    async def test() -> None:
+        rules = [refusing("messages[].reasoning", unknown("messages.$i.reasoning")), disorderly(500)]
+        async with served_by(rules, store="memory") as (served, _):
+            for items in (HISTORY, INTERRUPTED):
+                answer = await post(served, model="m", input=items, background=True)
+                assert answer.final["status"] == "completed"
+
+    run(test())
+
+
+def test_a_server_that_always_names_something_else_is_asked_a_few_times() -> None:
+    fields = ["chat_template_kwargs", "reasoning_effort", "stream_options", "max_completion_tokens", "max_tokens", "model"]
+
+    async def test() -> None:
+        rules = [refusing(field, unknown(field, 500)) for field in fields]
+        async with served_by(rules) as (served, (server,)):
+            for _ in range(2):
+                assert (await say(served, "messages")).known["status"] == "failed"
+            assert len(server.requests) <= 2 * 9
+
+    run(test())
+
+
+def test_a_server_that_names_everything_whatever_it_gets_is_asked_a_few_times() -> None:
+    names = ["chat_template_kwargs", "reasoning_effort", "stream_options", "max_completion_tokens", "max_tokens", "model"]
+
+    async def test() -> None:
+        rules = [refusing("model", unknown(" ".join(f"'{name}'" for name in names)))]
+        async with served_by(rules) as (served, (server,)):
+            assert (await say(served, "messages")).known["status"] == "failed"
+            assert len(server.requests) <= 3
+
+    run(test())
+
+
+def test_nothing_is_repeated_once_tokens_came() -> None:
+    error = {"error": {"message": "Unknown parameter: 'reasoning_effort'.", "code": 400}}
+
+    async def test() -> None:
+        answers = [{"events": [{"delta": {"content": "Hi"}}, error]}]
+        async with (
+            serving({"answers": answers}, MODELS, 1) as server,
+            gateway(f"{server.url}/v1") as served,
+        ):
+            outcome = await say(served, "messages", streamed=True)
+            assert outcome.known["status"] == "failed"
+            assert len(server.requests) == 1
+
+    run(test())
+
+
+# ---- turns -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_turns_are_made_to_alternate_once_a_server_wants_that(status: int, streamed: bool) -> None:
+    async def test() -> None:
+        async with served_by([disorderly(status)]) as (served, (server,)):
+            for _ in range(2):
+                outcome = await say(served, "responses", streamed=streamed, input=INTERRUPTED)
+                assert outcome.known["status"] == "completed"
+                assert "content:turns" in outcome.known["losses"]
+            assert len(server.requests) == 3  # only the first one was refused
+            sent = server.requests[-1]["messages"]
+            assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
+            assert (sent[2]["content"], sent[4]["content"]) == ("sunny", "stop")
+            await say(served, "responses", input=INTERRUPTED, model="other")
+            assert len(server.requests[-2]["messages"]) == 4  # another model may have another template
+
+    run(test())
+
+
+def test_several_backends_of_a_model_are_asked_alike() -> None:
+    async def test() -> None:
+        async with served_by([disorderly()], [disorderly()]) as (served, servers):
+            for _ in range(6):
+                assert (await say(served, "responses", input=INTERRUPTED)).known["status"] == "completed"
+            assert sum(len(server.requests) for server in servers) == 7
+
+    run(test())
+
+
+def test_a_refusal_of_both_forms_is_that_of_the_request_as_it_came() -> None:
+    async def test() -> None:
+        def refused(number: str) -> Json:
+            return {"status": 400, "json": {"error": {"message": f"Unexpected role {number}"}}}
+
+        rules = [
+            {"if": {"roles_not": r"(?!uctu$)"}, "answer": refused("one")},
+            {"if": {"has": "model"}, "answer": refused("two")},
+        ]
+        async with served_by(rules) as (served, (server,)):
+            for _ in range(2):
+                assert "Unexpected role one" in assert_error(await post(served, model="m", input=INTERRUPTED), 400)
+            assert len(server.requests) == 4  # nothing was learned
+            assert "Unexpected role two" in assert_error(await post(served, model="m"), 400)
+            assert len(server.requests) == 5  # there is no other form of one message
+
+    run(test())
+
+
+def test_a_server_may_refuse_fields_and_order() -> None:
+    async def test() -> None:
+        rules = [disorderly(500), *(refusing(name, unknown(name)) for name in ("chat_template_kwargs", "reasoning_effort"))]
+        async with served_by(rules) as (served, (server,)):
+            messages = [
+                {"role": "user", "content": "list the files"},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "ls", "input": {}}]},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "tool_result", "tool_use_id": "t1", "content": "a.txt"},
+                        {"type": "text", "text": "A reminder."},
+                    ],
+                },
+            ]
+            for _ in range(2):
+                outcome = await say(served, "messages", messages=messages, tools=["ls()"])
+                assert outcome.known["status"] == "completed"
+            roles = [message["role"] for message in server.requests[-1]["messages"]]
+            assert re.fullmatch("user assistant tool assistant user", " ".join(roles))
+            assert len(server.requests) == 5
+
+    run(test())
