@@ -91,6 +91,7 @@ recording: $(VENV)/.stamp ## record the demo as the picture in the README
 	$(BIN)/python scripts/record_terminal.py
 
 bench: $(VENV)/.stamp ## measure the cost per chunk, compared with a plain relay
+	$(BIN)/python -m bench.agent
 	$(BIN)/python -m bench.run $(ARGS)
 
 load: $(VENV)/.stamp ## run a thousand concurrent streams and check every answer (ARGS="--scenario kill" also kills a backend)

@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from bench import processes
-from bench.agent_requests import Door, body, history
+from bench.agent_requests import Door, Object, body, history
 from bench.processes import Target
 from bench.programs import HarnessError, build
 
@@ -102,13 +102,13 @@ def turn(name: str, way: Way, number: int) -> float:
 def session(way: Way, number: int) -> list[float]:
     """Return the CPU time of each turn of an agent."""
     items = history(*SESSION, seed=number)
-    return _each_turn(way, [body(way.door, part, number, store=way.stores) for part in _growing(items)])
+    return _each_turn(way, [body(way.door, part, number, store=way.stores) for part in growing(items)])
 
 
 def chain(way: Way, number: int) -> list[float]:
     """Return the CPU time of each turn of an agent that names its last response."""
     items = history(*SESSION, seed=number + 500_000)
-    ends = [len(part) for part in _growing(items)]
+    ends = [len(part) for part in growing(items)]
     client = Client(way)
     previous = None
     used: list[float] = []
@@ -122,7 +122,8 @@ def chain(way: Way, number: int) -> list[float]:
     return used
 
 
-def _growing(items: list[dict[str, object]]) -> list[list[dict[str, object]]]:
+def growing(items: list[Object]) -> list[list[Object]]:
+    """Return what of a history each turn of its session sends."""
     return [items[: 1 + (len(items) - 1) * turn // TURNS] for turn in range(1, TURNS + 1)]
 
 

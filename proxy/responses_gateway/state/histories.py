@@ -61,7 +61,8 @@ class HistoryTable:
     @transaction
     def items(self, sql: Sql, end: Place) -> list[dict[str, Any]]:
         """Return the items up to a place, in order, without ids that the store made up."""
-        return [_decode(text) for text in texts(sql, end)]
+        items: list[dict[str, Any]] = _decode(f"[{','.join(texts(sql, end))}]")  # at once, which is faster than one by one
+        return items
 
     @transaction
     def page(self, sql: Sql, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:

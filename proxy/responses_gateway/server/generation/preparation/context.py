@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -137,7 +138,7 @@ async def context_at(
     history = await store.histories.items(place) if place else ()
     references = await store.histories.find(tenant, ids) if ids else {}
     context = Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
-    with_results = [item["id"] for item in (*history, *context.input) if _has_result(item)]
+    with_results = [item["id"] for item in chain(history, context.input) if "id" in item and _has_result(item)]
     if not with_results or not most_result_bytes:
         return context
     return replace(context, results=await store.hosted_calls.results(tenant, with_results, most_result_bytes))

@@ -130,13 +130,16 @@ class Encryption:
     def since_compaction(self, items: list[Any]) -> list[Any]:
         """Return a history without what its last compaction has replaced."""
         replaced = self.replaced(items)
-        return [item for index, item in enumerate(items) if index not in replaced]
+        return [item for index, item in enumerate(items) if index not in replaced] if replaced else items
 
     def replaced(self, items: Sequence[Any]) -> frozenset[int]:
         """Return the positions of what the last compaction replaces: all items before it, except system and developer messages,
         approvals that are open, and asynchronous calls without output. A compaction that was encrypted elsewhere cannot be read
         here, and replaces nothing."""
-        last = max((index for index, item in enumerate(items) if self._is_ours(item)), default=0)
+        encrypted = [index for index, item in enumerate(items) if isinstance(item, dict) and "encrypted_content" in item]
+        last = next((index for index in reversed(encrypted) if self._is_ours(items[index])), 0)
+        if not last:
+            return frozenset()
         kept = open_items(items[:last])
         return frozenset(index for index in range(last) if index not in kept and not is_instruction(items[index]))
 
