@@ -63,6 +63,21 @@ def tools() -> dict[str, Any]:
     return {"steps": steps}
 
 
+def tool_runner() -> dict[str, Any]:
+    """Have the SDK run the tools. To a server that takes its threads it would send no more than new messages."""
+
+    @anthropic.beta_tool
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        return f"22 degrees in {city}"
+
+    advisor: Any = {"type": "advisor_20260301", "name": "advisor", "model": MODEL}
+    runner = client.beta.messages.tool_runner(**asked("scenario: parallel", tools=[get_weather, advisor]))
+    first, *_, last = list(runner)
+    made = [[block.name, block.input] for block in first.content if block.type == "tool_use"]
+    return {"calls": made, "text": last.content[-1].text}
+
+
 def cut() -> dict[str, Any]:
     with client.messages.stream(**asked("scenario: reasoning", max_tokens=12, thinking=THINKING)) as stream:
         return {"reason": stream.get_final_message().stop_reason}
@@ -113,7 +128,7 @@ def _thrown(deed: Any) -> dict[str, Any]:
         return {"raised": type(error).__name__, "type": error.type, "message": str(error.message)}
 
 
-DEEDS = [whole, stream, text_stream, no_thought, tools, cut, count, models, broken, invalid, busy, too_long]
+DEEDS = [whole, stream, text_stream, no_thought, tools, tool_runner, cut, count, models, broken, invalid, busy, too_long]
 results: dict[str, Any] = {}
 for deed in DEEDS:
     try:

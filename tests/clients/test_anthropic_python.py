@@ -47,6 +47,11 @@ def test_tools(got: Any) -> None:
     assert "22 degrees" in got["text"]
 
 
+def test_tool_runner(got: Any) -> None:
+    assert got["calls"] == [["get_weather", {"city": "Rome"}], ["get_weather", {"city": "Lima"}]]
+    assert "22 degrees in Rome" in got["text"]
+
+
 def test_cut(got: Any) -> None:
     assert got["reason"] == "max_tokens"
 

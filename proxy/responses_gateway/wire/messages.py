@@ -44,6 +44,7 @@ class MessagesRequest(BaseModel):
     context_management: Open | None = None
     mcp_servers: list[Any] | None = None
     container: Any = None
+    thread: Any = None
 
 
 def parse_messages(body: bytes, *, counts: bool = False) -> MessagesRequest:
@@ -86,6 +87,10 @@ FIELDS = {
     "reasoning.effort": "output_config.effort",
     "text.format": "output_config.format",
 }
+# The code of the error for a request whose conversation the server was to keep. Anthropic's SDKs know it by these details, and
+# send the whole conversation from then on.
+UNTHREADED = "thread_unsupported_request"
+_DETAILS = {UNTHREADED: {"error_code": UNTHREADED, "unsupported": ["thread"]}}
 _NAMED = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in FIELDS))
 # Numbers in the words of servers about a full context: the window, the prompt, and the tokens that were asked for.
 _WINDOW = re.compile(
@@ -140,6 +145,8 @@ def error_body(error: ApiError, request_id: str | None = None) -> dict[str, Any]
     """Return the JSON body of an error, which is also the data of an `error` event."""
     _, kind, message = error_of(error)
     body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
+    if error.code in _DETAILS:
+        body["error"]["details"] = _DETAILS[error.code]
     return body if request_id is None else {**body, "request_id": request_id}
 
 

@@ -112,6 +112,21 @@ def test_what_else_that_api_has_is_not_found_in_its_own_words(method: str, path:
     run(test())
 
 
+def test_a_thread_is_refused_in_the_way_that_has_sdks_send_the_whole_conversation() -> None:
+    async def test() -> None:
+        async with model(text_stream("hi")) as (served, talking):
+            for thread in ({"type": "create"}, {"type": "continue", "previous_message_id": "msg_1"}):
+                refused = await send(served, {"thread": thread, "stream": True})
+                assert refused.status == 400
+                assert refused.json["error"]["type"] == "invalid_request_error"
+                details = refused.json["error"]["details"]
+                assert details == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+            assert talking.requests == []
+            assert (await send(served, {"thread": None})).status == 200
+
+    run(test())
+
+
 def test_nothing_is_stored() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:

@@ -18,7 +18,7 @@ from responses_gateway.request.messages.places import Places
 from responses_gateway.request.messages.tools import ToolReader
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
-from responses_gateway.wire.messages import MessagesRequest
+from responses_gateway.wire.messages import UNTHREADED, MessagesRequest
 from responses_gateway.wire.requests import ResponsesRequest
 
 # What becomes of the model's thoughts: shown, shown without their text, or not shown, since thinking is off.
@@ -62,7 +62,7 @@ def read_messages(
     backend's name of the model, if it differs. Raise `ApiError` 400, naming a field of the body."""
     report = LossReport(policy.strict)
     places = Places()
-    if body.mcp_servers or body.container or body.context_management:
+    if body.mcp_servers or body.container or body.context_management or body.thread:
         _refuse_unavailable(body)
     content = ContentReader(report)
     conversation = Conversation(policy, report, content, places)
@@ -114,6 +114,8 @@ def _refuse_unavailable(body: MessagesRequest) -> None:
     for name, value in (("mcp_servers", body.mcp_servers), ("container", body.container)):
         if value:
             raise invalid_request(f"{name}: not supported by this gateway.", name, "unsupported_parameter")
+    if body.thread:  # a client that is not told so sends no more than its new messages
+        raise invalid_request("thread: the gateway keeps no conversations of this API.", "thread", UNTHREADED)
     edits = objects(body.context_management, "edits", "context_management") if body.context_management else ()
     for index, edit in enumerate(edits):
         path = f"context_management.edits[{index}]"
