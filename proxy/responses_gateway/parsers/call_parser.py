@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
-from responses_gateway.parsers.arguments import ArgumentsReader, ReadStatus
+from responses_gateway.parsers.arguments import ArgumentsReader, Begun, OuterMarkers, ReadStatus
 from responses_gateway.parsers.arguments.elements import ElementsReader
 from responses_gateway.parsers.arguments.json_calls import JsonArgumentsReader, JsonEnvelopeReader
 from responses_gateway.parsers.arguments.literals import RelaxedObjectReader
@@ -29,6 +29,8 @@ from responses_gateway.parsers.lexer import UNDECIDED, SourceText, compiled
 
 _NEXT_OBJECT = re.compile(r"[;,]?\s*\{")
 _NEXT_OBJECT_SO_FAR = re.compile(r"[;,]?\s*")
+# A model that writes a marker more often is in a loop.
+_MOST_REPEATED = 8
 
 
 class Progress(Enum):
@@ -36,6 +38,7 @@ class Progress(Enum):
     WAIT = auto()  # more text is needed
     OVER = auto()  # the call, or the block, is over: free text follows
     REJECTED = auto()  # this is no call: `raw` is text
+    UNREADABLE = auto()  # this is a call that cannot be read: `raw` is text, whatever is in it
 
 
 class CallParser:
@@ -45,7 +48,7 @@ class CallParser:
         self,
         source: SourceText,
         deltas: DeltaBuffer,
-        ends: tuple[str, ...],
+        ends: OuterMarkers,
         marker: str = "",
         candidates: Sequence[CallFormat | CallBlock] = (),
     ) -> None:
@@ -58,6 +61,8 @@ class CallParser:
         self._deltas = deltas
         self._ends = ends
         self._candidates = candidates
+        self._named = ("", "")  # the name in the header, and the id
+        self._repeated = 0  # markers that stood there once more
         self._block: CallBlock | None = None
         self._block_calls = 0
         self._call: CallFormat | None = None
@@ -66,9 +71,7 @@ class CallParser:
         self._step: Callable[[], Progress] = self._choose
 
     @classmethod
-    def with_name(
-        cls, source: SourceText, deltas: DeltaBuffer, ends: tuple[str, ...], call: CallFormat, name: str
-    ) -> CallParser:
+    def with_name(cls, source: SourceText, deltas: DeltaBuffer, ends: OuterMarkers, call: CallFormat, name: str) -> CallParser:
         """Parse from the arguments on, of a call whose name is known."""
         parser = cls(source, deltas, ends)
         parser._begin_arguments(call, name, "")
@@ -86,6 +89,11 @@ class CallParser:
         if self._step == self._arguments:
             return self._deltas.calls == self._calls_before
         return self._step != self._after_arguments
+
+    @property
+    def parameter(self) -> Begun:
+        """See `ArgumentsReader`."""
+        return "none" if self._reader is None else self._reader.parameter
 
     def begin_cut(self) -> bool:
         """Give out a call that was cut before its arguments, if it is one of a declared tool. Return False if it is not."""
@@ -113,6 +121,10 @@ class CallParser:
         """Decide by the first visible character after the opening what it opens, if anything."""
         if not self._skip():
             return Progress.WAIT
+        again = self._skip_again(tuple(marker for part in self._candidates for marker in part.opens if self.opener))
+        if again is not None:
+            self.opener = "".join(self.raw)  # all of it is shown if this is no call
+            return again
         char = self._source.text[self._source.at]
         part = next((part for part in self._candidates if compiled(part.first).match(char)), None)
         if part is None:
@@ -124,6 +136,21 @@ class CallParser:
             self._begin_call(part)
         return Progress.ON
 
+    def _skip_again(self, markers: tuple[str, ...]) -> Progress | None:
+        """Skip a marker that stands there once more; None if something else does."""
+        source = self._source
+        lexer = source.markers(*markers)
+        marker = lexer.at(source.text, source.at)
+        if marker == UNDECIDED:
+            return Progress.WAIT
+        if marker is None or self._repeated == _MOST_REPEATED:
+            return None
+        self._repeated += 1
+        self._deltas.repair("duplicate_start")
+        lexer.take(marker)
+        self._consume(source.at + len(marker))
+        return Progress.ON
+
     def _inside_block(self) -> Progress:
         """Read what stands between the calls of a block."""
         assert self._block is not None
@@ -132,7 +159,8 @@ class CallParser:
         if not self._skip():
             return Progress.WAIT
         opens = tuple(marker for call in block.calls for marker in call.opens)
-        lexer = source.markers(*opens, *block.closes, *block.fillers)
+        strays = self._stray_ends
+        lexer = source.markers(*opens, *block.closes, *block.fillers, *strays)
         marker = lexer.at(source.text, source.at)
         if marker == UNDECIDED:
             return Progress.WAIT
@@ -151,12 +179,11 @@ class CallParser:
             return Progress.OVER
         if marker in block.fillers:
             return Progress.ON
-        calls = [call for call in block.calls if marker in call.opens]
-        if len(calls) == 1:
-            self._begin_call(calls[0])
-        else:
-            self._candidates = calls
-            self._step = self._choose
+        if marker in strays:
+            self._deltas.repair("stray_end")
+            return Progress.ON
+        self._candidates = [call for call in block.calls if marker in call.opens]
+        self._step = self._choose
         return Progress.ON
 
     def _begin_call(self, call: CallFormat) -> None:
@@ -171,7 +198,9 @@ class CallParser:
         assert self._call.header is not None
         header = self._call.header
         source = self._source
-        lexer = source.markers(*header.ends, *header.stops)
+        if not self._skip():
+            return Progress.WAIT
+        lexer = source.markers(*header.ends, *header.stops, *_argument_tags(self._call))
         hit = lexer.find(source.text, source.at)
         so_far = source.text[source.at : hit.start if hit else lexer.held(source.text, source.at)]
         if not compiled(header.partial).fullmatch(so_far):
@@ -185,13 +214,37 @@ class CallParser:
         if self._call.declared_only and not self._deltas.declared(groups["name"]):
             self._deltas.repair("undeclared_tool")
             return Progress.REJECTED
+        self._named = (groups["name"], groups.get("id") or "")
         if hit.marker in header.ends:
             lexer.take(hit.marker)
             self._consume(hit.end)
         else:
             self._consume(hit.start)
-        self._begin_arguments(self._call, groups["name"], groups.get("id") or "")
+        self._step = self._behind_header
         return Progress.ON
+
+    def _behind_header(self) -> Progress:
+        assert self._call is not None
+        if self._call.header is not None and not self._deltas.final:
+            tags = tuple(end for end in self._call.header.ends if len(end) > len('">'))
+            if tags and not self._skip():
+                return Progress.WAIT
+            again = self._skip_again(tags) if tags else None
+            if again is not None:
+                return again
+        self._begin_arguments(self._call, *self._named)
+        return Progress.ON
+
+    @property
+    def _stray_ends(self) -> tuple[str, ...]:
+        """The ends within a block that mean nothing between its calls."""
+        assert self._block is not None
+        ends: list[str] = []
+        for call in self._block.calls:
+            ends += call.closes
+            if isinstance(call.arguments, TaggedParameters):
+                ends += call.arguments.between
+        return tuple(ends)
 
     def _begin_arguments(self, call: CallFormat, name: str, call_id: str) -> None:
         self._call = call
@@ -203,7 +256,7 @@ class CallParser:
         deltas = self._deltas
         markers = self._source.markers
         outer = self._outer()
-        stops = markers(*call.closes, *outer)
+        stops = markers(*call.closes, *outer.closes, *outer.opens)
         match call.arguments:
             case JsonArguments():
                 return JsonArgumentsReader(name, call_id, deltas, stops)
@@ -212,17 +265,18 @@ class CallParser:
             case TaggedParameters() as syntax:
                 return ParametersReader(syntax, call, name, call_id, deltas, markers, outer)
             case NestedElements() as syntax:
-                return ElementsReader(syntax, call, name, call_id, deltas, markers, outer)
+                return ElementsReader(syntax, call, name, call_id, deltas, markers, (*outer.closes, *outer.opens))
             case RelaxedObject() as syntax:
                 return RelaxedObjectReader(name, call_id, deltas, stops, markers(*syntax.quotes))
             case PythonCalls():
                 return PythonCallsReader(call, deltas, stops)
 
-    def _outer(self) -> tuple[str, ...]:
-        """List the markers that end the call from outside."""
+    def _outer(self) -> OuterMarkers:
+        """Return the markers that end the call from outside."""
         if self._block is None:
             return self._ends
-        return (*self._block.closes, *(marker for call in self._block.calls for marker in call.opens))
+        opens = [marker for call in self._block.calls for marker in call.opens]
+        return OuterMarkers(self._block.closes, (*opens, *self._block.opens))
 
     def _arguments(self) -> Progress:
         assert self._reader is not None
@@ -232,6 +286,11 @@ class CallParser:
         if self._reader.status is ReadStatus.REJECTED:
             self.raw.append(piece)
             return Progress.REJECTED
+        if self._reader.status is ReadStatus.UNREADABLE:
+            self.raw.append(piece)
+            self._block_calls += 1
+            self._step = self._leave
+            return Progress.UNREADABLE
         if self.tentative:
             self.raw.append(piece)
         elif self.raw:
@@ -290,3 +349,9 @@ class CallParser:
             return Progress.OVER
         self._step = self._inside_block
         return Progress.ON
+
+
+def _argument_tags(call: CallFormat) -> tuple[str, ...]:
+    """List the tags behind a header whose own end may be missing."""
+    syntax = call.arguments
+    return (*syntax.opens, *syntax.between, *call.closes) if isinstance(syntax, TaggedParameters) else ()

@@ -10,7 +10,7 @@ from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments,
 Repair = Literal[
     "call_in_reasoning",  # a call ended a reasoning block that had no end marker
     "cut_markup",  # the output ended inside markup that was no call yet: it came out as text
-    "duplicate_start",  # reasoning opened twice
+    "duplicate_start",  # reasoning, or a tag of a call, opened twice
     "escaped_control",  # a raw control character or an invalid escape in a JSON string was escaped
     "extra_bracket",  # a bracket too many after a call
     "extra_key",  # a key besides name and arguments was left out
@@ -83,6 +83,10 @@ class DeltaBuffer:
     def stray(self, piece: str) -> None:
         """Keep text that stands where no text belongs inside a call: it comes after the call."""
         self._stray.append(piece)
+
+    def drop_stray(self) -> None:
+        """Forget such text: the call is not read to its end, and says so."""
+        self._stray.clear()
 
     def end_call(self) -> None:
         """End the call, and give out the stray text found in it."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, Literal
 
+from responses_gateway.parsers.arguments import OuterMarkers
 from responses_gateway.parsers.call_parser import CallParser, Progress
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallBlock, CallFormat, ChannelFormat, Format
@@ -112,7 +113,7 @@ class MarkupParser(Parser):
         ends = [marker for block in self._tools.blocks for marker in block.closes]
         opening = (MarkerEffect.OPEN_CALL, MarkerEffect.OPEN_CHANNEL)
         opens = [marker for marker, effect in self._effects[TextKind.ANSWER].items() if effect in opening]
-        self._call_ends = (*ends, *opens)
+        self._call_ends = OuterMarkers(tuple(ends), tuple(opens))
 
     @property
     def repairs(self) -> dict[str, int]:
@@ -144,7 +145,8 @@ class MarkupParser(Parser):
         self._deltas.final = True
         self._run()
         while self._call is not None and self._call.tentative:
-            if reason != "stop" and self._call.opener and self._call.begin_cut():
+            cut = reason != "stop" or self._call.parameter == "begun"
+            if cut and self._call.opener and self._call.begin_cut():
                 self._leave_reasoning(self._call)
                 break
             self._deltas.repair("cut_markup")
@@ -309,6 +311,11 @@ class MarkupParser(Parser):
                 if self._call.opener:  # an answer that merely begins with a bracket is no repair
                     self._deltas.repair("rejected_call")
                 self._reread_as_text()
+            case Progress.UNREADABLE:
+                self._deltas.repair("rejected_call")
+                self._text.write("".join(self._call.raw))
+                self._text.visible = True
+                self._call.raw.clear()
         return progress is not Progress.WAIT
 
     def _leave_reasoning(self, call: CallParser) -> None:
@@ -319,13 +326,15 @@ class MarkupParser(Parser):
             self._text.enter(TextKind.ANSWER)
 
     def _reread_as_text(self) -> None:
-        """Give out the opening of what is no call as text, and read the rest again: a real call may follow."""
+        """Give out the opening of what is no call as text, and read the rest again: a real call may follow. A call that cannot
+        be read is not read again: what stands in its values is none."""
         opener = self._channel_opener
         raw = self._channel_opener
         if self._call is not None:
             opener = self._call.opener
             raw = "".join(self._call.raw)
-        shown = len(opener) if len(raw) < _REREAD_LIMIT else len(raw)
+        read_again = len(raw) < _REREAD_LIMIT and not (self._call is not None and self._call.parameter == "unreadable")
+        shown = len(opener) if read_again else len(raw)
         self._source.put_back(raw[shown:])
         self._call = None
         self._step = self._free_text

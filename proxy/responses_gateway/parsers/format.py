@@ -39,7 +39,8 @@ class TaggedParameters:
     `header` is a regular expression with the group `key`. It may have the groups `text` and `json`: the one that matches says
     how to read the value. `values` is a second marker before the value, where key and value have tags of their own. `trim`:
     one newline on each side of a value belongs to the markup. `wrappers`: a lone parameter of such a name holds all arguments
-    as an object. `escaped`: keys are written with the entities `&amp;` and `&quot;`."""
+    as an object. `escaped`: keys are written with the entities `&amp;` and `&quot;`. `others`: further tags, which the header
+    has in it."""
 
     opens: tuple[str, ...]
     heads: tuple[str, ...]
@@ -49,6 +50,12 @@ class TaggedParameters:
     trim: bool = False
     wrappers: tuple[str, ...] = ()
     escaped: bool = False
+    others: tuple[str, ...] = ()
+
+    @property
+    def between(self) -> tuple[str, ...]:
+        """List the tags that may stand between two parameters only by mistake. The end of a tag is none."""
+        return tuple(tag for tag in (*self.closes, *self.heads, *self.others) if len(tag) > len('">'))
 
 
 @dataclass(frozen=True)

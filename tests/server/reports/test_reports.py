@@ -48,22 +48,9 @@ OPEN: dict[str, list[str]] = {
         "w12-reasoning-details-stored",
     ],
     "W14": [
-        "w14-glm-key-closed-twice",
-        "w14-glm-key-opened-twice",
-        "w14-glm-no-arguments-stray-end",
-        "w14-glm-no-arguments-stray-key-end",
-        "w14-glm-key-inside-a-key",
-        "w14-qwen-no-arguments-stray-end",
         "w14-name-with-a-tag",
         "w14-name-with-a-prefix",
         "w14-name-with-a-channel",
-    ],
-    "W15": [
-        "w15-blanks",
-        "w15-blanks-inside",
-        "w15-singular",
-        "w15-singular-behind-text",
-        "w15-singular-and-blanks",
     ],
 }
 

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum, auto
+from typing import Literal, NamedTuple, TypeAlias
+
+
+class OuterMarkers(NamedTuple):
+    """The markers that end a call from outside if its own end is missing: of the block around it, and of what may follow it."""
+
+    closes: tuple[str, ...]
+    opens: tuple[str, ...]
+
+
+Begun: TypeAlias = Literal["none", "begun", "unreadable"]
 
 
 class ReadStatus(Enum):
     READING = auto()
     DONE = auto()  # the arguments are complete; what follows is not part of them
     REJECTED = auto()  # this is no call; nothing of it has been given out
+    UNREADABLE = auto()  # this is a call that cannot be read, to its end; nothing of it has been given out
 
 
 class ArgumentsReader(ABC):
@@ -17,6 +29,11 @@ class ArgumentsReader(ABC):
     while it can still turn out to be no call, it gives nothing out and may be REJECTED."""
 
     status = ReadStatus.READING
+
+    @property
+    def parameter(self) -> Begun:
+        """How far a parameter can be read that has begun while nothing was given out. It makes this a call."""
+        return "none"
 
     @abstractmethod
     def read(self, text: str, at: int) -> int:

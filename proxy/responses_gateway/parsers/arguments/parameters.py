@@ -1,7 +1,10 @@
 """Read tagged parameters: `<parameter=K>V</parameter>` and its many relatives.
 
 Values are typed by the JSON schema of the tool. A value that can only be a string is given out as it arrives; any other
-when it is complete. An end tag counts only where the markup continues after it, so that a value may contain tags."""
+when it is complete. An end tag counts only where the markup continues after it, so that a value may contain tags.
+
+Models write tags twice, leave them open or out. What can mean only one thing is read so. A parameter that cannot be read ends
+the call as incomplete, or as text if nothing of it was given out: never as complete without it."""
 
 from __future__ import annotations
 
@@ -9,63 +12,19 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from responses_gateway.parsers.arguments import ArgumentsReader, ReadStatus
-from responses_gateway.parsers.arguments.values import STRING, dumps, escape, given, obvious, typed, types_of
+from responses_gateway.parsers.arguments import ArgumentsReader, Begun, OuterMarkers, ReadStatus
+from responses_gateway.parsers.arguments.parameter_headers import HEADER_LIMIT, Headers, Places, key_of
+from responses_gateway.parsers.arguments.parameter_value import DoubledValue, InnerMarkup, ParameterValue
+from responses_gateway.parsers.arguments.values import STRING, dumps, given, obvious, typed, types_of
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
-from responses_gateway.parsers.lexer import UNDECIDED, Lexer, compiled, skip_spaces
+from responses_gateway.parsers.lexer import UNDECIDED, Hit, Lexer, skip_spaces
 
-_HEADER_LIMIT = 256  # longest header of a parameter, in characters
 _GAP_LIMIT = 64  # more white space than this after an end tag decides nothing
 
 
-class ParameterValue:
-    """Gives out one value: piece by piece if it is a string, converted at its end if not."""
-
-    def __init__(self, emit: Callable[[str], None], convert: Callable[[str], str] | None, trim: bool) -> None:
-        self._emit = emit
-        self._convert = convert
-        self._trim = trim
-        self._fresh = trim
-        self._tail = ""  # a newline that belongs to the markup if the value ends here
-        self._kept: list[str] = []
-        if convert is None:
-            emit('"')
-
-    @property
-    def at_line_start(self) -> bool:
-        return bool(self._tail) or self._fresh
-
-    def add(self, piece: str) -> None:
-        """Add the next piece."""
-        if not piece:
-            return
-        if self._fresh:
-            self._fresh = False
-            piece = piece.removeprefix("\n")
-            if not piece:
-                return
-        if self._trim:
-            piece = self._tail + piece
-            self._tail = "\n" if piece.endswith("\n") else ""
-            piece = piece.removesuffix("\n")
-        if self._convert is None:
-            self._emit(escape(piece))
-        else:
-            self._kept.append(piece)
-
-    def close(self) -> str:
-        """Give out the rest; return the JSON text of a value that was kept."""
-        if self._convert is None:
-            self._emit('"')
-            return ""
-        value = self._convert("".join(self._kept))
-        self._emit(value)
-        return value
-
-
 class ParametersReader(ArgumentsReader):
-    """Reads the parameters of one call. `outer`: markers that end the call if its own end marker is missing."""
+    """Reads the parameters of one call."""
 
     def __init__(
         self,
@@ -75,28 +34,22 @@ class ParametersReader(ArgumentsReader):
         call_id: str,
         deltas: DeltaBuffer,
         markers: Callable[..., Lexer],
-        outer: tuple[str, ...],
+        outer: OuterMarkers,
     ) -> None:
         self._syntax = syntax
+        self._call = call
         self._name = name
         self._call_id = call_id
         self._deltas = deltas
-        self._closes = call.closes
-        self._outer_markers = outer
-        self._between_markers = markers(*syntax.opens, *call.closes, *syntax.closes, *outer)
-        self._head_markers = markers(*syntax.heads)
-        self._value_markers = markers(*syntax.values)
-        self._inside_markers = markers(*syntax.opens, *syntax.closes, *call.closes)
-        self._outer = markers(*outer)
-        self._header = compiled(syntax.header)
-        schema = deltas.schema(name)
-        self._schema: Mapping[str, Any] = schema or {}
-        properties = self._schema.get("properties")
-        self._properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+        self._outer = outer
+        self._places = Places(syntax, call, markers, outer)
+        self._headers = Headers(syntax, call, name, self._places, deltas)
+        self._types = ParameterTypes(deltas.schema(name) or {})
         self._begun = False
         self._keys: set[str] = set()
-        self._opening = ""  # the marker that opened the parameter
+        self._key: Mapping[str, str | None] = {}  # the groups of the header of the parameter that has begun
         self._value: ParameterValue | None = None
+        self._inner = InnerMarkup(syntax, call)
         self._wrapper = ""  # the parameter that may hold all arguments
         self._step: Callable[[str, int], int] = self._between
 
@@ -109,49 +62,82 @@ class ParametersReader(ArgumentsReader):
                 break
         return at
 
+    @property
+    def parameter(self) -> Begun:
+        """How far a parameter can be read that has begun while nothing was given out."""
+        if self._step == self._unread:
+            return "unreadable"
+        return "begun" if self._step in (self._head, self._gap) else "none"
+
+    def begin_cut(self) -> bool:
+        """Begin the call if its tool is declared and a parameter has begun."""
+        cut = self.parameter == "begun" and self._deltas.declared(self._name)
+        if cut:
+            self._begin()
+        return cut
+
     def finish(self, cut: bool, rest: str) -> None:
         # The beginning of a marker stands between two parameters: only that of an end is no part of a parameter.
         between = self._step in (self._between, self._stray_text)
-        if between and not cut and (not rest or any(marker.startswith(rest) for marker in self._closes)):
+        if between and not cut and (not rest or any(marker.startswith(rest) for marker in self._call.closes)):
             self._deltas.repair("missing_end")
             self._end()
-        elif self._begun:
+        elif self._begun and self._step != self._unread:
             self._deltas.cut_call()
+
+    # Between parameters
 
     def _between(self, text: str, at: int) -> int:
         at = skip_spaces(text, at)
-        marker = self._between_markers.at(text, at)
+        marker = self._places.between.at(text, at)
         if marker == UNDECIDED:
             return at
         if marker is None:
             self._step = self._stray_text
             return at
-        end = at + len(marker)
-        if marker in self._syntax.closes and not self._begun:
-            self.status = ReadStatus.REJECTED
-            return at
-        if marker in self._outer_markers and marker not in self._closes:
-            self._deltas.repair("missing_end")
-            self._end()
-            return at
-        self._between_markers.take(marker)
+        if marker in (*self._outer.closes, *self._outer.opens) and marker not in self._call.closes:
+            return self._end_without_marker(marker, text, at)
+        self._places.between.take(marker)
         if marker in self._syntax.opens:
-            self._begin()
-            self._opening = marker
             self._step = self._head
-        elif marker in self._closes:
+        elif marker in self._call.closes:
             self._end()
+        elif marker in self._syntax.values:  # without a key
+            return self._give_up(at)
         else:
             self._deltas.repair("stray_end")
+        return at + len(marker)
+
+    def _end_without_marker(self, marker: str, text: str, at: int) -> int:
+        """End the call before a marker that stands behind calls. Without a parameter it is one only if its tool takes none, or
+        a block of calls ends here: the opening of another call may be that of this one, written twice."""
+        if not self._begun and marker in self._outer.opens and self._types.properties:
+            return self._opened_twice(marker, text, at)
+        self._deltas.repair("missing_end")
+        self._end()
+        return at
+
+    def _opened_twice(self, marker: str, text: str, at: int) -> int:
+        start = at + len(marker)
+        end = self._headers.named_again(text, start) if marker in self._call.opens else start
+        if end is None:
+            return at
+        if end == start:
+            self.status = ReadStatus.REJECTED
+            return at
+        self._deltas.repair("duplicate_start")
+        self._places.between.take(marker)
         return end
 
     def _stray_text(self, text: str, at: int) -> int:
-        """Keep text where only tags belong."""
+        """Keep text where only tags belong. Before an end tag it is a parameter without its beginning."""
         if not self._begun:
             self.status = ReadStatus.REJECTED
             return at
-        hit = self._between_markers.find(text, at)
-        end = hit.start if hit else self._between_markers.held(text, at)
+        hit = self._places.between.find(text, at)
+        if hit is not None and hit.marker in (*self._syntax.between, *self._syntax.values):
+            return self._give_up(at)
+        end = hit.start if hit else self._places.between.held(text, at)
         self._deltas.stray(text[at:end])
         self._step = self._between if hit else self._stray_text
         return end
@@ -166,117 +152,201 @@ class ParametersReader(ArgumentsReader):
         self._deltas.arguments("}" if self._keys else "{}")
         self.status = ReadStatus.DONE
 
-    def _head(self, text: str, at: int) -> int:
-        hit = self._head_markers.find(text, at)
-        if hit is None and len(text) - at <= _HEADER_LIMIT:
-            return at
-        if hit is None or hit.start - at > _HEADER_LIMIT:
-            self._deltas.stray(self._opening)
-            self._step = self._between
-            return at
-        self._head_markers.take(hit.marker)
-        header = self._header.fullmatch(text[at : hit.start].strip())
-        if header is None:
-            self._deltas.stray(self._opening + text[at : hit.end])
-            self._step = self._between
-            return hit.end
-        groups = header.groupdict()
-        key = header["key"].replace("&quot;", '"').replace("&amp;", "&") if self._syntax.escaped else header["key"]
-        self._open_value(key, groups)
-        self._step = self._gap if self._syntax.values else self._inside
+    # What cannot be read
+
+    def _give_up(self, at: int, marker: str = "") -> int:
+        """Read no more of the call: a parameter of it cannot be read. `marker`: what stands there instead."""
+        self._deltas.repair("malformed_arguments")
+        if self._begun:
+            self._deltas.cut_call()
+            self._deltas.drop_stray()
+        if marker in self._outer.opens:
+            self.status = ReadStatus.DONE if self._begun else ReadStatus.UNREADABLE
+        self._step = self._unread
+        return at
+
+    def _unread(self, text: str, at: int) -> int:
+        """Pass over the rest of the call. What looks like another one may stand in a value of it."""
+        hit = self._places.ends.find(text, at)
+        if hit is None:
+            return self._places.ends.held(text, at)
+        self.status = ReadStatus.DONE if self._begun else ReadStatus.UNREADABLE
+        if hit.marker not in self._call.closes:
+            return hit.start
+        self._places.ends.take(hit.marker)
         return hit.end
 
-    def _open_value(self, key: str, groups: Mapping[str, str | None]) -> None:
+    # Keys
+
+    def _head(self, text: str, at: int) -> int:
+        hit = self._places.head.find(text, at)
+        if hit is None and len(text) - at <= HEADER_LIMIT:
+            return at
+        if hit is None or hit.start - at > HEADER_LIMIT:
+            return self._give_up(at)
+        written = text[at : hit.start].strip()
+        if hit.marker in self._syntax.opens:
+            self._deltas.repair("malformed_arguments" if written else "duplicate_start")
+            self._places.head.take(hit.marker)
+            return hit.end
+        header = self._headers.pattern.fullmatch(written)
+        closed = hit.marker in self._syntax.heads
+        if header is None or not (closed or hit.marker in self._syntax.values):
+            return self._give_up(at)
+        key = header.groupdict()
+        if self._key and self._key != key:  # the key before it has no value
+            return self._give_up(at)
+        self._key = key
+        if closed:
+            self._places.head.take(hit.marker)
+            at = hit.end
+        else:
+            self._deltas.repair("missing_end")
+            at = hit.start
+        if not self._syntax.values:
+            self._open_value()
+            return at
+        self._step = self._gap
+        return at
+
+    def _gap(self, text: str, at: int) -> int:
+        """Read from a key to its value, where both have tags of their own."""
+        at = skip_spaces(text, at)
+        marker = self._places.gap.at(text, at)
+        if marker == UNDECIDED:
+            return at
+        if marker is None:  # the opening of the value is missing
+            self._open_value()
+            return at
+        end = at + len(marker)
+        if marker in self._syntax.values:
+            self._places.gap.take(marker)
+            self._open_value()
+        elif marker in self._syntax.heads:
+            self._places.gap.take(marker)
+            self._deltas.repair("stray_end")
+        elif marker in self._syntax.opens:
+            self._places.gap.take(marker)
+            self._deltas.repair("duplicate_start")
+            self._step = self._head
+        else:
+            return self._give_up(at, marker)
+        return end
+
+    def _open_value(self) -> None:
+        self._begin()
+        groups = self._key
+        key = key_of(groups, self._syntax)
         emit = self._deltas.arguments
-        wraps = not self._keys and key in self._syntax.wrappers and key not in self._properties
+        wraps = not self._keys and key in self._syntax.wrappers and key not in self._types.properties
         self._wrapper = key if wraps else ""
         if self._wrapper:
             emit = _discard
         else:
             self._deltas.arguments(f"{', ' if self._keys else '{'}{dumps(key)}: ")
             self._keys.add(key)
-        self._value = ParameterValue(emit, self._conversion(key, groups), self._syntax.trim)
-
-    def _conversion(self, key: str, groups: Mapping[str, str | None]) -> Callable[[str], str] | None:
-        """Return the function that makes the value JSON; None if it is a string in any case."""
-        if self._wrapper:
-            return given
-        if groups.get("text") is not None:
-            return None
-        if groups.get("json") is not None:
-            return given
-        if key not in self._properties:
-            return obvious
-        types = types_of(self._properties[key], self._schema)
-        return None if types == STRING else lambda text: typed(text, types)
-
-    def _gap(self, text: str, at: int) -> int:
-        """Read from a key to its value, where both have tags of their own."""
-        at = skip_spaces(text, at)
-        marker = self._value_markers.at(text, at)
-        if marker == UNDECIDED:
-            return at
+        self._value = ParameterValue(emit, given if self._wrapper else self._types.conversion(key, groups), self._syntax.trim)
+        self._inner = InnerMarkup(self._syntax, self._call)
         self._step = self._inside
-        if marker is None:
-            return at
-        self._value_markers.take(marker)
-        return at + len(marker)
+
+    # Values
 
     def _inside(self, text: str, at: int) -> int:
         assert self._value is not None
         while True:
-            hit = self._inside_markers.find(text, at)
+            hit = self._places.inside.find(text, at)
             if hit is None:
-                end = self._inside_markers.held(text, at)
+                end = self._places.inside.held(text, at)
+                self._inner.add(text[at:end])
                 self._value.add(text[at:end])
                 return end
+            self._inner.add(text[at : hit.start])
             self._value.add(text[at : hit.start])
-            ended = self._ends(hit.marker, text, hit.end)
+            twice = self._opened_again(text, hit)
+            if twice is not None and twice > hit.start:
+                at = twice
+                continue
+            ended = None if twice is not None else self._ends(hit.marker, text, hit.end)
             if ended is None:
                 return hit.start
             if ended:
-                return self._close_value(hit.marker, hit.start, hit.end)
+                return self._close_value(hit)
+            self._inner.tag(hit.marker, on_line=self._value.at_line_start)
             self._value.add(hit.marker)
             at = hit.end
+
+    def _opened_again(self, text: str, hit: Hit) -> int | None:
+        """Return where the value goes on if its own opening stands there once more, before anything else, alone or behind that
+        of the call: the start of the tag if more text is needed to tell. None if it does not."""
+        assert self._value is not None
+        if not self._value.blank:
+            return None
+        if hit.marker in self._syntax.values:
+            end: int | None = hit.end
+        elif hit.marker in self._syntax.opens:
+            end = self._headers.key_again(text, hit.end, self._key)
+        elif hit.marker in self._call.opens:
+            end = self._headers.call_again(text, hit.end, self._key)
+        else:
+            return None
+        if end is None:
+            return hit.start
+        if end == hit.end and hit.marker not in self._syntax.values:
+            return None
+        self._deltas.repair("duplicate_start")
+        self._value = self._value.opened_again(text[hit.start : end], self._syntax.closes)
+        self._inner.openings += 1
+        return end
 
     def _ends(self, marker: str, text: str, end: int) -> bool | None:
         """Tell whether the value ends at this marker; None if more text is needed to tell."""
         if marker in self._syntax.opens:
-            return self._opens_declared(text, end)
-        following = self._between_markers if marker in self._syntax.closes else self._outer
+            return self._opens_next(text, end)
+        if marker in self._syntax.closes:
+            following = self._places.behind_value
+        elif marker in self._call.closes and not self._inner.in_call:
+            following = self._places.behind_call
+        else:
+            return False
         place = skip_spaces(text, end)
         if place - end > _GAP_LIMIT or (self._deltas.final and place == len(text)):
             return True
         found = following.at(text, place)
         if found == UNDECIDED:
             return True if self._deltas.final else None
-        return found is not None
+        return found is not None and not (marker in self._syntax.closes and self._inner.takes(found, self._syntax.closes))
 
-    def _opens_declared(self, text: str, at: int) -> bool | None:
-        """Tell whether a parameter that opens inside a value ends it: on a line of its own, and if the tool declares it."""
+    def _opens_next(self, text: str, at: int) -> bool | None:
+        """Tell whether a parameter that opens inside a value ends it: if the tool declares it and it is new; in families that
+        write each on lines of their own only at the beginning of a line."""
         assert self._value is not None
-        if not self._value.at_line_start:
+        if self._inner.in_call or (self._syntax.trim and not self._value.at_line_start):
             return False
-        hit = self._head_markers.find(text, at)
-        if hit is None and len(text) - at <= _HEADER_LIMIT:
-            return False if self._deltas.final else None
-        if hit is None or hit.start - at > _HEADER_LIMIT:
-            return False
-        header = self._header.fullmatch(text[at : hit.start].strip())
-        return header is not None and header["key"] in self._properties and header["key"] not in self._keys
+        head = self._headers.head_behind(text, at)
+        if head is None:
+            return None
+        key = key_of(head.key, self._syntax) if head.key else ""
+        return key in self._types.properties and key not in self._keys
 
-    def _close_value(self, marker: str, start: int, end: int) -> int:
+    def _close_value(self, hit: Hit) -> int:
         assert self._value is not None
+        closed = hit.marker in self._syntax.closes
+        missing = not closed and self._value.blank
+        unclear = missing or (self._inner.left_open and not isinstance(self._value, DoubledValue))
         value = self._value.close()
         self._value = None
+        self._key = {}
         self._step = self._between
+        if closed:
+            self._places.inside.take(hit.marker)
+        else:
+            self._deltas.repair("missing_end")
+        at = hit.end if closed else hit.start
+        if unclear:
+            return self._give_up(at)
         if self._wrapper:
             self._unwrap(value)
-        if marker in self._syntax.closes:
-            self._inside_markers.take(marker)
-            return end
-        self._deltas.repair("missing_end")
-        return start
+        return at
 
     def _unwrap(self, value: str) -> None:
         """Give out the members of the object that the one parameter holds."""
@@ -288,6 +358,26 @@ class ParametersReader(ArgumentsReader):
         for key, item in inner.items():
             self._deltas.arguments(f"{', ' if self._keys else '{'}{dumps(key)}: {dumps(item)}")
             self._keys.add(key)
+
+
+class ParameterTypes:
+    """What the schema of a tool says of its parameters."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        properties = schema.get("properties")
+        self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+
+    def conversion(self, key: str, groups: Mapping[str, str | None]) -> Callable[[str], str] | None:
+        """Return the function that makes the value JSON; None if it is a string in any case."""
+        if groups.get("text") is not None:
+            return None
+        if groups.get("json") is not None:
+            return given
+        if key not in self.properties:
+            return obvious
+        types = types_of(self.properties[key], self._schema)
+        return None if types == STRING else lambda text: typed(text, types)
 
 
 def _discard(piece: str) -> None:

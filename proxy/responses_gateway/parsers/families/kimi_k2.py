@@ -16,7 +16,9 @@ CALL = CallFormat(
     opens=("<|tool_call_begin|>",),
     first=r"\w",
     header=CallHeader(
-        pattern=r"(?P<id>(?:functions\.)?(?P<name>[\w.\-/]+?)(?::\d+)?)\s*", ends=("<|tool_call_argument_begin|>",)
+        pattern=r"(?P<id>(?:functions\.)?(?P<name>[\w.\-/]+?)(?::\d+)?)\s*",
+        ends=("<|tool_call_argument_begin|>",),
+        stops=("{",),
     ),
     arguments=JsonArguments(),
     closes=("<|tool_call_end|>",),
@@ -24,7 +26,14 @@ CALL = CallFormat(
 )
 TOOLS = ToolFormat(
     calls=(CALL,),
-    blocks=(CallBlock(opens=("<|tool_calls_section_begin|>",), closes=("<|tool_calls_section_end|>",), calls=(CALL,)),),
+    blocks=(
+        CallBlock(
+            # Now and then the model writes the singular.
+            opens=("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
+            closes=("<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
+            calls=(CALL,),
+        ),
+    ),
 )
 
 FAMILY = Family(

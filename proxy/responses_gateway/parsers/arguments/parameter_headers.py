@@ -1,0 +1,103 @@
+"""Headers of a call and of its parameters that stand where none is expected: inside a value, or behind themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from responses_gateway.parsers.arguments import OuterMarkers
+from responses_gateway.parsers.delta_buffer import DeltaBuffer
+from responses_gateway.parsers.format import CallFormat, TaggedParameters
+from responses_gateway.parsers.lexer import UNDECIDED, Lexer, compiled, skip_spaces
+
+# Longest header of a call or of a parameter, in characters.
+HEADER_LIMIT = 256
+
+
+class Places:
+    """The markers that count at each place of a call."""
+
+    def __init__(self, syntax: TaggedParameters, call: CallFormat, markers: Callable[..., Lexer], outer: OuterMarkers) -> None:
+        assert call.header is not None  # it has the name
+        header_ends = [end for end in call.header.ends if len(end) > len('">')]
+        ends = (*call.closes, *outer.closes, *outer.opens)
+        self.header = markers(*call.header.ends, *call.header.stops)
+        self.between = markers(*syntax.opens, *syntax.between, *syntax.values, *header_ends, *ends)
+        self.head = markers(*syntax.heads, *syntax.opens, *syntax.values, *syntax.closes, *call.closes)
+        self.gap = markers(*syntax.between, *syntax.values, *syntax.opens, *ends)
+        tags = [head for head in syntax.heads if syntax.values]
+        self.inside = markers(*syntax.opens, *tags, *syntax.values, *syntax.closes, *call.opens, *call.closes)
+        self.behind_value = markers(*syntax.opens, *syntax.between, *syntax.values, *ends)
+        self.behind_call = markers(*outer.closes, *outer.opens)
+        self.ends = markers(*call.closes, *outer.closes)
+
+
+class Head(NamedTuple):
+    """The groups of a header, none if it is no header, and where it ends."""
+
+    key: Mapping[str, str | None]
+    end: int
+
+
+def key_of(groups: Mapping[str, str | None], syntax: TaggedParameters) -> str:
+    """Return the key that the groups of a header name."""
+    key = (groups["key"] or "").strip()
+    return key.replace("&quot;", '"').replace("&amp;", "&") if syntax.escaped else key
+
+
+class Headers:
+    """Reads headers ahead. Each of its methods returns None if more text is needed to tell."""
+
+    def __init__(self, syntax: TaggedParameters, call: CallFormat, name: str, places: Places, deltas: DeltaBuffer) -> None:
+        """`name` is that of the tool that is called."""
+        self._syntax = syntax
+        self._call = call
+        self._name = name
+        self._places = places
+        self._deltas = deltas
+        self.pattern = compiled(syntax.header)
+
+    def named_again(self, text: str, at: int) -> int | None:
+        """Return the end of a header of this call, once more, whose opening ends at `at`; `at` if it is another one, None if
+        more text is needed to tell."""
+        header = self._call.header
+        assert header is not None
+        hit = self._places.header.find(text, at)
+        if hit is None or hit.start - at > HEADER_LIMIT:
+            return None if len(text) - at < HEADER_LIMIT and not self._deltas.final else at
+        name = compiled(header.pattern).fullmatch(text[at : hit.start].strip())
+        if name is None or name["name"] != self._name:
+            return at
+        return hit.end if hit.marker in header.ends else hit.start
+
+    def head_behind(self, text: str, at: int) -> Head | None:
+        """Read the header of a parameter whose opening is in a value; None if more text is needed to tell. Its end is `at` if
+        it is none."""
+        hit = self._places.head.find(text, at)
+        if hit is None and len(text) - at <= HEADER_LIMIT and not self._deltas.final:
+            return None
+        if hit is None or hit.start - at > HEADER_LIMIT or hit.marker not in self._syntax.heads:
+            return Head({}, at)
+        header = self.pattern.fullmatch(text[at : hit.start].strip())
+        return Head({}, at) if header is None else Head(header.groupdict(), hit.end)
+
+    def key_again(self, text: str, at: int, key: Mapping[str, str | None]) -> int | None:
+        """Do as `named_again` for the key of the parameter."""
+        head = self.head_behind(text, at)
+        if head is None:
+            return None
+        return head.end if head.key == key else at
+
+    def call_again(self, text: str, at: int, key: Mapping[str, str | None]) -> int | None:
+        """Do as `named_again` for the header of the call and the key of the parameter behind it."""
+        named = self.named_again(text, at)
+        if named is None or named == at:
+            return named
+        place = skip_spaces(text, named)
+        marker = self._places.between.at(text, place)
+        if marker == UNDECIDED and not self._deltas.final:
+            return None
+        if marker not in self._syntax.opens:
+            return at
+        end = self.key_again(text, place + len(marker), key)
+        return at if end == place + len(marker) else end

@@ -1,0 +1,193 @@
+"""The value of one parameter in tags: its text on the way out, and the markup of the same kind that it may hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from responses_gateway.parsers.arguments.values import escape
+from responses_gateway.parsers.format import CallFormat, TaggedParameters
+
+_LOOKED_AT = 256  # characters behind a tag inside a value that tell what the tag is
+_NAME = re.compile(r"""\s*["']?[\w.\-:/]+["']?\s*>?\s*""")
+_PARAMETER_ON_LINES = re.compile(r"[^<>\n]+>\n\s*\S")
+
+
+class ParameterValue:
+    """Gives out one value: piece by piece if it is a string, converted at its end if not."""
+
+    def __init__(self, emit: Callable[[str], None], convert: Callable[[str], str] | None, trim: bool) -> None:
+        self.blank = True  # nothing visible has come
+        self._emit = emit
+        self._convert = convert
+        self._trim = trim
+        self._lead: list[str] = []  # white space at the beginning: it may stand before a second opening
+        self._tail = ""  # a newline that belongs to the markup if the value ends here
+        self._kept: list[str] = []
+        if convert is None:
+            emit('"')
+
+    @property
+    def at_line_start(self) -> bool:
+        """Whether what comes next begins a line, in markup that has lines of its own."""
+        if self.blank:
+            return self._trim and (not self._lead or self._lead[-1].endswith("\n"))
+        return bool(self._tail)
+
+    def add(self, piece: str) -> None:
+        """Add the next piece."""
+        if not piece:
+            return
+        if not self.blank:
+            self._write(piece)
+        elif piece.isspace():
+            self._lead.append(piece)
+        else:
+            self.blank = False
+            self._write(self._first(piece))
+
+    def _first(self, piece: str) -> str:
+        whole = "".join((*self._lead, piece))
+        return whole.removeprefix("\n") if self._trim else whole
+
+    def _write(self, piece: str) -> None:
+        if self._trim:
+            piece = self._tail + piece
+            self._tail = "\n" if piece.endswith("\n") else ""
+            piece = piece.removesuffix("\n")
+        if self._convert is None:
+            self._emit(escape(piece))
+        else:
+            self._kept.append(piece)
+
+    def opened_again(self, opening: str, closes: tuple[str, ...]) -> DoubledValue:
+        """Return what goes on in the place of a blank value whose opening, as it is written, stands there twice."""
+        return DoubledValue(self._emit, self._convert or _string_end, self._trim, [opening], closes)
+
+    def close(self) -> str:
+        """Give out the rest; return the JSON text of a value that was kept."""
+        if self.blank:
+            self._write(self._first(""))
+        if self._convert is None:
+            self._emit('"')
+            return ""
+        value = self._convert(self._text)
+        self._emit(value)
+        return value
+
+    @property
+    def _text(self) -> str:
+        return "".join(self._kept)
+
+
+class DoubledValue(ParameterValue):
+    """A value whose opening stands there twice or more often, which tells only at its end whether that belongs to it: not if
+    the value holds no end but those that make up for the openings."""
+
+    def __init__(
+        self,
+        emit: Callable[[str], None],
+        convert: Callable[[str], str],
+        trim: bool,
+        openings: list[str],
+        closes: tuple[str, ...],
+    ) -> None:
+        super().__init__(emit, convert, False)
+        self._lines = trim
+        self._openings = openings
+        self._closes = closes
+
+    @property
+    def at_line_start(self) -> bool:
+        """Whether what comes next begins a line, in markup that has lines of its own."""
+        last = (self._lead if self.blank else self._kept)[-1:]
+        return self._lines and (not last or last[0].endswith("\n"))
+
+    def opened_again(self, opening: str, closes: tuple[str, ...]) -> DoubledValue:
+        """Take one more opening."""
+        self._lead.clear()
+        return DoubledValue(self._emit, self._convert or _string_end, self._lines, [*self._openings, opening], closes)
+
+    @property
+    def _text(self) -> str:
+        text = "".join(self._kept)
+        value = text
+        for _ in self._openings:
+            end = next((close for close in self._closes if value.rstrip().endswith(close)), None)
+            value = value if end is None else value.rstrip().removesuffix(end)
+        if any(close in value for close in self._closes):
+            return "".join(self._openings) + text
+        return value.removeprefix("\n").removesuffix("\n") if self._lines else value
+
+
+def _string_end(text: str) -> str:
+    """Return the rest of a JSON string that is open already."""
+    return f'{escape(text)}"'
+
+
+class InnerMarkup:
+    """Follows the tags inside a value that are of the call's own kind: an end tag that closes what was opened in the value is a
+    part of it. `values` of parameters, and `calls`, are open in it; `openings` are all tags that open a value, with a key or
+    without."""
+
+    def __init__(self, syntax: TaggedParameters, call: CallFormat) -> None:
+        self.values = 0
+        self.calls = 0
+        self.openings = 0
+        self._keyed = bool(syntax.values)  # key and value have tags of their own
+        self._trim = syntax.trim
+        self._kinds = {
+            **dict.fromkeys(syntax.heads, "head"),
+            **dict.fromkeys(syntax.values, "value"),
+            **dict.fromkeys(syntax.closes, "value end"),
+            **dict.fromkeys(call.closes, "call end"),
+            **dict.fromkeys(call.opens, "call"),
+            **dict.fromkeys(syntax.opens, "key"),
+        }
+        self._last = ""  # the kind of the tag that came last
+        self._behind = ""  # the beginning of the text since then
+        self._on_line = False  # that tag began a line
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call has begun in the value, with its name."""
+        return self.calls > 0 or (self._last == "call" and _NAME.fullmatch(self._behind) is not None)
+
+    @property
+    def left_open(self) -> bool:
+        """Whether a parameter that has begun in the value, and did not end in it, looks like one of the call itself: the value
+        before it was left open, or holds markup without its end."""
+        if self._keyed:
+            return self.values > 0
+        on_lines = self._trim and self._last == "key" and self._on_line
+        return on_lines and _PARAMETER_ON_LINES.match(self._behind) is not None
+
+    def takes(self, following: str, closes: tuple[str, ...]) -> bool:
+        """Tell by the tag behind an end tag of a value whether it closes what was opened in this one."""
+        return (self.openings > 0 and following in closes) or (self.calls > 0 and self.values > 0)
+
+    def add(self, piece: str) -> None:
+        """Take text of the value."""
+        if self._last and len(self._behind) < _LOOKED_AT:
+            self._behind += piece[:_LOOKED_AT]
+
+    def tag(self, marker: str, *, on_line: bool) -> None:
+        """Take a tag that is a part of the value; `on_line`: it begins a line."""
+        kind = self._kinds[marker]
+        match kind:
+            case "key":
+                self.calls += self.in_call and not self.calls
+                self.values += not self._keyed
+                self.openings += not self._keyed
+            case "value":
+                self.values += self._last == "head" and not self._behind.strip()
+                self.openings += 1
+            case "value end":
+                self.values = max(0, self.values - 1)
+                self.openings = max(0, self.openings - 1)
+            case "call end":
+                self.calls = 0
+                self.values = 0
+        self._last = kind
+        self._behind = ""
+        self._on_line = on_line
