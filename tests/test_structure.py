@@ -13,8 +13,8 @@ from responses_gateway.settings import Settings
 from scripts import structure
 
 # Room for the kinds of faults that bug reports show, each a rule in the core.
-LINES = 71_500
-LINES_OF_THE_CORE = 55_000
+LINES = 72_500
+LINES_OF_THE_CORE = 56_000
 SETTINGS = 113
 FILES_UNDER_60_LINES = 54
 LINES_OF_A_FUNCTION = 40
