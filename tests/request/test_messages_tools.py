@@ -19,6 +19,7 @@ from tests.request.messages_bodies import (
     messages_of,
     refusal_of,
     result,
+    system,
     text,
     user,
 )
@@ -162,6 +163,29 @@ def test_deferred_tools_are_offered_at_once_where_the_search_for_them_was_left_o
     found = chat_of(tools=[*deferred, search], policy=STRICT)
     assert [tool["function"]["name"] for tool in found["tools"]] == ["Bash", "memory"]
     assert "tools" not in chat_of(tools=deferred)
+
+
+def test_tools_that_the_conversation_adds_are_declared_behind_the_others() -> None:
+    def change(kind: str, tool: Fields) -> Fields:
+        return system([{"type": kind, "tool": tool}])
+
+    tools = [TOOL, {**TOOL, "name": "Later", "defer_loading": True}]
+    bash = {"type": "tool_definition", "definition": {"type": "bash_20250124", "name": "bash"}}
+    added = [change("tool_addition", bash), change("tool_addition", {"type": "tool_reference", "name": "Later"})]
+    asked = [user("x"), *added, assistant("so"), user("y")]
+    found = chat_of(*asked, tools=tools)
+    assert [tool["function"]["name"] for tool in found["tools"]] == ["Bash", "bash", "Later"]
+    assert [message["content"] for message in found["messages"]] == ["x", "so", "y"]
+    assert [tool["function"]["name"] for tool in chat_of(*asked)["tools"]] == ["bash"]
+    assert "content tool_addition adapted" in losses_of(*asked, tools=tools)
+    removed = [user("x"), change("tool_removal", {"type": "tool_reference", "name": "Bash"}), user("y")]
+    assert [tool["function"]["name"] for tool in chat_of(*removed, tools=[TOOL])["tools"]] == ["Bash"]
+    assert losses_of(*removed, tools=[TOOL]) == {"content tool_removal ignored"}
+    listed = change("tool_addition", {"type": "mcp_tool_reference", "server_name": "s", "name": "n"})
+    assert losses_of(user("x"), listed) == {"content tool_addition ignored"}
+    wrong = change("tool_addition", {"type": "tool_definition", "definition": {"name": "no"}})
+    assert refusal_of(user("x"), wrong).param == "messages[1].content[0].tool.definition.input_schema"
+    assert refusal_of(user("x"), system([{"type": "tool_addition"}])).param == "messages[1].content[0].tool"
 
 
 def test_the_model_is_told_that_a_call_has_failed() -> None:

@@ -59,22 +59,22 @@ def blocks(content: object, path: str) -> Iterator[Block]:
             yield Block(place, kind, block)
 
 
-def texts(content: object, path: str) -> Iterator[Block]:
-    """Yield the blocks of a content that can have nothing but texts: that of a system message."""
-    for block in blocks(content, path):
-        place, kind, _ = block
-        if kind != "text":
-            raise invalid_request(
-                f"{place}: a block of the type {quote(kind)} cannot stand here.", f"{place}.type", "invalid_value"
-            )
-        yield block
+def text_of(block: Block) -> str:
+    """Return the text of a block where nothing else can stand, as in a system message. Raise `ApiError` 400."""
+    path, kind, fields = block
+    if kind != "text":
+        raise invalid_request(f"{path}: a block of the type {quote(kind)} cannot stand here.", f"{path}.type", "invalid_value")
+    found: str = fields["text"]
+    return found
 
 
 class ContentReader(msgspec.Struct):
-    """Reads blocks of users and of tools as parts. `referenced` are the tools that `tool_reference` blocks name, in order."""
+    """Reads blocks of users and of tools as parts. `referenced` are the tools that `tool_reference` blocks name, in order,
+    `defined` those that the conversation itself declares, each with its place."""
 
     _report: LossReport
     referenced: dict[str, None] = {}
+    defined: list[tuple[Object, str]] = []
     _cached: bool = False
 
     def note_cache_control(self, block: Object) -> None:
@@ -83,6 +83,21 @@ class ContentReader(msgspec.Struct):
             self._cached = True
             reason = "the backend decides what it caches"
             self._report.ignored("parameter", "cache_control", reason, "cache_control", matters=False)
+
+    def tool_change(self, block: Block) -> None:
+        """Read a block that adds a tool to those that are offered from there on, or takes one away. All tools stand before the
+        conversation here: one that is added is declared, one that is taken away stays."""
+        path, kind, fields = block
+        tool = required_object(fields, "tool", path)
+        what = text(tool, "type", f"{path}.tool")
+        if kind == "tool_addition" and what == "tool_definition":
+            self.defined.append((required_object(tool, "definition", f"{path}.tool"), f"{path}.tool.definition"))
+        elif kind == "tool_addition" and what == "tool_reference":
+            self.referenced[filled_text(tool, "name", f"{path}.tool")] = None
+        else:
+            self._report.ignored("content", kind, "the tools stay as they are", path)
+            return
+        self._report.adapted("content", kind, "the tool is declared for the whole conversation")
 
     def part(self, block: Block) -> Object | None:
         """Return the part for a block; None if it cannot be shown."""
@@ -148,7 +163,7 @@ def appended(content: str | list[Object], part: Object) -> list[Object]:
 
 
 def _joined(content: object, path: str) -> str:
-    return "\n".join(block.fields["text"] for block in texts(content, path))
+    return "\n".join(map(text_of, blocks(content, path)))
 
 
 def _text(found: str) -> Object:

@@ -20,7 +20,7 @@ from responses_gateway.request.messages.content import (
     blocks,
     json_of,
     server_result,
-    texts,
+    text_of,
 )
 from responses_gateway.request.messages.places import Place, Places
 from responses_gateway.request.policy import Policy
@@ -31,6 +31,8 @@ _BILLING = "x-anthropic-billing-header:"
 # What the model is told of a call that has failed, and the beginnings of results that say so themselves.
 _FAILED = "Error"
 _SAYS_SO = re.compile(r"\W{0,9}(?:tool_use_)?error", re.IGNORECASE)
+# Blocks of system messages that change which tools are offered.
+_TOOL_CHANGES = ("tool_addition", "tool_removal")
 # Anthropic's names of the tools that the gateway runs -> their names here.
 _SERVER_TOOLS = {"web_fetch": "open_page"}
 
@@ -84,9 +86,12 @@ class Conversation(msgspec.Struct):
 
     def _system_texts(self, content: object, path: str) -> list[str]:
         found: list[str] = []
-        for block in texts(content, path):
+        for block in blocks(content, path):
             self._content.note_cache_control(block.fields)
-            found.append(block.fields["text"])
+            if block.kind in _TOOL_CHANGES:
+                self._content.tool_change(block)
+            else:
+                found.append(text_of(block))
         kept = [part for part in found if not part.startswith(_BILLING)]
         if len(kept) < len(found):
             reason = "it would change the beginning of every prompt"

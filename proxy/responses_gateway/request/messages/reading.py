@@ -68,8 +68,9 @@ def read_messages(
     conversation = Conversation(policy, report, content, places)
     _read_conversation(conversation, body, policy.max_input_items)
     tools: Object = {}
-    if body.tools or body.tool_choice:
-        tools = ToolReader(hosted, places, report).read(body.tools or [], body.tool_choice, content.referenced)
+    if body.tools or body.tool_choice or content.defined:
+        reader = ToolReader(hosted, places, report)
+        tools = reader.read(body.tools or [], body.tool_choice, content.referenced, content.defined)
     thinking, effort = _effort(body, served_as or model, policy, report)
     fields: Object = {
         "model": model,

@@ -52,13 +52,17 @@ class ToolReader:
         self._web: set[str] = set()  # names of the web tools
         self._left_out: dict[str, ApiError | None] = {}  # by name, with what is said of one without which nothing is left
 
-    def read(self, tools: object, choice: Object | None, referenced: Iterable[str]) -> Object:
+    def read(
+        self, tools: object, choice: Object | None, referenced: Iterable[str], defined: Iterable[tuple[Object, str]]
+    ) -> Object:
         """Return the fields of a Responses request for the tools and the choice. `referenced` are the deferred tools that the
-        conversation has named, in order. Raise `ApiError` 400."""
+        conversation has named, `defined` those that it has declared, both in order. Raise `ApiError` 400."""
         listed = object_list(tools, "tools")
         self._names_deferred = not any(str(tool.get("type")).startswith("tool_search") for tool in listed)
         for index, tool in enumerate(listed):
             self._read(tool, f"tools[{index}]")
+        for tool, path in defined:
+            self._read(tool, path)
         if self._deferred:
             self._report.adapted("tool", "defer_loading", "offered once a tool_reference names it")
         elif not self._declared:
