@@ -60,6 +60,25 @@ def test_an_event_that_only_its_name_tells_to_be_an_error(frame: str) -> None:
         assert WHY in played.response["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"Error: {WHY}", f"[ERROR] {WHY}", f"An error occurred: {WHY}", f"ValueError: {WHY}", f"openai.BadRequestError: {WHY}",
+        f'"Error: {WHY}"', f"Upstream request failed: {WHY}", f"Traceback error: {WHY}", f"error {WHY} <b>",
+    ],
+)  # fmt: skip
+def test_a_text_that_says_that_it_is_an_error(said: str) -> None:
+    for before in ([], [text("Hi")]):
+        played = play(*before, f"data: {said}\n\n".encode())
+        assert played.response["status"] == "failed"
+        assert WHY in played.response["error"]["message"]
+
+
+@pytest.mark.parametrize("said", ["ping", "keep-alive", "still working on it", "errorless", "2026-11-27T06:00:00Z"])
+def test_a_sign_of_life_is_no_error(said: str) -> None:
+    assert play(f"data: {said}\n\n".encode(), text("Hi"), finish()).said == [("text", "Hi")]
+
+
 def test_an_error_without_a_word() -> None:
     assert play(text("Hi"), b"event: error\ndata:\n\n").response["status"] == "failed"
 

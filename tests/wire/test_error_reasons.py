@@ -82,6 +82,9 @@ def test_the_reason_is_found_wherever_it_stands(body: Any) -> None:
         f'event: error\ndata: {{"message": "{WHY}"}}\n\n'.encode(),
         f'{{"error": {{"message": "{WHY}", "input": "cut he'.encode(),
         f'[{{"msg":"{WHY}", "input": {{"cut'.encode(),
+        f"{{'error': {{'message': '{WHY}', 'code': 400}}}}".encode(),
+        f"<?xml version='1.0'?><Error><Code>Bad</Code><Message>{WHY}</Message></Error>".encode(),
+        f"<s:Envelope><s:Body><soap:faultstring>{WHY}</soap:faultstring></s:Body></s:Envelope>".encode(),
     ],
 )
 def test_the_reason_in_what_is_no_json(body: bytes) -> None:

@@ -93,13 +93,27 @@ FOUND = Usage(100, 30, 64)
         ({"choices": [], "usage": None, "stats": {"input_tokens": 100, "output_tokens": 30}}, Usage(100, 30)),
         ({"choices": [], "timings": {"cache_n": 64, "prompt_n": 36, "prompt_ms": 1.5, "predicted_n": 30}}, FOUND),
         ({"choices": [], "timings": {"prompt_n": 36, "predicted_n": 30}}, Usage(36, 30)),
+        ({"choices": [], "usage": {"promptTokens": 100, "completionTokens": 30, "cachedInputTokens": 64}}, FOUND),
+        (
+            {
+                "choices": [],
+                "usageMetadata": {
+                    "promptTokenCount": 100,
+                    "candidatesTokenCount": 30,
+                    "totalTokenCount": 157,
+                    "thoughtsTokenCount": 27,
+                },
+            },
+            Usage(100, 57, None, None, 27),
+        ),
+        ({"choices": [], "prompt_eval_count": 100, "eval_count": 30}, Usage(100, 30)),
         ({"choices": [], "timings": {"prompt_n": 36, "predicted_n": 30}, "x": {"usage": COUNTS}}, FOUND),
     ],
 )
 def test_usage_in_another_place(chunk: dict[str, Any], expected: Usage) -> None:
     usage = usage_elsewhere(json.dumps(chunk).encode())
     assert usage is not None
-    assert usage.elsewhere
+    assert usage.elsewhere is ("usage" not in chunk or chunk["usage"] is None)
     assert counts_of(usage) == expected
 
 

@@ -26,6 +26,10 @@ _TEXTS = ("text", "content", "summary", "thinking")
 # Bytes with the last ids of a prompt: many more than are looked at, since the first one may be cut.
 _PROMPT_END = 256
 _NUMBERS = re.compile(rb"[0-9]+")
+# A text that says so, in the place of a chunk: "Error: …", "[ERROR] …", "An error occurred", "ValueError: …".
+_ERROR_TEXT = re.compile(
+    rb"\s{0,9}[\[\"(]?(?:[\w.'-]{1,40}:? ){0,4}?[\w.]{0,60}?(?:errors?|exception|failed|failure|fatal)\b", re.IGNORECASE
+)
 # What a part of a chunk has in it, or a page in its place.
 _MARKS = re.compile(rb'[{}\[\]"\\<>]')
 
@@ -296,6 +300,8 @@ def decode_chunk(payload: bytes) -> Chunk:
             chunk = msgspec.convert(converted(value), Chunk, strict=False)
             chunk.converted = True
     except (ValueError, RecursionError):  # including msgspec.ValidationError
+        if _ERROR_TEXT.match(payload):
+            return Chunk(error=payload.decode("utf-8", "replace").strip().strip('"'))
         raise (ForeignEvent if _is_foreign(payload) else MalformedChunk)(reason) from None
     chunk.lenient = True
     return chunk

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from html import unescape
 from http import HTTPStatus
 from itertools import islice
 from typing import Any, NamedTuple
@@ -65,9 +66,13 @@ _SECRET = re.compile(
 )
 # What a page says in its title or its first heading, if that is a status with its phrase.
 _HEADING = re.compile(r"<(?:title|h1)[^>]{0,100}>\s{0,20}(\d{3} [\w '-]{1,60}?)\s{0,20}</", re.IGNORECASE)
+_PAGE = re.compile(r"<(?:!doctype html|html|head|body|title|h1|center)\b", re.IGNORECASE)
+_XML_MESSAGE = re.compile(r"<(?:\w{1,20}:)?(?:message|faultstring|description|detail)>([^<]{1,2000})</", re.IGNORECASE)
 _STATUS_PHRASES = frozenset(status.phrase.lower() for status in HTTPStatus)
-# A reason in JSON that was cut.
-_IN_CUT_JSON = re.compile(r'"(?:message|msg|detail|error)"\s{0,4}:\s{0,4}("(?:[^"\\]|\\.){1,2000}")')
+# A reason in JSON that was cut, or in what Python prints of such an object.
+_IN_CUT_JSON = re.compile(
+    r"""["'](?:message|msg|detail|error)["']\s{0,4}:\s{0,4}(?:"((?:[^"\\]|\\.){1,2000})"|'((?:[^'\\]|\\.){1,2000})')"""
+)
 
 
 class Reason(NamedTuple):
@@ -105,10 +110,10 @@ def reason_in_body(body: bytes) -> Reason:
     if is_stream(body):
         return _reason_in_stream(body)
     if text.startswith("<"):
-        return _plain(_heading(text))
+        return _in_markup(text)
     if text.startswith(("{", "[")):
         cut = _IN_CUT_JSON.search(text[:_MOST_SEARCHED])
-        return _NONE if cut is None else reason_in(_parsed(cut[1]))
+        return _NONE if cut is None else reason_in(_unquoted(cut[1] or cut[2]))
     return _plain(text)
 
 
@@ -121,9 +126,14 @@ def _reason_in_stream(body: bytes) -> Reason:
     return _NONE
 
 
-def _heading(page: str) -> str:
-    found = _HEADING.search(page[:_MOST_SEARCHED])
-    return "" if found is None else found[1].partition(" ")[2]
+def _in_markup(text: str) -> Reason:
+    """Return the reason in XML; of a page, the phrase of its status."""
+    text = text[:_MOST_SEARCHED]
+    if not _PAGE.match(text):
+        message = _XML_MESSAGE.search(text)
+        return _NONE if message is None else reason_in(unescape(message[1]))
+    heading = _HEADING.search(text)
+    return _NONE if heading is None else _plain(heading[1].partition(" ")[2])
 
 
 def _plain(text: str) -> Reason:
@@ -259,6 +269,12 @@ def _kinds(named: Json) -> Json:
         if value is not None and not isinstance(value, dict | list) and kind not in found:
             found[kind] = value
     return found
+
+
+def _unquoted(text: str) -> str:
+    """Return what a text means that was quoted."""
+    value = _parsed(f'"{text}"')
+    return value if isinstance(value, str) else text
 
 
 def _parsed(text: str | bytes) -> Any:

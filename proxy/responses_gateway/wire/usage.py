@@ -6,6 +6,7 @@ OpenAI's `usage` counts first; `token_counts` reads it, whatever the names. Else
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,19 @@ from responses_gateway.wire.deltas import Usage
 # Bytes of a chunk that is searched, and how many of its values are looked at.
 _LONGEST = 64 * 1024
 _VALUES = 300
+# Names of other APIs, without `_` and in small letters (Gemini, Ollama, Vercel) -> the names of this one.
+_OTHER_NAMES = {
+    "prompttokens": "prompt_tokens", "prompttokencount": "prompt_tokens", "promptevalcount": "prompt_tokens",
+    "completiontokens": "completion_tokens", "candidatestokencount": "completion_tokens", "evalcount": "completion_tokens",
+    "inputtokens": "input_tokens", "outputtokens": "output_tokens", "totaltokens": "total_tokens",
+    "totaltokencount": "total_tokens", "cachedcontenttokencount": "cached_tokens", "cachedinputtokens": "cached_tokens",
+    "thoughtstokencount": "reasoning_tokens", "reasoningtokens": "reasoning_tokens",
+}  # fmt: skip
 _COUNTS = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
+
+
+# Tells whether a chunk may have counts, under any name: a search without a call of ours, since it is made for most chunks.
+may_count = re.compile(rb'okens"|ount"|"predicted_n"').search
 
 
 def counts_of(usage: ChatUsage) -> Usage | None:
@@ -32,33 +45,35 @@ def merged(earlier: Usage, later: Usage) -> Usage:
 
 
 def usage_elsewhere(payload: bytes) -> ChatUsage | None:
-    """Return the counts of a chunk without `usage` from wherever they are; None if there are none."""
+    """Return the counts of a chunk whose `usage` has none under OpenAI's names, from wherever they are; None if there are
+    none."""
     try:
         chunk = json.loads(payload[:_LONGEST])
     except (ValueError, RecursionError):
         return None
     timings = None
-    for value in _objects(chunk):
+    for found in _objects(chunk):
+        value = {_OTHER_NAMES.get(name.replace("_", "").lower(), name): count for name, count in found.items()}
         if any(whole_number(value.get(name)) is not None for name in _COUNTS):
-            return _elsewhere(value)
+            return _read(value, elsewhere=found is not chunk.get("usage"))
         if "predicted_n" in value:
             timings = timings or value
     if timings is None:
         return None
     read = (whole_number(timings.get("prompt_n")) or 0) + (whole_number(timings.get("cache_n")) or 0)
-    cached = {"cached_tokens": timings.get("cache_n")}
-    return _elsewhere({"prompt_tokens": read, "completion_tokens": timings.get("predicted_n"), "prompt_tokens_details": cached})
+    counts = {"prompt_tokens": read, "completion_tokens": timings.get("predicted_n"), "cached_tokens": timings.get("cache_n")}
+    return _read(counts, elsewhere=True)
 
 
-def _elsewhere(value: dict[str, Any]) -> ChatUsage:
+def _read(value: dict[str, Any], *, elsewhere: bool) -> ChatUsage:
     usage = msgspec.convert(read_usage(value, needed=False), ChatUsage)
-    usage.elsewhere = True
+    usage.elsewhere = elsewhere
     return usage
 
 
 def _objects(chunk: Any) -> Iterator[dict[str, Any]]:
     """Iterate over the objects within a chunk, the outer ones first."""
-    values = [chunk] if isinstance(chunk, dict | list) else []
+    values: list[Any] = [chunk] if isinstance(chunk, dict) else []
     for value in values:
         if isinstance(value, dict):
             yield value
