@@ -14,8 +14,8 @@ from scripts import structure
 
 # Room for the kinds of faults that bug reports show, each a rule in the core.
 LINES = 72_500
-LINES_OF_THE_CORE = 56_000
-SETTINGS = 113
+LINES_OF_THE_CORE = 56_500
+SETTINGS = 114
 FILES_UNDER_60_LINES = 54
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
@@ -37,7 +37,7 @@ LARGER_CLASSES = {
     "Profile": 43,  # what a probe found, a field each: whether the template shows tools, too
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
-    "Settings": 129,  # of all sections
+    "Settings": 130,  # of all sections
     "Upstream": 46,  # where another backend is asked, or the same one in another form, and what a filter may do
     "Translator": 61,  # the library's front
 }

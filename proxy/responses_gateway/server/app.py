@@ -49,6 +49,7 @@ from responses_gateway.server.window.workers import Workers
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, DEFECTS
+from responses_gateway.wire.hosts.addresses import Networks
 
 
 def create_app(
@@ -148,6 +149,7 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
         _origin_check(parts),
         count_defect=partial(metrics.count, DEFECTS),
         note_refusal=note_refusals(parts.responses.reports.history),
+        proxies=Networks(settings.forwarded_by) if settings.forwarded_by else None,
     )
     app = web.Application(middlewares=[outermost, *access])
     if access:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from responses_gateway.settings.keys import ApiKeys, Teams
 from responses_gateway.settings.section import Seconds, Section, TextList, each
+from responses_gateway.wire.hosts.addresses import is_network
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
 # As browsers send it; a trailing slash is tolerated. Extensions have schemes of their own.
@@ -21,6 +22,7 @@ _Origins = Annotated[
         "an origin consists of a scheme, a host and optionally a port: https://chat.example.com",
     ),
 ]
+_Proxies = Annotated[TextList, each(is_network, "an address or a network is expected: 10.0.0.5, 10.0.0.0/24")]
 _Hosts = Annotated[
     TextList,
     each(
@@ -63,6 +65,9 @@ class AccessSettings(Section):
     """Names by which clients may address the gateway (the header `Host`), such as `llm.example.com`; `*.example.com` for all
     names below, `*` for any. By default other names than those of machines and addresses are refused for requests without keys
     over a loopback connection. See [docs/security.md](security.md#requests-from-web-pages)."""
+    forwarded_by: _Proxies = Field(default=[])
+    """Addresses and networks of the reverse proxies whose `X-Forwarded-For` is believed: limits and logs use the address that
+    they name, instead of the proxy's own. See [docs/security.md](security.md#limits)."""
     relay: bool = True
     """Forward other paths below `/v1/`, `/tokenize` and `/detokenize` to the backend unchanged. If disabled, they return
     404."""

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from responses_gateway.settings.section import Details, Section, TextList
-from responses_gateway.wire.hosts.addresses import Networks
+from responses_gateway.wire.hosts.addresses import is_network
 
 # The header in which a trusted proxy sends the shared secret.
 PROXY_SECRET_HEADER = "X-Responses-Gateway-Proxy-Secret"
@@ -54,11 +54,8 @@ class TrustedProxy(Details):
     @field_validator("addresses")
     @classmethod
     def _check_addresses(cls, value: list[str]) -> list[str]:
-        for address in value:
-            try:
-                Networks([address])
-            except ValueError:
-                raise ValueError("an address or a network is expected: 10.0.0.5, 10.0.0.0/24") from None
+        if not all(map(is_network, value)):
+            raise ValueError("an address or a network is expected: 10.0.0.5, 10.0.0.0/24")
         return value
 
     @model_validator(mode="after")

@@ -282,11 +282,14 @@ def test_a_backend_that_cannot_be_reached_holds_nothing() -> None:
 class Asking:
     """What the accounts look at of a request."""
 
+    client: str | None = None
+    address: str | None = None
+
     def __init__(self, remote: str | None) -> None:
         self.remote = remote
 
-    def get(self, _key: object) -> None:
-        return None
+    def __getitem__(self, _key: object) -> Asking:
+        return self
 
 
 def accounts() -> RateLimits:

@@ -90,7 +90,7 @@ def _fields(request: web.Request, response: web.StreamResponse | None, exchange:
         "method": request.method[:20],
         "path": request.path[:_LONGEST_PATH],  # without the query, which may have a key
         "status": status,
-        "client": request.remote or None,
+        "client": exchange.address or request.remote or None,
         "code": response.get(ERROR_CODE) if response is not None and status >= 400 else None,
         "bytes_in": request.content_length,
         "bytes_out": exchange.bytes_out if exchange.bytes_out is not None else _size(response),

@@ -18,6 +18,7 @@ from responses_gateway.server.access.identities import IDENTITIES
 from responses_gateway.server.http.bodies import Bodies
 from responses_gateway.server.http.exchange import EXCHANGE, Exchange, request_id_of
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
+from responses_gateway.server.http.forwarded import forwarded_address
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import has_limits
 from responses_gateway.settings.keys import given_key
@@ -26,6 +27,7 @@ from responses_gateway.telemetry.instruments import ACCESS_REFUSALS
 from responses_gateway.telemetry.logs import CLIENT_LEFT
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.hosts.addresses import Networks
 
 # Tells of soft limits that are exceeded.
 _WARNING_HEADER = "x-responses-gateway-quota-warning"
@@ -38,23 +40,23 @@ def exchanges(
     origin_check: OriginCheck | None,
     count_defect: Callable[[], None],
     note_refusal: Callable[[web.Request, web.StreamResponse], None],
+    proxies: Networks | None,
 ) -> Middleware:
-    """Return the outermost middleware, which makes each `Exchange`. `note_refusal` gets the answers that are errors."""
+    """Return the outermost middleware, which makes each `Exchange`. `proxies` are those that are trusted."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         began = time.monotonic()
         exchange = Exchange(bodies, request_id_of(request))
+        exchange.address = None if proxies is None else forwarded_address(request, proxies)
         request[EXCHANGE] = exchange
         response: web.StreamResponse | None = None
         status = 500
         try:
             try:
                 headers = request.headers
-                if headers.get("Host") not in host_check.known:
-                    host_check.check(request)
-                if origin_check is not None and ("Sec-Fetch-Site" in headers or "Origin" in headers):
-                    origin_check.check(request)
+                if headers.get("Host") not in host_check.known or "Sec-Fetch-Site" in headers or "Origin" in headers:
+                    _check_sender(request, host_check, origin_check)
                 response = await handler(request)
             except Exception as error:
                 response = answer_for(request, error, count_defect)
@@ -71,6 +73,14 @@ def exchanges(
             log.ended(request, response, exchange, status, time.monotonic() - began)
 
     return answer
+
+
+def _check_sender(request: web.Request, host_check: HostCheck, origin_check: OriginCheck | None) -> None:
+    """Refuse what a foreign web page may have sent: under a name of its own, or openly from elsewhere."""
+    if request.headers.get("Host") not in host_check.known:
+        host_check.check(request)
+    if origin_check is not None:
+        origin_check.check(request)
 
 
 def access_middlewares(in_force: InForce, metrics: Metrics, clients: Clients) -> list[Middleware]:

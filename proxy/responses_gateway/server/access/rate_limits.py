@@ -395,9 +395,10 @@ class RateLimits:
         settings = self._in_force()
         if settings is not self._settings:
             self._follow(settings)
-        name = request[EXCHANGE].client
+        exchange = request[EXCHANGE]
+        name = exchange.client
         if name is None:
-            return self._of_address(f"address {_network(request.remote)}", None)
+            return self._of_address(f"address {_network(exchange.address or request.remote)}", None)
         return self.by_key.get(name) or self._of_address(f"key {name}", name)
 
     def _of_address(self, name: str, key: str | None) -> ClientLimits:

@@ -31,7 +31,8 @@ class Exchange(msgspec.Struct, eq=False):
     `request_id` is the client's, or new; backends get a UUID that follows from it. `body` is that of the request, if it was
     read. `client` is the name of its key, None where the settings have none; `team` that of somebody who came without a key of
     the settings. `allows` tells the models that the client may use; None if it may use all. `has_log` and `report`: see
-    `telemetry.logs.LoggedExchange`. `bytes_out`: of the events that were sent."""
+    `telemetry.logs.LoggedExchange`. `bytes_out`: of the events that were sent.
+    `address` is that of the client as a trusted proxy names it; None if none does."""
 
     bodies: Bodies
     request_id: str
@@ -42,6 +43,7 @@ class Exchange(msgspec.Struct, eq=False):
     has_log: bool = False
     report: Callable[[Mapping[str, Any]], None] | None = None
     bytes_out: int | None = None
+    address: str | None = None
 
 
 EXCHANGE: web.RequestKey[Exchange] = web.RequestKey("exchange", Exchange)

@@ -110,6 +110,27 @@ def _encoded(host: str) -> str:
         return host.encode("idna").decode()
 
 
+def address_in(hop: str) -> str | None:
+    """Return the address of a hop, which may have a port (`10.0.0.5:4711`, `[::1]:4711`); None if it is none."""
+    if hop.startswith("["):
+        hop = hop[1:].partition("]")[0]
+    elif hop.count(":") == 1:
+        hop = hop.partition(":")[0]
+    try:
+        return str(ip_address(hop))
+    except ValueError:
+        return None
+
+
+def is_network(text: str) -> bool:
+    """Tell whether a text is an address, or a range such as `10.0.0.0/24`."""
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
 class Networks:
     """Some networks, each an address or a range such as `10.0.0.0/24`."""
 
