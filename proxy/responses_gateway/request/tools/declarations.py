@@ -67,6 +67,10 @@ class Declaration(NamedTuple):
     asynchronous: bool = False
 
 
+# What is told of a tool besides what it is, and reported.
+_OPTIONS = frozenset({"defer_loading", "allowed_callers", "output_schema"})
+
+
 class _Format(TypedPart):
     type: Literal["text", "grammar"]
 
@@ -139,7 +143,11 @@ class _ToolReader:
                 if kind == WEB_SEARCH.name:
                     self._report.preserved("tool", kind)
                 self._offer(WEB_SEARCH, WEB_TOOLS[kind], targets)
-            elif (known := hosted_name(kind)) is not None and (known in self._hosted.kinds or path in self._hosted.mcp):
+            elif (
+                kind != "function"
+                and (known := hosted_name(kind)) is not None
+                and (known in self._hosted.kinds or path in self._hosted.mcp)
+            ):
                 self._run_here(known, tool, path, targets)
             else:
                 self._tool(kind, tool, path, None, "", targets)
@@ -209,6 +217,8 @@ class _ToolReader:
 
     def _options(self, tool: Object, path: str) -> None:
         """Report the options of a tool that chat servers do not support."""
+        if _OPTIONS.isdisjoint(tool):
+            return
         # Tools found by a search are no longer deferred.
         if optional_flag(tool, "defer_loading", path) and path.startswith("tools["):
             self._report.adapted("tool", "defer_loading", "offered at once")
@@ -325,9 +335,12 @@ def _without_encryption(parameters: Object) -> Object:
     properties = parameters.get("properties")
     if not isinstance(properties, dict):
         return parameters
-    marked = {name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("encrypted") is True}
-    if not marked:
+    for schema in properties.values():
+        if isinstance(schema, dict) and schema.get("encrypted") is True:
+            break
+    else:
         return parameters
+    marked = {name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("encrypted") is True}
     plain = {
         name: {key: value for key, value in schema.items() if key != "encrypted"} if name in marked else schema
         for name, schema in properties.items()

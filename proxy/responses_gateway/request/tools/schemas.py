@@ -17,6 +17,7 @@ _SCHEMAS = frozenset({"items", "additionalProperties", "not", "if", "then", "els
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
 # Members that may be null: what a value is, not what is said of it.
 _VALUES = frozenset({"const", "default", "example", "examples"})
+_NESTED = (dict, list)  # once, because an agent's tools have hundreds of members, in each of its turns
 # The most schemas of one request that are looked at, since other requests wait meanwhile, and how deep they may be.
 _MOST = 10_000
 _DEEPEST = 128
@@ -45,11 +46,11 @@ class SchemaReader:
         self._left -= 1
         changes: Object = {}
         for name, value in schema.items():
-            if value is not None:
-                new = self._member(name, value, depth) if isinstance(value, dict | list) else value
+            if isinstance(value, _NESTED):
+                new = self._member(name, value, depth)
                 if new is not value:
                     changes[name] = new
-            elif name not in _VALUES:
+            elif value is None and name not in _VALUES:
                 changes[name] = None
         kind = schema.get("type")
         if kind in ("object", "array") or isinstance(kind, list):
@@ -70,16 +71,19 @@ class SchemaReader:
             return self._schema(value, depth + 1)
         if name not in _MAPS:
             return value
-        members = dict(zip(value, self._list(list(value.values()), depth), strict=True))
-        return value if all(members[key] is value[key] for key in value) else members
+        schemas = list(value.values())
+        new = self._list(schemas, depth)
+        return value if new is schemas else dict(zip(value, new, strict=True))
 
     def _list(self, schemas: list[Any], depth: int) -> list[Any]:
         """Return schemas, of which true and null allow anything; the same list if nothing is missing in them."""
-        new = [
-            self._schema(schema, depth + 1) if isinstance(schema, dict) else {} if schema in (True, None) else schema
-            for schema in schemas
-        ]
-        return schemas if all(one is other for one, other in zip(new, schemas, strict=True)) else new
+        new: list[Any] = []
+        changed = False
+        for schema in schemas:
+            one = self._schema(schema, depth + 1) if isinstance(schema, dict) else {} if schema in (True, None) else schema
+            changed = changed or one is not schema
+            new.append(one)
+        return new if changed else schemas
 
 
 def _missing(schema: Object, kind: Any) -> Object:
