@@ -25,7 +25,6 @@ from responses_gateway.request.parameters.parameters import (
     added_fields,
     chat_parameters,
     compact_threshold,
-    includes,
     refuse_unavailable,
     refuse_unsupported,
     wants_summary,
@@ -147,7 +146,9 @@ class _Translation(NamedTuple):
         catalog = self._tools()
         choice = ANY_TOOL if request.tool_choice is None else _read_choice(request.tool_choice, catalog, policy, self.report)
         read = self._read(catalog, results)
-        one_turn = read.compacting or request.only_warms
+        warming = request.only_warms
+        one_turn = read.compacting or warming
+        extra = request.include or ()
         body = self._body(catalog, choice, read)
         return ChatRequest(
             body=body,
@@ -159,14 +160,14 @@ class _Translation(NamedTuple):
             parallel_calls=request.parallel_tool_calls is not False,
             echo=echo(request, policy),
             summary=wants_summary(request),
-            logprobs=includes(request, LOGPROBS),
+            logprobs=LOGPROBS in extra,
             container_id=self.hosted.container_id,
             sources=read.sources,
             approved=read.approved,
             compacting=read.compacting,
-            warming=request.only_warms,
+            warming=warming,
             compact_threshold=None if read.compacting else compact_threshold(request, policy),
-            encrypted_reasoning=policy.encrypts_reasoning and includes(request, ENCRYPTED_REASONING),
+            encrypted_reasoning=policy.encrypts_reasoning and ENCRYPTED_REASONING in extra,
             call_ids=read.call_ids,
             added=added_fields(body, request, policy),
             losses=self.report.losses(),

@@ -102,7 +102,8 @@ class ContentReader(msgspec.Struct):
     def part(self, block: Block) -> Object | None:
         """Return the part for a block; None if it cannot be shown."""
         path, kind, fields = block
-        self.note_cache_control(fields)
+        if "cache_control" in fields:
+            self.note_cache_control(fields)
         match kind:
             case "text":
                 return _text(fields["text"])

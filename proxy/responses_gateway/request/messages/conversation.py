@@ -151,7 +151,7 @@ class Conversation(msgspec.Struct):
                 self._result(block)
             else:
                 shown.append(block)
-        parts, places = self._parts(shown)
+        parts, places = self._parts(shown) if shown else ([], [])
         if parts:
             self._add({"type": "message", "role": "user", "content": as_content(parts)}, path, places)
 
@@ -176,7 +176,8 @@ class Conversation(msgspec.Struct):
             self._report.ignored("content", "tool_result", "the call already has a result", block.path)
             return
         self._unanswered[call_id] -= 1
-        self._content.note_cache_control(result)
+        if "cache_control" in result:
+            self._content.note_cache_control(result)
         content = result.get("content")
         parts, places = self._parts(() if content is None else blocks(content, f"{block.path}.content"))
         if result.get("is_error") is True:
@@ -203,21 +204,23 @@ class Conversation(msgspec.Struct):
             self._release(path)
         said: list[Block] = []
         for block in blocks(content, f"{path}.content"):
-            self._content.note_cache_control(block.fields)
+            if "cache_control" in block.fields:
+                self._content.note_cache_control(block.fields)
             if block.kind == "text":
                 said.append(block)
                 continue
-            self._say(said)
-            said = []
+            if said:
+                self._say(said)
+                said = []
             self._do(block)
         self.prefilled = bool(said)
-        self._say(said)
+        if said:
+            self._say(said)
 
     def _say(self, said: list[Block]) -> None:
         """Add the texts that the model wrote in a row: citations split one text into several."""
-        if said:
-            content = "".join([block.fields["text"] for block in said])
-            self._add({"type": "message", "role": "assistant", "content": content}, said[0].path)
+        content = "".join([block.fields["text"] for block in said])
+        self._add({"type": "message", "role": "assistant", "content": content}, said[0].path)
 
     def _do(self, block: Block) -> None:
         path, kind, fields = block

@@ -198,11 +198,6 @@ def wants_summary(request: ResponsesRequest) -> bool:
     return wanted not in (None, "none")
 
 
-def includes(request: ResponsesRequest, extra: str) -> bool:
-    """Tell whether `include` names this extra output."""
-    return request.include is not None and extra in request.include
-
-
 def _updated(request: ResponsesRequest, entry: Entry) -> ResponsesRequest:
     changes: dict[str, ReasoningConfig | TextConfig] = {}
     reasoning = optional_object(entry.item, "reasoning", entry.path)

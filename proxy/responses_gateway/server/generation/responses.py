@@ -267,7 +267,7 @@ class Creation:
         )
         client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
         prelude = None
-        if prepared.compaction is not None or prepared.hosted is not None:
+        if prepared.compaction is not None or (prepared.turns is not None and prepared.hosted is not None):
             prelude = Prelude(translator, prepared.compaction, prepared.hosted, log, self.recording)
         judge = partial(responses.repair.settle, translator, settings, prepared.call.headers)
         self.answered = True
@@ -281,8 +281,8 @@ class Creation:
             reservation = self.caller.reservation
             if reservation is not None:
                 await settle(reservation, self.translator)
-        store = self._responses.store
         record = self.prepared.record
+        store = None if record is None else self._responses.store
         if store is None or record is None:
             return True
         return await save(store.responses, record, self.translator, self.results)
@@ -361,9 +361,10 @@ class Creation:
             _learn(self.in_force.parsers, self.prepared, self.translator)
             if self.prepared.options.logprobs or "tool_choice" in self.prepared.call.body:  # all that an answer can lose
                 self.log.losses(self.answer_losses)
-            if self.prepared.hosted is not None:
+            if self.prepared.turns is not None and self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
-        outcome = self.log.close(self.translator if self.answered else None, self._clock(), self._record)
+        record = None if self.recording is None else self._record
+        outcome = self.log.close(self.translator if self.answered else None, self._clock(), record)
         if self.recording is not None:
             self.recording.end(outcome)
         self._responses.in_flight.activities.discard(self)

@@ -201,7 +201,9 @@ def _for_client(error: ApiError, *, final: bool) -> ApiError:
 
 
 async def _begin(stream: EventStream, creation: Creation, generation: Generation) -> None:
-    stream.response.headers.update(loss_header(creation.log.facts.losses))
+    losses = creation.log.facts.losses
+    if losses:
+        stream.response.headers.update(loss_header(losses))
     await stream.prepare()
     generation.begin()
     if not generation.translator.ended:  # else everything leaves in one write

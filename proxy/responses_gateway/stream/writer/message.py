@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from responses_gateway.stream.writer.interface import AnswerStream, Outcome, Status, StreamStart
-from responses_gateway.stream.writer.messages import MessagesWriter, Thinking
+from responses_gateway.stream.writer.messages import PING, MessagesWriter, Thinking
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.json_text import json_text, quote, sendable
@@ -52,7 +52,7 @@ class MessageStream(AnswerStream):
         """Write `message_start` and a ping."""
         rest = f'"content":[],"stop_reason":null,"stop_sequence":null,"usage":{_NO_USAGE}'
         self._writer.write("message_start", f',"message":{{{self._head},{rest}}}')
-        self._writer.ping()
+        self._writer.events.append(PING)
 
     def keep_alive(self) -> None:
         """Write a ping."""

@@ -38,6 +38,10 @@ def no_clock() -> float:
     return 0.0
 
 
+# An event that may stand anywhere.
+PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+
 class MessagesWriter(EventWriter):
     """The content blocks of a message that is being written. `calls` counts those of the client's tools."""
 
@@ -69,7 +73,7 @@ class MessagesWriter(EventWriter):
 
     def ping(self) -> None:
         """Append an event that may stand anywhere."""
-        self.events.append(b'event: ping\ndata: {"type":"ping"}\n\n')
+        self.events.append(PING)
 
     def _start_block(self, block: str) -> None:
         """Append the start of the next block, given as JSON."""
@@ -175,7 +179,7 @@ class MessagesWriter(EventWriter):
             self._count_deltas("text_delta", deltas)
             self.count_characters("refusal" if refused else "text", text)
             kind: TextKind = "refusal" if refused else "output_text"
-            part = message_part(kind, quote(text), logprobs_json(logprobs), annotations)
+            part = message_part(kind, quote(text), logprobs_json(logprobs) if logprobs else "[]", annotations)
             record = message(place.item_id, status, part, place.phase)
         self._end_block(status)
         self._count("reasoning" if place.kind == "reasoning" else "message", place.index, record)
