@@ -207,6 +207,14 @@ a request is rejected if anything would be ignored that could change the answer.
 that would otherwise be ignored.
 """
 
+CALLS = """
+## Calls as servers send them
+
+A piece belongs to the call with its id, else with its index, else its name begins one, else it is of the only unfinished call,
+or of the one at its place in the chunk. Placeholders before the arguments are dropped, names may come in pieces, and what
+repeats a call is that call. What cannot be decided ends as `incomplete` (the whole rule: `stream/reading/calls.py`).
+"""
+
 EVENTS = """
 ## Events
 
@@ -300,6 +308,7 @@ def translation() -> str:
             parts.append(f"\nParameters of chat servers that the Responses API does not have are preserved: {names}.\n")
         if kind == "tool":
             parts.append(f"\n{_OLDER_NAMES}\n")
+    parts.append(CALLS)
     parts.append(EVENTS)
     parts.extend(f"- `{name}`{_fields(name)}: {when}\n" for name, when in _WHEN.items())
     parts.append(answers())

@@ -13,8 +13,8 @@ from responses_gateway.settings import Settings
 from scripts import structure
 
 # Room for the kinds of faults that bug reports show, each a rule in the core.
-LINES = 72_500
-LINES_OF_THE_CORE = 56_500
+LINES = 73_500
+LINES_OF_THE_CORE = 57_500
 SETTINGS = 114
 FILES_UNDER_60_LINES = 54
 LINES_OF_A_FUNCTION = 40
@@ -28,6 +28,7 @@ MEMBERS_OF_A_CLASS = 40
 LARGER_CLASSES = {
     "Answer": 45,  # its usage may be the end of its body
     "BackgroundResponse": 43,
+    "CallReader": 48,  # the one rule to which call a piece belongs
     "Checker": 41,
     "Generation": 46,  # the end of a body that does not come, too
     "JsonEnvelopeReader": 42,  # half of them are those of all readers
@@ -50,6 +51,7 @@ CLASSES_OF_MORE_PARTS = {
     "BackendSettings": 19,
     "Hosted": 16,
     "ModelEntry": 26,
+    "PartialCall": 17,  # what has come of one, see the rule
     "Recording": 24,
     "StreamOptions": 28,
 }

@@ -28,7 +28,7 @@ def said(passed: bytes) -> str:
 def test_cut_at_any_byte_nothing_passes_that_was_not_judged_and_all_that_was(line_end: bytes) -> None:
     whole = WHOLE.replace(b"\n", line_end)
     for cut in range(1, len(whole)):
-        held = HeldAnswer(())
+        held = HeldAnswer({})
         passed = b""
         judged = ""
         for piece in (whole[:cut], whole[cut:]):
@@ -46,7 +46,7 @@ def test_cut_at_any_byte_nothing_passes_that_was_not_judged_and_all_that_was(lin
 
 
 def test_a_call_is_judged_as_a_whole_before_any_of_it_passes() -> None:
-    held = HeldAnswer(())
+    held = HeldAnswer({})
     held.feed(chunk({"content": "I look. "}) + chunk(call('{"a": 1. ', id="c", type="function")))
     assert held.due() is None  # it came with the call
     held.feed(chunk(call('"}')))
@@ -59,23 +59,23 @@ def test_a_call_is_judged_as_a_whole_before_any_of_it_passes() -> None:
 
 def test_a_long_text_without_a_sentence_is_judged_and_so_is_a_sentence_in_any_language() -> None:
     for text in ("a" * LONGEST_SENTENCE, "Ja. Nein", "はい。いいえ", "line\n"):
-        held = HeldAnswer(())
+        held = HeldAnswer({})
         held.feed(chunk({"content": text}))
         assert held.due() == len(text)
         assert held.take() == b""
-    held = HeldAnswer(())
+    held = HeldAnswer({})
     held.feed(chunk({"content": "not yet"}))
     assert (held.due(), held.due(now=True), held.waits) == (None, 7, True)
 
 
 def test_a_stream_without_its_last_blank_line_and_text_behind_the_end_are_judged() -> None:
-    held = HeldAnswer(())
+    held = HeldAnswer({})
     held.feed(b"".join(text_stream("One."))[:-2])
     held.end()
     assert held.due() == 4
     held.judged(4)
     assert held.take()
-    late = HeldAnswer(())
+    late = HeldAnswer({})
     late.feed(chunk({"content": "One."}, "stop"))
     late.judged(4)
     assert late.take()
@@ -84,7 +84,7 @@ def test_a_stream_without_its_last_blank_line_and_text_behind_the_end_are_judged
 
 
 def test_where_nothing_is_kept_from_the_client_only_the_end_waits() -> None:
-    held = HeldEnd(())
+    held = HeldEnd({})
     pieces = text_stream("One. ", "Two. ")
     held.feed(pieces[0] + pieces[1])
     assert (held.due(), held.take()) == (None, pieces[0] + pieces[1])
@@ -112,7 +112,7 @@ def test_the_words_of_a_guard(answer: str, judgement: Judgement | None) -> None:
 
 
 def test_a_long_text_passes_in_parts_though_it_came_at_once() -> None:
-    held = HeldAnswer(())
+    held = HeldAnswer({})
     whole = b"".join(text_stream(*["go on " * 100] * 100))
     held.feed(whole)
     passed = b""

@@ -27,20 +27,6 @@ _MODEL = "m"
 _WHOLE = 1 << 16
 # Cases that come out wrong today, by kind; `kinds` of the file says what each kind is.
 OPEN: dict[str, list[str]] = {
-    "W2": [
-        "w2-no-index-by-position",
-        "w2-id-and-name-in-each-delta",
-        "w2-known-id-at-next-index",
-        "w2-whole-call-twice-with-one-id",
-        "w2-header-at-index-of-tool",
-        "w2-header-at-index-of-tool-no-id-later",
-        "w2-one-index-one-id-two-names",
-        "w2-one-index-one-id-one-name",
-        "w2-braces-before-arguments",
-        "w2-braces-before-arguments-messages",
-        "w2-name-begins-with-another-name",
-        "w2-both-forms-of-one-call",
-    ],
     "W12": [
         "w12-signature-sent-back",
         "w12-signature-stored",

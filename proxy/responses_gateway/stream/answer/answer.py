@@ -67,9 +67,10 @@ class Answer:
         self.join = join
         self._sse = SSEDecoder()
         self._reader = Reader(
-            known_tools=options.tools,
+            tools=options.tools,
             logprobs=options.logprobs,
             refusal_as_text=options.client.drops_refusals,
+            generated=options.continuable,  # because only servers of a known type continue an answer
             raw=type(markup) is Markup,
         )
         self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=not options.hides_answer)
@@ -154,10 +155,11 @@ class Answer:
                 self._show_silent_tokens(self._tokens.silent_ids)
 
     def release(self) -> None:
-        """Give the lifecycle what a parser held back of a stream that broke: it is as true as what the model said before."""
-        rest: list[Delta] = []
+        """Give the lifecycle what reader and parser held back of a stream that broke: it is as true as what the model said
+        before."""
+        rest = self._reader.finish() if self.joined else []
         if self._markup is not None and self.joined:
-            rest = self._markup.finish("error")
+            rest = self._markup.read(rest, None) + self._markup.finish("error")
             if self.join is not None:
                 rest = self.join.unseen_part(rest, last=True)
         self._step_last(rest)

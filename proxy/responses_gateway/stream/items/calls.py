@@ -165,6 +165,11 @@ class Arguments:
         return "".join(self._pieces)
 
     @property
+    def begun(self) -> bool:
+        """Whether there is anything but white space."""
+        return bool(self._first)
+
+    @property
     def bracketed(self) -> bool:
         """Whether this is a JSON object or array. Anything else (`null`, freeform text) may always continue."""
         return self._first in _BRACKETS
@@ -218,6 +223,8 @@ class OpenCall:
         """Whether another item may follow at once."""
         if isinstance(self.item, HostedItem):
             return self.item.outcome is not None
+        if self.cut:
+            return False  # its end is that of the answer
         if self.deferred or (isinstance(self.item, CustomCallItem) and not self.item.expected):
             return False  # text that merely looks like JSON may continue
         return self.arguments.closed

@@ -400,7 +400,7 @@ class Lifecycle:
     def _call_was_left(self) -> bool:
         """Tell whether the model had begun something else: what was cut is not this call."""
         call = self.call
-        return call is not None and not call.runnable and call.arguments.closed and self.pending is not None
+        return call is not None and not (call.runnable or call.cut) and call.arguments.closed and self.pending is not None
 
     def _release(self) -> None:
         """Take what was held, until a call is open again that is not complete."""

@@ -1,23 +1,22 @@
 """Chat chunks become deltas: every server's dialect of parsed fields is reduced to the closed vocabulary of `wire/deltas.py`.
 
 Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Servers number parallel calls in different ways
-(by `index`, by `id` alone, or not at all); here each call gets its own number, counted from 0."""
+(by `index`, by `id` alone, or not at all); `calls.py` tells to which call a piece belongs."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import astuple
 
-from responses_gateway.stream.items.calls import Arguments
+from responses_gateway.stream.reading.calls import CallReader
 from responses_gateway.stream.reading.logprobs import spelled, within
 from responses_gateway.wire import chat
-from responses_gateway.wire.chat import Choice, Chunk, FunctionDelta, TokenLogprob, ToolCallDelta, text_of, token_counts
+from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob, text_of, token_counts
 from responses_gateway.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
-from responses_gateway.wire.json_text import json_text
+from responses_gateway.wire.tools import ToolTable
 from responses_gateway.wire.usage import merged
 
 # What servers call the ways to stop, in small letters; anything else is taken as a normal stop.
@@ -34,18 +33,6 @@ FINISH_REASONS: dict[str, FinishReason] = {
 
 _SURROGATE = "\ufffd"  # what stands for half a surrogate pair
 _TEXTS = (Reasoning, Text, Refusal, ToolArguments)
-_LEGACY = -1  # the index of the one call that `delta.function_call` can make
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """One call of the stream, not announced before its name is known."""
-
-    number: int
-    id: str = ""
-    name: str = ""
-    arguments: Arguments = field(default_factory=Arguments)  # until it is announced they wait for the name
-    announced: bool = False
 
 
 class Reader:
@@ -54,20 +41,17 @@ class Reader:
     def __init__(
         self,
         *,
-        known_tools: Container[str] = (),
+        tools: ToolTable | None = None,
         logprobs: bool = False,
         refusal_as_text: bool = False,
         raw: bool = False,
+        generated: bool = False,
     ) -> None:
-        """`raw`: the text may hold calls and reasoning as markup, which somebody else reads."""
-        self._known_tools = known_tools
+        """`raw`: the text may hold calls and reasoning as markup, which somebody else reads. `generated`: arguments of calls
+        are the model's own from the first piece on, see `calls.py`."""
         self._raw = raw
         self._logprobs = logprobs
         self._refusal_as_text = refusal_as_text
-        self._calls: dict[int, _Call] = {}
-        self._numbered = 0
-        self._waiting: _Call | None = None
-        self._last = _LEGACY
         self._choice: int | None = None  # the index of the one that is read
         self._reasoning_came = False
         self._text_came = False  # or a refusal
@@ -81,6 +65,10 @@ class Reader:
         self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
         self.waiting = False  # a part of earlier chunks waits for its rest: the next chunk has to be read with it
         self.repairs: dict[str, int] = {}
+        self._tools = tools or {}
+        self._generated = generated
+        self._calls: CallReader | None = None  # once a call came
+        self._finished = False  # a finish_reason came
 
     def read(self, chunk: Chunk) -> list[Delta]:
         """Return the deltas of one chunk."""
@@ -97,15 +85,19 @@ class Reader:
             if delta is not None:
                 logprobs = choice.logprobs.content if self._logprobs and choice.logprobs else None
                 self._read_delta(delta, logprobs and self._spelled(logprobs), out)
+                if delta.tool_calls or delta.function_call is not None:
+                    self._read_calls(delta, out)
                 if chunk.lenient or self._half is not None:
                     out = self._with_joined_surrogates(out)
             if choice.finish_reason:
+                self._finished = True
                 self._release(out)
                 reason = choice.finish_reason.lower().partition(":")[0]  # some servers add details behind a colon
                 out.append(Finish(FINISH_REASONS.get(reason, "stop"), choice.stop_string))
         if chunk.usage is not None:
             self._read_usage(chunk.usage, out)
-        self.waiting = self._waiting is not None or self._half is not None or self._early_logprobs != []
+        calls = self._calls
+        self.waiting = self._half is not None or self._early_logprobs != [] or (calls is not None and calls.waiting)
         return out
 
     def _read_usage(self, reported: chat.ChatUsage, out: list[Delta]) -> None:
@@ -131,18 +123,14 @@ class Reader:
         (they become text)."""
         out: list[Delta] = []
         self._release(out)
-        for call in self._calls.values():
-            if not call.announced and call.arguments.text:
-                out.append(Text(call.arguments.text))
-                self._repair("nameless_call_as_text")
         return out
 
     def _release(self, out: list[Delta]) -> None:
-        """End what waits for its rest: half a surrogate pair, and the call that is not announced yet."""
+        """End what waits for its rest: half a surrogate pair, and the calls."""
         if self._half is not None:
             self._replace_half(self._half, out)
-        if self._waiting is not None:
-            self._announce_waiting(out)
+        if self._calls is not None:
+            self._calls.end(out, broken=not self._finished)
 
     def _choice_to_read(self, choices: Sequence[Choice]) -> Choice | None:
         """Return the choice that the response is made of: the one that came first. Others were not asked for."""
@@ -161,7 +149,7 @@ class Reader:
         if delta is not None and _says_something(delta):
             return delta
         text_came = self._text_came
-        calls_came = bool(self._calls)
+        calls_came = self._calls is not None
         if self._messages_come or not (self._reasoning_came or text_came or calls_came):
             self._messages_come = self._messages_come or _says_something(message)
             return message
@@ -183,8 +171,8 @@ class Reader:
             reasoning = text_of(delta.reasoning_details)
         content = delta.content
         refusal = delta.refusal
-        if self._waiting is not None and (reasoning or content or refusal):
-            self._announce_waiting(out)
+        if self._calls is not None and (reasoning or content or refusal):
+            self._calls.settle(out)
         if reasoning:
             self._reasoning_came = True
             out.append(Reasoning(reasoning))
@@ -204,60 +192,11 @@ class Reader:
         if refusal:
             self._text_came = True
             out.append(Text(refusal) if self._refusal_as_text else Refusal(refusal))
-        if delta.tool_calls or delta.function_call is not None:
-            self._read_calls(delta, out)
 
     def _read_calls(self, delta: chat.Delta, out: list[Delta]) -> None:
-        for call in delta.tool_calls or ():
-            self._read_call(call, out)
-        if delta.function_call is not None:
-            self._read_call(ToolCallDelta(_LEGACY, None, delta.function_call), out)
-
-    def _read_call(self, delta: ToolCallDelta, out: list[Delta]) -> None:
-        function = delta.function or FunctionDelta()
-        name = function.name or ""
-        arguments = function.arguments or ""
-        if type(arguments) is not str:
-            arguments = json_text(arguments)
-        index = delta.index
-        if index is None:
-            index = self._last if not (name or delta.id) else self._index_of(delta.id)
-        call = self._calls.get(index)
-        if call is None or _begins_anew(call, delta.id, name, arguments):
-            call = self._calls[index] = _Call(self._numbered)
-            self._numbered += 1
-        self._last = index
-        if arguments:
-            call.arguments.append(arguments)
-        if call.announced:
-            if arguments:
-                out.append(ToolArguments(call.number, arguments))
-            return
-        call.id = call.id or delta.id or ""
-        if name != call.name:
-            call.name += name
-        if self._waiting is not call:
-            self._announce_waiting(out)
-        self._waiting = call
-        if call.name and (call.arguments.text or call.name in self._known_tools):
-            self._announce_waiting(out)
-
-    def _index_of(self, call_id: str | None) -> int:
-        """Return the index for a delta that has none but begins or names a call: the one with its id, else a new one."""
-        for index, call in self._calls.items():
-            if call_id and call.id == call_id:
-                return index
-        return max(self._calls, default=_LEGACY) + 1
-
-    def _announce_waiting(self, out: list[Delta]) -> None:
-        call = self._waiting
-        if call is None or not call.name:
-            return
-        self._waiting = None
-        call.announced = True
-        out.append(ToolCall(call.number, call.id, call.name))
-        if call.arguments.text:
-            out.append(ToolArguments(call.number, call.arguments.text))
+        if self._calls is None:
+            self._calls = CallReader(self._tools, self.repairs, generated=self._generated)
+        self._calls.read(delta, out)
 
     def _spelled(self, logprobs: list[TokenLogprob]) -> list[TokenLogprob]:
         tokens, dropped = spelled(logprobs)
@@ -318,16 +257,6 @@ def _continues(half: Reasoning | Text | Refusal | ToolArguments, delta: Delta) -
     if isinstance(half, ToolArguments):
         return isinstance(delta, ToolArguments) and delta.index == half.index
     return type(delta) is type(half)
-
-
-def _begins_anew(call: _Call, call_id: str | None, name: str, arguments: str) -> bool:
-    """Tell whether a delta begins another call of the same index, from a server that does not count its calls: it has another
-    id, another name behind arguments, or arguments behind those that are complete."""
-    if not name:
-        return False
-    if call_id and call.id:
-        return call_id != call.id
-    return call.announced and (name != call.name or (bool(arguments) and call.arguments.closed))
 
 
 def _read_parts(parts: list[Any], out: list[Delta]) -> None:

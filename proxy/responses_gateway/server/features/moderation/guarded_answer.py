@@ -15,6 +15,7 @@ from responses_gateway.server.generation.upstream.answer_filter import AnswerSou
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.settings import Settings
 from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.tools import ToolTable
 
 # What takes the place of the rest of an answer that is held back.
 _FILTERED = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"content_filter"}]}\n\ndata: [DONE]\n\n'
@@ -38,7 +39,7 @@ async def moderate(guard: Guard, prepared: PreparedRequest, settings: Settings) 
         prepared,
         options=options,
         continuable=prepared.continuable._replace(journal=None),
-        answer_filter=GuardedAnswer(moderation, frozenset(options.tools)),
+        answer_filter=GuardedAnswer(moderation, options.tools),
     )
     return msgspec.structs.replace(prepared, turns=None, compaction=None) if moderation.refused else prepared
 
@@ -60,8 +61,8 @@ class GuardedAnswer:
         "_tools",
     )
 
-    def __init__(self, moderation: Moderation, tools: frozenset[str]) -> None:
-        """`tools` are the names that calls may have."""
+    def __init__(self, moderation: Moderation, tools: ToolTable) -> None:
+        """`tools` are those that may be called."""
         self._moderation = moderation
         self._tools = tools
         self._blocked = False  # the rest of the answer was flagged

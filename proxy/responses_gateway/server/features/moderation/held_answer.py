@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Container
 from typing import NamedTuple
 
 from responses_gateway.stream.reading.reader import Reader
 from responses_gateway.wire.chat import ForeignEvent, MalformedChunk, decode_chunk
 from responses_gateway.wire.deltas import Delta, Finish, Reasoning, Refusal, Text, ToolArguments, ToolCall
 from responses_gateway.wire.sse import MOST_BUFFERED, SSEDecoder
+from responses_gateway.wire.tools import ToolTable
 
 # A text without the end of a sentence is judged when it is this long, in characters.
 LONGEST_SENTENCE = 600
@@ -39,8 +39,8 @@ class _Block(NamedTuple):
 class HeldAnswer:
     """Feed it, judge `text` up to `due`, tell it by `judged`, and pass on what it lets you `take`."""
 
-    def __init__(self, tools: Container[str]) -> None:
-        """`tools` are the names that calls may have."""
+    def __init__(self, tools: ToolTable) -> None:
+        """`tools` are those that may be called."""
         self.text = ""
         self.length = 0  # of the text that was judged
         self.size = 0  # bytes that are held
@@ -49,7 +49,7 @@ class HeldAnswer:
         self._in_call = False
         self._rest = b""  # the beginning of an event
         self._blocks: deque[_Block] = deque()
-        self._reader = Reader(known_tools=tools)
+        self._reader = Reader(tools=tools)
         self._malformed = False
 
     def feed(self, data: bytes) -> None:

@@ -1,0 +1,70 @@
+"""One call of an answer, while its pieces come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from responses_gateway.stream.items.calls import Arguments
+from responses_gateway.stream.reading.placeholders import PlaceholderReader
+from responses_gateway.wire.chat import ToolCallDelta
+from responses_gateway.wire.json_text import read_object
+
+# How much of the arguments has come: nothing, `{}`, which may be all or stand in the place of others, a part, all.
+Stage = Literal["empty", "placeholder", "open", "whole"]
+
+
+@dataclass(slots=True, eq=False)
+class PartialCall:
+    """One call of an answer, as far as it has come. It has no number before it is announced."""
+
+    order: int
+    index: int | None
+    id: str
+    before: PartialCall | None  # the one that had the same index
+    rival: PartialCall | None  # the call without arguments whose arguments these may be
+    name: str = ""
+    number: int = -1
+    latest_id: str = ""  # the last one with which its name came, if that is another one
+    start: PlaceholderReader = field(default_factory=PlaceholderReader)
+    arguments: Arguments = field(default_factory=Arguments)
+    size: int = 0  # of the arguments
+    other_ids: bool = False  # pieces came with its name and other ids
+    unnamed: bool = False  # arguments came without its name
+    doubtful: bool = False  # not to be handed over unless the arguments are whole, and JSON
+    cut: bool = False
+    left: bool = False  # the answer has gone on behind it
+    settled: bool = False  # a placeholder was taken as its arguments
+
+    @property
+    def stage(self) -> Stage:
+        """How much of the arguments has come."""
+        if self.start.holds:
+            return "placeholder" if self.start.holds_object else "empty"
+        if not self.arguments.begun:
+            return "empty"
+        return "whole" if self.arguments.closed else "open"
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether more of it has to come."""
+        stage = self.stage
+        return stage == "empty" or (stage == "open" and self.arguments.bracketed)
+
+    @property
+    def shares_index(self) -> bool:
+        """Whether an earlier call of this index is unfinished too."""
+        while self.before is not None and not self.before.unfinished:
+            self.before = self.before.before
+        return self.before is not None and self.unfinished
+
+    def has_other_id(self, entry: ToolCallDelta) -> bool:
+        """Tell whether an entry has an id that is none of this call's."""
+        return bool(entry.id and self.id) and entry.id not in (self.id, self.latest_id)
+
+    def repeated_by(self, arguments: str) -> bool:
+        """Tell whether these are the arguments of this call, which is whole."""
+        if self.size > 2 * len(arguments) + 64:  # white space alone does not make such a difference
+            return False
+        known = self.arguments.text
+        return known == arguments or ((found := read_object(known)) is not None and found == read_object(arguments))
