@@ -53,6 +53,7 @@ REFUSALS = {
     "groq": '{"error":{"message":"property \'FIELD\' is unsupported"}}',
     "anthropic": '{"error":{"message":"FIELD: Extra inputs are not permitted"}}',
     "litellm": '{"error":{"message":"litellm.UnsupportedParamsError: x does not support parameters: [\'FIELD\']"}}',
+    "openrouter": '{"error":{"message":"No endpoints found that support the provided \'FIELD\' value.","code":404}}',
     "json schema": '{"error":{"message":"Additional properties are not allowed (\'FIELD\' was unexpected)"}}',
 }  # fmt: skip
 

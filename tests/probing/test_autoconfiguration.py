@@ -172,6 +172,29 @@ def test_a_template_that_requires_alternating_turns(lines: list[str]) -> None:
     run(test())
 
 
+def test_a_template_that_has_the_assistant_answer_results(lines: list[str]) -> None:
+    def change(body: dict[str, Any]) -> web.Response | None:
+        roles = [message["role"] for message in body["messages"]]
+        if ("tool", "user") in pairwise(roles) or roles[0] == "assistant":
+            return web.json_response({"error": {"message": "Unexpected role 'user' after role 'tool'"}}, status=400)
+        return None
+
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "sunny"}
+
+    async def test() -> None:
+        backend = SimulatedBackend(change=change)
+        async with adapted(backend) as served:
+            assert settings_of(lines) == {"user_messages": "alternate"}
+            probed = len(backend.refused)
+            user = {"role": "user", "content": "scenario: plain"}
+            answer = await post(served, input=[user, call, result, user])
+            assert answer.final["status"] == "completed"
+            assert len(backend.refused) == probed
+
+    run(test())
+
+
 @pytest.mark.parametrize("dialect", sorted(DIALECTS.keys() - {"ollama"}))
 def test_the_brief_probe_leads_to_the_settings_of_the_full_one(dialect: str) -> None:
     async def test() -> None:

@@ -22,12 +22,12 @@ _PATH = 160
 # Words that refuse a name: transformers ("Unexpected fields in the request: {…}"), pydantic ("Extra inputs are not permitted",
 # with the place), OpenAI ("Unknown parameter", "Unrecognized request argument"), serde ("unknown field"), Google ("Cannot find
 # field"), Groq ("property … is unsupported"), LiteLLM ("does not support parameters"), JSON schema ("Additional properties are
-# not allowed"), Python ("got an unexpected keyword argument").
+# not allowed"), Python ("got an unexpected keyword argument"), OpenRouter ("No endpoints found that support …").
 _OF_NAMES = re.compile(
     r"unexpected|unknown|unrecogni[sz]ed|unsupported|forbidden|extra[ _](?:input|field|forbidden)|cannot find|"
     r"additional propert|"
     r"\bnot (?:be |an? )?(?:currently |yet )?(?:permitted|allowed|support|accept|recogni[sz]ed|known\b|exist)|"
-    r"\bno such (?:field|parameter|argument|property)|"
+    r"\bno such (?:field|parameter|argument|property)|\bno \w+ (?:\w+ )?that supports?\b|"
     r"\b(?:not a |in)valid (?:field|parameter|argument|property|key)\b",
     re.IGNORECASE,
 )
