@@ -90,10 +90,10 @@ def test_what_cannot_be_done() -> None:
     ("item", "param"),
     [
         ({"role": "robot", "content": "x"}, "items[1].role"),
-        ({"type": "message", "role": "user"}, "items[1].content"),
+        ({"type": "message", "role": "user", "content": 5}, "items[1].content"),
         ({"role": "user", "content": [{"type": "input_image"}]}, "items[1].content[0].image_url"),
         ({"type": "function_call", "name": "f", "arguments": "{}"}, "items[1].call_id"),
-        ({"type": "function_call_output", "call_id": "c"}, "items[1].output"),
+        ({"type": "function_call_output", "call_id": "c", "output": 5}, "items[1].output"),
         ({"type": "function_call_output", "output": "x"}, "items[1].call_id"),
         ({"type": "reasoning", "summary": 5}, "items[1].summary"),
         ({"type": "compaction", "encrypted_content": 5}, "items[1].encrypted_content"),
@@ -111,6 +111,20 @@ def test_what_no_response_could_build_on_is_refused_at_once(item: dict[str, Any]
                 assert_error(refused, 400)
                 assert refused.json["error"]["param"] == param
             assert (await call(served, "GET", f"/{name}/items")).json["data"] == []
+
+    run(test())
+
+
+@pytest.mark.parametrize("item", [{"role": "assistant"}, {"role": "user", "content": None}])
+def test_an_empty_message_may_be_kept(item: dict[str, Any]) -> None:
+    """Responses build on it: a request with it is not refused either."""
+
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            name = (await call(served, "POST", "", {"items": [user("x"), item]})).json["id"]
+            kept = (await call(served, "GET", f"/{name}/items?order=asc")).json["data"]
+            assert [entry["content"] for entry in kept][1] == []
+            assert (await post(served, conversation=name)).status == 200
 
     run(test())
 
