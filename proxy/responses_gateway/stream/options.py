@@ -75,6 +75,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     client: Client = STANDARD
     form: AnswerForm | None = None  # None: of the Responses API, as `echo`, `summary` and the names of events say
     markup: Markup | LeadingThoughtDetector | None = None  # reads the markup in the text; one for each stream
+    start: object = None  # how it reads the answer, as plain data, for who continues it
     encode: Encode | None = None  # the model's tokenizer, to count where the backend does not
     thoughts: ThoughtTokens | None = None  # by which the tokens of reasoning are counted in ids
     decode: Callable[[Sequence[int]], str] | None = None  # the same, for tokens of which the backend shows nothing

@@ -156,8 +156,9 @@ def _resume(translator: Translator, argument: bytes | None, markup_of: MarkupOf)
     if not translator.continuable:
         raise Unplayable("another backend continued an answer of which nothing is known here")
     partial = translator.answer.partial()
-    markup = None if partial.raw else markup_of(point.start)
-    if partial.raw != (point.text is None) or isinstance(markup, LeadingThoughtDetector):
+    reads_on = point.text is None
+    markup = None if reads_on else markup_of(point.start)
+    if (reads_on and not partial.raw) or isinstance(markup, LeadingThoughtDetector):
         raise Unplayable("the answer that another backend continued is read in another way here")
     try:
         join = join_at(point, partial, translator.lifecycle, markup)

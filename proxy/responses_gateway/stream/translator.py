@@ -94,7 +94,7 @@ class Translator:
         # What the model writes for a compaction, or to have a prompt read, is not sent.
         self.lifecycle = Lifecycle(options, self.writer.blank() if options.hides_answer else self.writer)
         self.tokens = TokenCounter(options.encode, options.thoughts)
-        self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup)
+        self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup, options.start)
         self.answers = [self.answer]
         self.needs: Needs = None
         self.ended = False  # all but the terminal event is written
@@ -278,7 +278,7 @@ class Translator:
         self.answer.stop()
         self.lifecycle.restart()
         self.tokens.forget_answer()
-        self._begin(new_answer(self.options, self.lifecycle, self.tokens, markup))
+        self._begin(new_answer(self.options, self.lifecycle, self.tokens, markup, start))
         return self._noted("restart", start, b"")
 
     def resume(self, join: Join, markup: Markup | None) -> bytes:
@@ -343,7 +343,7 @@ class Translator:
         if type(self.needs) is AnotherTurn:
             self.lifecycle.step(NextTurn(may_call))
             self.tokens.begin_answer()
-            self._begin(new_answer(self.options, self.lifecycle, self.tokens, markup))
+            self._begin(new_answer(self.options, self.lifecycle, self.tokens, markup, start))
         return self._noted("next_turn", {"may_call": may_call, "start": start}, b"")
 
     # ---- events ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ A turn has more than one answer where another backend continues it, or answers i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias
 
 from responses_gateway.stream.answer.fast_path import FastPath
 from responses_gateway.stream.continuation.catch_up import Diverged
@@ -34,6 +35,14 @@ Observer: TypeAlias = Callable[[Chunk], None]
 Stage: TypeAlias = Callable[[list[Delta], Sequence[int] | None], list[Delta]]
 
 
+class UnclosedThought(NamedTuple):
+    """What is known of a thought that ends with its answer. `marked`: a marker told it from the answer. `in_text`: such markers
+    come in the text, where the parser that reads it finds them."""
+
+    marked: bool = False
+    in_text: bool = True
+
+
 class Answer:
     """Feed it the body of the backend; its deltas go to the lifecycle. Behind the `last` chunk, or the end of the body,
     `finish` it; then `broken_off` tells whether another backend is to continue it.
@@ -44,7 +53,8 @@ class Answer:
 
     __slots__ = (
         "_citations", "_counted", "_fast_path", "_lifecycle", "_markup", "_observers", "_options", "_plain", "_reader",
-        "_received", "_sse", "_stages", "_tokens", "broken_off", "diverged", "error", "join", "last", "late_error", "ledger",
+        "_received", "_sse", "_stages", "_start", "_tokens", "_unclosed", "broken_off", "diverged", "error", "join", "last",
+        "late_error", "ledger",
     )  # fmt: skip
 
     def __init__(
@@ -55,14 +65,19 @@ class Answer:
         markup: Markup | LeadingThoughtDetector | None,
         ledger: TokenLedger | None,
         citations: CitationReader | None,
+        start: object = None,
         join: Join | None = None,
+        unclosed: UnclosedThought | None = None,
     ) -> None:
-        """`markup` reads the markup in its text, `citations` the marks of sources."""
+        """`markup` reads the markup in its text, `citations` the marks of sources. `start` is how it is read, as plain data,
+        for who continues it; `unclosed` is what was known of its thought when an earlier answer broke off."""
         self._options = options
         self._lifecycle = lifecycle
         self._tokens = tokens
         self._markup = markup
         self._citations = citations
+        self._start = start
+        self._unclosed = unclosed or UnclosedThought()
         self.ledger = ledger
         self.join = join
         self._sse = SSEDecoder()
@@ -202,8 +217,8 @@ class Answer:
             for delta in deltas:
                 self._lifecycle.step(delta)
             if type(self._markup) is LeadingThoughtDetector and self._markup.settled:
-                self._markup = None
-                fast_path.markup = None
+                self._markup = self._markup.markup
+                fast_path.markup = self._markup
                 self._stages = self._chosen_stages()
         self._counted |= chunk.usage is not None and not chunk.choices and self._lifecycle.turn.usage_at_end
         if self._plain or self._may_skip_reader:
@@ -235,9 +250,10 @@ class Answer:
 
     @property
     def _thought_is_marked(self) -> bool:
-        """Whether a marker tells reasoning from the answer, which no backend shows that parses by itself."""
-        reads_again = self.join is not None and self.join.reads_again
-        return self._markup is not None and not reads_again and self._markup.evidence.marked
+        """Whether a marker tells reasoning from the answer, which no backend shows that parses by itself: nor is one asked for
+        that a second reading finds."""
+        unclosed = self._unclosed
+        return unclosed.marked or (unclosed.in_text and self._markup is not None and self._markup.evidence.marked)
 
     def _show_silent_tokens(self, ids: Sequence[int]) -> None:
         """Give out as text what the model wrote, where the backend showed nothing at all of it but the ids of its tokens."""
@@ -306,8 +322,10 @@ class Answer:
         """Return what was generated of an answer that is `continuable`."""
         ledger = self.ledger
         assert ledger is not None
+        tail = "".join(ledger.tail)
+        reads = isinstance(self._markup, Markup)
         raw = isinstance(self._markup, Markup) and self._markup.reads_all and not ledger.parsed
-        return PartialAnswer(ledger.prompt, ledger.ids, ledger.whole, "".join(ledger.tail), raw)
+        return PartialAnswer(ledger.prompt, ledger.ids, ledger.whole, tail, raw, reads, self._start)
 
     def continue_with(self, join: Join, markup: Markup | None) -> Answer:
         """Return the answer of another backend that continues this one. `markup` reads it, in the place of what read this one;
@@ -318,19 +336,20 @@ class Answer:
         self.ledger = None
         dropped = ledger.cut(join.generated)
         self._tokens.keep(ledger.ids, len(dropped))
-        citations = None  # a second reading takes the marks out by itself
-        if markup is None:
-            assert isinstance(self._markup, Markup)
-            markup = self._markup
-            self._markup = None
-            markup.rewind(dropped)
-            citations = self._citations
-            if self.join is not None:
-                join.follow(self.join)
         turn = self._lifecycle.turn
         turn.reopen()
         turn.reasoning_unknown = True
-        return Answer(self._options, self._lifecycle, self._tokens, markup, ledger, citations, join)
+        new = partial(Answer, self._options, self._lifecycle, self._tokens)
+        if markup is not None:  # which takes the marks of sources out by itself
+            in_text = self._unclosed.in_text and isinstance(self._markup, Markup) and not self._markup.evidence.field
+            return new(markup, ledger, None, join.point.start, join, UnclosedThought(self._thought_is_marked, in_text))
+        assert isinstance(self._markup, Markup)
+        markup = self._markup
+        self._markup = None  # its repairs count once
+        markup.rewind(dropped)
+        if self.join is not None:
+            join.follow(self.join)
+        return new(markup, ledger, self._citations, self._start, join, self._unclosed)
 
     def forget_ids(self) -> None:
         """Forget the ids: nothing of the answer is missing, or nobody continues it."""
@@ -343,12 +362,16 @@ class Answer:
 
 
 def new_answer(
-    options: StreamOptions, lifecycle: Lifecycle, tokens: TokenCounter, markup: Markup | LeadingThoughtDetector | None
+    options: StreamOptions,
+    lifecycle: Lifecycle,
+    tokens: TokenCounter,
+    markup: Markup | LeadingThoughtDetector | None,
+    start: object,
 ) -> Answer:
-    """Return an answer of which nothing is known yet."""
+    """Return an answer of which nothing is known yet. `start` is how `markup` reads it, as plain data."""
     ledger = TokenLedger(holds_text=options.holds_text) if options.continuable else None
     citations = CitationReader(lifecycle.sources) if options.hosted is not None else None
-    return Answer(options, lifecycle, tokens, markup, ledger, citations)
+    return Answer(options, lifecycle, tokens, markup, ledger, citations, start)
 
 
 def _failure_in(chunk: Chunk, payload: bytes) -> object:

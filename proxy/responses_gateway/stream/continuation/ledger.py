@@ -17,13 +17,21 @@ from responses_gateway.wire.chat import Choice, Chunk
 
 class PartialAnswer(NamedTuple):
     """What is known of an answer that broke off: the ids of its prompt and its own, how many of these brought the text before
-    `tail`, and the text that has come since. `raw`: all of it was raw text; else the backend has parsed it."""
+    `tail`, and the text that has come since. `raw`: all of it was raw text; else the backend has parsed it. `reads`: a parser
+    of ours has read its text. `start` is how, as plain data."""
 
     prompt: Sequence[int]
     ids: Sequence[int]
     whole: int
     tail: str
     raw: bool
+    reads: bool = False
+    start: object = None
+
+    @property
+    def brought_text(self) -> bool:
+        """Whether some text came."""
+        return bool(self.whole or self.tail)
 
 
 class TokenLedger:

@@ -22,14 +22,14 @@ def _beginnings(openings: tuple[str, ...]) -> frozenset[str]:
 
 
 class LeadingThoughtDetector:
-    """Stands in the place of `Markup`, and makes one where it is needed. Once it is `settled`, the answer does not begin
-    with a thought, and nothing has to read its text."""
+    """Stands in the place of `Markup`, and makes one where it is needed: `markup`, which reads the answer from then on. Once it
+    is `settled`, it is known whether the answer begins with a thought; without `markup` nothing has to read its text."""
 
     def __init__(self, openings: tuple[str, ...], new_markup: Callable[[], Markup]) -> None:
         """Begin a stream. `openings` are the markers that open a thought."""
         self._openings = openings
         self._new_markup = new_markup
-        self._markup: Markup | None = None
+        self.markup: Markup | None = None
         self._held: list[Delta] = []  # text that may be the beginning of a marker
         self._start = ""  # that text
         self.settled = False
@@ -38,32 +38,33 @@ class LeadingThoughtDetector:
     @property
     def repairs(self) -> dict[str, int]:
         """What had to be repaired, by kind."""
-        return {} if self._markup is None else self._markup.repairs
+        return {} if self.markup is None else self.markup.repairs
 
     @property
     def evidence(self) -> Evidence:
         """What the stream has shown of how the model thinks."""
-        if self._markup is not None:
-            return self._markup.evidence
+        if self.markup is not None:
+            return self.markup.evidence
         return Evidence(field=True) if self._field else _NOTHING_SEEN
 
     @property
     def holds(self) -> bool:
         """Whether some of the text waits for what comes next."""
-        return bool(self._held) if self._markup is None else self._markup.holds
+        return bool(self._held) if self.markup is None else self.markup.holds
 
     def read(self, deltas: list[Delta], token_ids: Sequence[int] | None) -> list[Delta]:
         """Return what becomes of the deltas of one chunk."""
-        if self._markup is not None:
-            return self._markup.read(deltas, token_ids)
+        if self.markup is not None:
+            return self.markup.read(deltas, token_ids)
         out: list[Delta] = []
         for at, delta in enumerate(deltas):
             if type(delta) is Text:
                 self._held.append(delta)
                 self._start = (self._start + delta.text).lstrip()
                 if self._start.startswith(self._openings):
-                    self._markup = self._new_markup()
-                    return out + self._markup.read([*self._held, *deltas[at + 1 :]], token_ids)
+                    self.markup = self._new_markup()
+                    self.settled = True
+                    return out + self.markup.read([*self._held, *deltas[at + 1 :]], token_ids)
                 if self._start not in _beginnings(self._openings):
                     self.settled = True
             elif type(delta) in (Reasoning, Refusal, ToolCall):
@@ -77,11 +78,11 @@ class LeadingThoughtDetector:
 
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the rest of the text, which is over."""
-        return self._release() if self._markup is None else self._markup.finish(reason)
+        return self._release() if self.markup is None else self.markup.finish(reason)
 
     def shortcut(self, kind: str) -> Shortcut | None:
         """Return how more of an open item of this kind can be read without a parser; None where it cannot."""
-        return None if self._markup is None else self._markup.shortcut(kind)
+        return None if self.markup is None else self.markup.shortcut(kind)
 
     def _release(self) -> list[Delta]:
         held = self._held

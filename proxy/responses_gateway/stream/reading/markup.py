@@ -82,6 +82,7 @@ class Markup:
         self._rescue = rescue
         self._parser = new_parser(thinking_open=thinking_open)
         self._fed = False
+        self._begins = True  # the parser reads from the end of the prompt on
         self._thinking = False  # the last delta of the parser was reasoning
         self._calls = _FIRST_CALL
         self._numbers: dict[int, int] = {}
@@ -134,7 +135,7 @@ class Markup:
             elif type(delta) in _FROM_BACKEND:
                 text_came = True
                 self._field = self._field or type(delta) is Reasoning
-                if self._fed:
+                if self._fed or self._begins:
                     out += self.finish("stop")
                 out.append(delta)
             else:
@@ -161,7 +162,7 @@ class Markup:
         if self._first_marker == "none":
             self._first_marker = self._parser.first_marker
         self._parser = self._new_parser(thinking_open=False)
-        self._fed = self._thinking = False
+        self._fed = self._begins = self._thinking = False
         self._numbers = {}
         return out
 

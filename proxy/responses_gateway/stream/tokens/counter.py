@@ -202,8 +202,8 @@ class TokenCounter:
 
     def _complete_reasoning(self, usage: Usage) -> None:
         assert usage.output is not None
-        if not self._characters.get("reasoning"):  # of a thought that is not shown only the backend can tell
-            self.reasoning_from = None if usage.reasoning is None else "backend"
+        if not self._characters.get("reasoning"):
+            self._complete_unshown(usage)
             return
         found = self._thought_by_ids(usage.output)
         self.reasoning_from = "ids"
@@ -217,6 +217,15 @@ class TokenCounter:
             found = _shared_out(usage.output, None, self._characters).get("reasoning", 0)
             self.reasoning_from = "estimate"
         usage.reasoning = min(max(found or 0, 1), usage.output)
+
+    def _complete_unshown(self, usage: Usage) -> None:
+        """Tell the tokens of reasoning where none was shown. A backend that hides thoughts does not send their ids; where all
+        ids came, only the white space of an empty thought may have been counted."""
+        if usage.output and self._id_total == usage.output:
+            usage.reasoning = 0
+            self.reasoning_from = "ids"
+        else:
+            self.reasoning_from = None if usage.reasoning is None else "backend"
 
     def _thought_by_ids(self, output: int) -> int | None:
         """Return the tokens of all thoughts; None if the ids do not tell, or are not those of the whole output."""

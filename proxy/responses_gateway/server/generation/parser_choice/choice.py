@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from itertools import product
@@ -37,6 +37,7 @@ from responses_gateway.server.generation.parser_choice.settings import (
     response_template,
 )
 from responses_gateway.settings import Settings
+from responses_gateway.stream.continuation.ledger import PartialAnswer
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector, MarkupOf
 from responses_gateway.stream.reading.markup import Evidence, Markup
 from responses_gateway.wire.errors import ApiError
@@ -74,6 +75,9 @@ class AnswerStart(msgspec.Struct, frozen=True):
     prompt_end: PromptEnd | None = None
     reopens: bool = True
     thoughts: ThoughtTokens | None = None
+
+
+_PARSED = AnswerStart()
 
 
 class ParserChoice:
@@ -257,18 +261,32 @@ class ParserChoice:
 
     def markup_of(self, body: Mapping[str, Any]) -> MarkupOf:
         """Return what makes the same of an `AnswerStart` as plain data."""
-        return lambda start: self.markup(body, msgspec.convert(start, AnswerStart))
+        return lambda start: self.markup(body, _as_start(start))
 
-    def second_readings(self, body: Mapping[str, Any]) -> list[AnswerStart]:
-        """Return how the raw text of a backend that parses by itself may be read as that does, the likely ways first: which
-        one is right, and whether the prompt opens a thought, shows by what the backend has said."""
+    def reads_all(self, body: Mapping[str, Any], start: object) -> bool:
+        """Tell whether the parser that reads the text of an answer finds all the calls in it: the backend parses none."""
+        return _as_start(start).tools not in OFF or not _backend_parses_calls(body)
+
+    def second_readings(self, body: Mapping[str, Any], beginning: PartialAnswer) -> list[list[AnswerStart]]:
+        """Return how the raw text of an answer may be read as it was read so far, partly by the backend itself: likely ways,
+        and others if none of those fits. Which one is right, and whether the prompt opens a thought, shows by what was said.
+
+        What a parser of ours has looked for in the text, it looks for again: thoughts also behind text. Without one, the
+        backend's own knows a single thought, before the text. Calls are parsed if ours looked for them, or the request lets the
+        backend do so."""
+        start = _as_start(beginning.start)
         reasoning, tools = parsers.detect(self._own_name(body["model"]), None)
-        families = dict.fromkeys([(reasoning or "auto", tools or "auto"), ("auto", "auto")])
-        starts: list[AnswerStart] = []
-        for names in families:
-            for reopens, opened in product((False, True), (True, False)):  # vLLM's parsers know one thought, before the text
-                starts.append(AnswerStart("raw", *names, opened=opened, decided_by="setting", reopens=reopens))
-        return starts
+        reads_thoughts = beginning.reads and start.reasoning not in OFF
+        reads_calls = beginning.reads and start.tools not in OFF
+        reasoning = start.reasoning if reads_thoughts else reasoning or "auto"
+        tools = start.tools if reads_calls else tools or "auto"
+        calls = reads_calls or _backend_parses_calls(body)
+        likely = [(reasoning, tools), ("auto", "auto"), ("none", tools)]
+        if not calls:
+            likely = [(thoughts, "none") for thoughts, _ in likely]
+        other = "none" if calls else "auto"
+        unlikely = [("auto", other), ("none", other)]  # the backend's parser for calls does not fit the model, say
+        return [_ways_to_read(names, reopens=reads_thoughts) for names in (likely, unlikely)]
 
     def learn_calls(self, body: Mapping[str, Any], start: AnswerStart, output: Sequence[str]) -> None:
         """Remember what the completed output of the answer to a chat request, the JSON of its items, has shown of how its model
@@ -316,6 +334,31 @@ class ParserChoice:
                 if fnmatchcase(name, pattern):
                     return settings
         return self._all
+
+
+def _as_start(start: object) -> AnswerStart:
+    """Return how an answer is read, which may be plain data; None is what nobody noted."""
+    return _PARSED if start is None else msgspec.convert(start, AnswerStart)
+
+
+def _backend_parses_calls(body: Mapping[str, Any]) -> bool:
+    """Tell whether the backend itself parses the calls in an answer: vLLM refuses tools without a parser for them, unless none
+    may be called."""
+    return bool(body.get("tools")) and body.get("tool_choice") != "none"
+
+
+def _ways_to_read(names: Iterable[tuple[str, str]], *, reopens: bool) -> list[AnswerStart]:
+    """Return the ways to read raw text with each of these pairs of parsers. `reopens`: rather so that a thought may begin after
+    text."""
+    ways: list[AnswerStart] = []
+    for reasoning, tools in dict.fromkeys(names):
+        start = AnswerStart("raw", reasoning, tools, opened=False, decided_by="setting")
+        if reasoning in OFF:
+            ways.append(start)
+            continue
+        for again, opened in product((reopens, not reopens), (True, False)):
+            ways.append(msgspec.structs.replace(start, opened=opened, reopens=again))
+    return ways
 
 
 def _tools_in_text(body: Mapping[str, Any], known: KnownModel, tools: str) -> str:

@@ -44,6 +44,7 @@ def stream_options(
         client=client,
         hosted=_hosted_options(request, chat_request),
         markup=in_force.parsers.markup(chat_request.body, start),
+        start=start,
         thoughts=start.thoughts,
         **more,
     )

@@ -104,28 +104,31 @@ class Continuation:
         body = call.body
         route = call.route
         beginning = translator.answer.partial()
-        if translator.answer.said_nothing and not beginning.raw:
-            return await self._ask_again(translator, call, headers)
+        continues = translator.answer.join is not None  # with text completions, whose text is raw
+        reads_on = beginning.raw and (continues or self.parsers.reads_all(body, beginning.start))
+        if translator.answer.said_nothing and not (reads_on and beginning.brought_text):
+            return await self._ask_again(translator, call, headers, beginning.start)
         stop = longest_stop(body)
 
         async def decode(ids: Sequence[int]) -> str:
             return await self._text_of(ids, call)
 
         markup: Markup | None = None
-        if beginning.raw:
+        if reads_on:
             cut = await cut_of_raw(beginning, decode, holds_text=bool(stop))
             join = Join(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
         else:
             count, text = await cut_of_parsed(beginning, decode, stop)
-            points = [JoinPoint(count, text=text, start=start) for start in self.parsers.second_readings(body)]
-            markup, join = _read_again(translator, beginning, points, partial(self.parsers.markup, body))
+            ways = self.parsers.second_readings(body, beginning)
+            readings = [[JoinPoint(count, text=text, start=start) for start in starts] for starts in ways]
+            markup, join = read_again(translator, beginning, readings, partial(self.parsers.markup, body))
         generated = beginning.ids[: join.generated]
         last_backend = ""
 
         def body_for(model: str, context: int | None, endpoint: ContinuationEndpoint | None) -> bytes:
             if endpoint == "completions":
-                return completion_request(body, beginning.prompt, generated, context, raw=beginning.raw, model=model)
-            if endpoint is None or not beginning.raw:
+                return completion_request(body, beginning.prompt, generated, context, raw=reads_on, model=model)
+            if endpoint is None or not reads_on:
                 raise CannotContinue("not_honoured")
             return chat_request(body, beginning.prompt, generated, model=model)
 
@@ -141,15 +144,14 @@ class Continuation:
         self._require_stream(chat)
         return Continued(chat, route, len(generated), translator.resume(join, markup))
 
-    async def _ask_again(self, translator: Translator, call: ChatCall, headers: HeadersFor) -> Continued:
-        """Ask the same from the beginning: the client has seen nothing of the answer."""
-        start = await self.parsers.start(call.body)
+    async def _ask_again(self, translator: Translator, call: ChatCall, headers: HeadersFor, start: object) -> Continued:
+        """Ask the same from the beginning, and read it as before: the client has seen nothing of the answer."""
         try:
             chat = await self.pool.open_chat(call.data, headers, call.route, self.on_failure, call.added)
         except ApiError:
             raise CannotContinue("no_answer") from None
         self._require_stream(chat)
-        return Continued(chat, call.route, 0, translator.restart(self.parsers.markup(call.body, start), start))
+        return Continued(chat, call.route, 0, translator.restart(self.parsers.markup_of(call.body)(start), start))
 
     async def _text_of(self, ids: Sequence[int], call: ChatCall) -> str:
         """Return the text of some ids, special tokens included. Raise `CannotContinue`."""
@@ -178,11 +180,22 @@ class _Unanswered(Exception):
         self.backend = backend
 
 
-def _read_again(
-    translator: Translator, beginning: PartialAnswer, points: Sequence[JoinPoint], markup_of: MarkupOf
+def read_again(
+    translator: Translator, beginning: PartialAnswer, readings: Sequence[Sequence[JoinPoint]], markup_of: MarkupOf
 ) -> tuple[Markup, Join]:
-    """Return the parser that says what the backend's own has said, having read the text of the first ids. `points` are the
-    ways in which they may be read."""
+    """Return the parser that says what has been said, having read the text of the first ids. `readings` are the ways in which
+    they may be read: the next ones count if none of these fits. Raise `CannotContinue`."""
+    for points in readings:
+        reading = _first_that_fits(translator, beginning, points, markup_of)
+        if reading is not None:
+            return reading
+    raise CannotContinue("text_differs")
+
+
+def _first_that_fits(
+    translator: Translator, beginning: PartialAnswer, points: Sequence[JoinPoint], markup_of: MarkupOf
+) -> tuple[Markup, Join] | None:
+    """Return the first reading that has said all that was said, or else one that may still do so."""
     slower: tuple[Markup, Join] | None = None
     for point in points:
         markup = markup_of(point.start)
@@ -191,12 +204,9 @@ def _read_again(
             join = join_at(point, beginning, translator.lifecycle, markup)
         except Diverged:
             continue
-        reading = (markup, join)
         if join.caught_up:
-            return reading
-        slower = slower or reading
-    if slower is None:
-        raise CannotContinue("text_differs")
+            return markup, join
+        slower = slower or (markup, join)
     return slower
 
 
