@@ -53,11 +53,6 @@ class Join:
         self._catch_up = catch_up
 
     @property
-    def reads_again(self) -> bool:
-        """Whether a parser of ours has taken the place of the first backend's own."""
-        return self._catch_up is not None
-
-    @property
     def caught_up(self) -> bool:
         """Whether the second reading, if there is one, has said all that was said before."""
         return self._catch_up is None or self._catch_up.caught_up
