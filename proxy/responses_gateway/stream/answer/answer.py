@@ -35,12 +35,13 @@ Observer: TypeAlias = Callable[[Chunk], None]
 Stage: TypeAlias = Callable[[list[Delta], Sequence[int] | None], list[Delta]]
 
 
-class UnclosedThought(NamedTuple):
-    """What is known of a thought that ends with its answer. `marked`: a marker told it from the answer. `in_text`: such markers
-    come in the text, where the parser that reads it finds them."""
+class Reading(NamedTuple):
+    """How an answer is read: `start`, as plain data, for who continues it; `marked`: before a break, a marker told reasoning
+    from the answer; `by_markers`: such markers come in the text, where the parser that reads it finds them."""
 
+    start: object = None
     marked: bool = False
-    in_text: bool = True
+    by_markers: bool = True
 
 
 class Answer:
@@ -53,7 +54,7 @@ class Answer:
 
     __slots__ = (
         "_citations", "_counted", "_fast_path", "_lifecycle", "_markup", "_observers", "_options", "_plain", "_reader",
-        "_received", "_sse", "_stages", "_start", "_tokens", "_unclosed", "broken_off", "diverged", "error", "join", "last",
+        "_reading", "_received", "_sse", "_stages", "_tokens", "broken_off", "diverged", "error", "join", "last",
         "late_error", "ledger",
     )  # fmt: skip
 
@@ -65,19 +66,16 @@ class Answer:
         markup: Markup | LeadingThoughtDetector | None,
         ledger: TokenLedger | None,
         citations: CitationReader | None,
-        start: object = None,
+        reading: Reading,
         join: Join | None = None,
-        unclosed: UnclosedThought | None = None,
     ) -> None:
-        """`markup` reads the markup in its text, `citations` the marks of sources. `start` is how it is read, as plain data,
-        for who continues it; `unclosed` is what was known of its thought when an earlier answer broke off."""
+        """`markup` reads the markup in its text, `citations` the marks of sources."""
         self._options = options
         self._lifecycle = lifecycle
         self._tokens = tokens
         self._markup = markup
         self._citations = citations
-        self._start = start
-        self._unclosed = unclosed or UnclosedThought()
+        self._reading = reading
         self.ledger = ledger
         self.join = join
         self._sse = SSEDecoder()
@@ -252,8 +250,8 @@ class Answer:
     def _thought_is_marked(self) -> bool:
         """Whether a marker tells reasoning from the answer, which no backend shows that parses by itself: nor is one asked for
         that a second reading finds."""
-        unclosed = self._unclosed
-        return unclosed.marked or (unclosed.in_text and self._markup is not None and self._markup.evidence.marked)
+        reading = self._reading
+        return reading.marked or (reading.by_markers and self._markup is not None and self._markup.evidence.marked)
 
     def _show_silent_tokens(self, ids: Sequence[int]) -> None:
         """Give out as text what the model wrote, where the backend showed nothing at all of it but the ids of its tokens."""
@@ -325,7 +323,7 @@ class Answer:
         tail = "".join(ledger.tail)
         reads = isinstance(self._markup, Markup)
         raw = isinstance(self._markup, Markup) and self._markup.reads_all and not ledger.parsed
-        return PartialAnswer(ledger.prompt, ledger.ids, ledger.whole, tail, raw, reads, self._start)
+        return PartialAnswer(ledger.prompt, ledger.ids, ledger.whole, tail, raw, reads, self._reading.start)
 
     def continue_with(self, join: Join, markup: Markup | None) -> Answer:
         """Return the answer of another backend that continues this one. `markup` reads it, in the place of what read this one;
@@ -341,15 +339,15 @@ class Answer:
         turn.reasoning_unknown = True
         new = partial(Answer, self._options, self._lifecycle, self._tokens)
         if markup is not None:  # which takes the marks of sources out by itself
-            in_text = self._unclosed.in_text and isinstance(self._markup, Markup) and not self._markup.evidence.field
-            return new(markup, ledger, None, join.point.start, join, UnclosedThought(self._thought_is_marked, in_text))
+            by_markers = self._reading.by_markers and isinstance(self._markup, Markup) and not self._markup.evidence.field
+            return new(markup, ledger, None, Reading(join.point.start, self._thought_is_marked, by_markers), join)
         assert isinstance(self._markup, Markup)
         markup = self._markup
         self._markup = None  # its repairs count once
         markup.rewind(dropped)
         if self.join is not None:
             join.follow(self.join)
-        return new(markup, ledger, self._citations, self._start, join, self._unclosed)
+        return new(markup, ledger, self._citations, self._reading, join)
 
     def forget_ids(self) -> None:
         """Forget the ids: nothing of the answer is missing, or nobody continues it."""
@@ -371,7 +369,7 @@ def new_answer(
     """Return an answer of which nothing is known yet. `start` is how `markup` reads it, as plain data."""
     ledger = TokenLedger(holds_text=options.holds_text) if options.continuable else None
     citations = CitationReader(lifecycle.sources) if options.hosted is not None else None
-    return Answer(options, lifecycle, tokens, markup, ledger, citations, start)
+    return Answer(options, lifecycle, tokens, markup, ledger, citations, Reading(start))
 
 
 def _failure_in(chunk: Chunk, payload: bytes) -> object:

@@ -108,20 +108,7 @@ class Continuation:
         reads_on = beginning.raw and (continues or self.parsers.reads_all(body, beginning.start))
         if translator.answer.said_nothing and not (reads_on and beginning.brought_text):
             return await self._ask_again(translator, call, headers, beginning.start)
-        stop = longest_stop(body)
-
-        async def decode(ids: Sequence[int]) -> str:
-            return await self._text_of(ids, call)
-
-        markup: Markup | None = None
-        if reads_on:
-            cut = await cut_of_raw(beginning, decode, holds_text=bool(stop))
-            join = Join(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
-        else:
-            count, text = await cut_of_parsed(beginning, decode, stop)
-            ways = self.parsers.second_readings(body, beginning)
-            readings = [[JoinPoint(count, text=text, start=start) for start in starts] for starts in ways]
-            markup, join = read_again(translator, beginning, readings, partial(self.parsers.markup, body))
+        markup, join = await self._joined(translator, beginning, call, reads_on=reads_on)
         generated = beginning.ids[: join.generated]
         last_backend = ""
 
@@ -143,6 +130,25 @@ class Continuation:
             raise _Unanswered(last_backend) from None
         self._require_stream(chat)
         return Continued(chat, route, len(generated), translator.resume(join, markup))
+
+    async def _joined(
+        self, translator: Translator, beginning: PartialAnswer, call: ChatCall, *, reads_on: bool
+    ) -> tuple[Markup | None, Join]:
+        """Return what reads the continuation, None if what read the answer reads on, and where it is joined. Raise
+        `CannotContinue`."""
+        body = call.body
+        stop = longest_stop(body)
+
+        async def decode(ids: Sequence[int]) -> str:
+            return await self._text_of(ids, call)
+
+        if reads_on:
+            cut = await cut_of_raw(beginning, decode, holds_text=bool(stop))
+            return None, Join(beginning.prompt, beginning.ids[: cut.kept], overlap=cut.overlap)
+        count, text = await cut_of_parsed(beginning, decode, stop)
+        ways = self.parsers.second_readings(body, beginning)
+        readings = [[JoinPoint(count, text=text, start=start) for start in starts] for starts in ways]
+        return read_again(translator, beginning, readings, partial(self.parsers.markup, body))
 
     async def _ask_again(self, translator: Translator, call: ChatCall, headers: HeadersFor, start: object) -> Continued:
         """Ask the same from the beginning, and read it as before: the client has seen nothing of the answer."""
