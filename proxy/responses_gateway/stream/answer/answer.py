@@ -35,7 +35,7 @@ Observer: TypeAlias = Callable[[Chunk], None]
 Stage: TypeAlias = Callable[[list[Delta], Sequence[int] | None], list[Delta]]
 
 
-class Reading(NamedTuple):
+class AnswerReading(NamedTuple):
     """How an answer is read: `start`, as plain data, for who continues it; `marked`: before a break, a marker told reasoning
     from the answer; `by_markers`: such markers come in the text, where the parser that reads it finds them."""
 
@@ -66,7 +66,7 @@ class Answer:
         markup: Markup | LeadingThoughtDetector | None,
         ledger: TokenLedger | None,
         citations: CitationReader | None,
-        reading: Reading,
+        reading: AnswerReading,
         join: Join | None = None,
     ) -> None:
         """`markup` reads the markup in its text, `citations` the marks of sources."""
@@ -340,7 +340,7 @@ class Answer:
         new = partial(Answer, self._options, self._lifecycle, self._tokens)
         if markup is not None:  # which takes the marks of sources out by itself
             by_markers = self._reading.by_markers and isinstance(self._markup, Markup) and not self._markup.evidence.field
-            return new(markup, ledger, None, Reading(join.point.start, self._thought_is_marked, by_markers), join)
+            return new(markup, ledger, None, AnswerReading(join.point.start, self._thought_is_marked, by_markers), join)
         assert isinstance(self._markup, Markup)
         markup = self._markup
         self._markup = None  # its repairs count once
@@ -369,7 +369,7 @@ def new_answer(
     """Return an answer of which nothing is known yet. `start` is how `markup` reads it, as plain data."""
     ledger = TokenLedger(holds_text=options.holds_text) if options.continuable else None
     citations = CitationReader(lifecycle.sources) if options.hosted is not None else None
-    return Answer(options, lifecycle, tokens, markup, ledger, citations, Reading(start))
+    return Answer(options, lifecycle, tokens, markup, ledger, citations, AnswerReading(start))
 
 
 def _failure_in(chunk: Chunk, payload: bytes) -> object:
