@@ -54,6 +54,16 @@ REFUSALS = {
     "anthropic": '{"error":{"message":"FIELD: Extra inputs are not permitted"}}',
     "litellm": '{"error":{"message":"litellm.UnsupportedParamsError: x does not support parameters: [\'FIELD\']"}}',
     "openrouter": '{"error":{"message":"No endpoints found that support the provided \'FIELD\' value.","code":404}}',
+    "marshmallow": '{"FIELD":["Unknown field."]}',
+    "joi": '{"message":"\\"FIELD\\" is not allowed"}',
+    "zod": '{"code":"unrecognized_keys","keys":["FIELD"],"path":[],"message":"Unrecognized key(s) in object"}',
+    "ajv": '{"message":"must NOT have additional properties","params":{"additionalProperty":"FIELD"}}',
+    "jackson": 'Unrecognized field "FIELD" (class A), not ignorable (2 known properties: "model", "stream_options", "x"])',
+    "dotnet": "The JSON property 'FIELD' could not be mapped to any .NET member.",
+    "bedrock": '{"message":"Malformed input request: #: extraneous key [FIELD] is not permitted"}',
+    "nim": "Validation: Unsupported parameter(s): `FIELD`",
+    "chinese": '{"error":{"code":"1210","message":"参数FIELD不支持"}}',
+    "set": '{"error":{"message":"FIELD must not be set for this model"}}',
     "json schema": '{"error":{"message":"Additional properties are not allowed (\'FIELD\' was unexpected)"}}',
 }  # fmt: skip
 
@@ -128,6 +138,7 @@ def test_other_words_refuse_no_field(refusal: str) -> None:
         ('{"error":{"message":"Invalid value: \'none\'. Supported: \'low\'.","param":"reasoning_effort"}}', "reasoning_effort"),
         ("`reasoning_effort` must be one of `low`, `medium`, or `high`", "reasoning_effort"),
         ("This model does not support enable_thinking", "chat_template_kwargs"),
+        ("Argument not supported on this model: reasoningEffort", "reasoning_effort"),
         ("Unknown name include_usage at 'stream_options'", "stream_options"),
     ],
 )
@@ -136,6 +147,8 @@ def test_a_value_of_the_gateways_own_may_be_refused_too(refusal: str, field: str
 
 
 def test_of_two_names_the_one_that_is_refused_is_changed() -> None:
+    for words in ("'max_completion_tokens' is deprecated in favor of 'max_tokens'", "unknown maxCompletionTokens"):
+        assert refused_fields(words) == {"max_completion_tokens": "max_tokens"}
     refusal = "Unsupported parameter: 'max_completion_tokens' is not supported with this model. Use 'max_tokens' instead."
     assert refused_fields(refusal) == {"max_completion_tokens": "max_tokens"}
     other = refusal.replace("max_completion_tokens", "x").replace("max_tokens", "max_completion_tokens")

@@ -24,17 +24,18 @@ _PATH = 160
 # field"), Groq ("property … is unsupported"), LiteLLM ("does not support parameters"), JSON schema ("Additional properties are
 # not allowed"), Python ("got an unexpected keyword argument"), OpenRouter ("No endpoints found that support …").
 _OF_NAMES = re.compile(
-    r"unexpected|unknown|unrecogni[sz]ed|unsupported|forbidden|extra[ _](?:input|field|forbidden)|cannot find|"
-    r"additional propert|"
-    r"\bnot (?:be |an? )?(?:currently |yet )?(?:permitted|allowed|support|accept|recogni[sz]ed|known\b|exist)|"
+    r"unexpected|unknown|unrecogni[sz]ed|unsupported|forbidden|extraneous|extra[ _](?:input|field|forbidden)|cannot find|"
+    r"additional propert|deprecated|no longer|"
+    r"\bnot (?:be |an? )?(?:currently |yet )?(?:permitted|allowed|support|accept|recogni[sz]ed|known\b|exist|implemented)|"
+    r"\b(?:must|should|may|can|could)(?: ?not|n't) be (?:set|used|present|specified|provided|given|mapped|combined)|"
     r"\bno such (?:field|parameter|argument|property)|\bno \w+ (?:\w+ )?that supports?\b|"
-    r"\b(?:not a |in)valid (?:field|parameter|argument|property|key)\b",
+    r"\b(?:not a |in)valid (?:field|parameter|argument|property|key)\b|不支持|未知|不允许|不存在",
     re.IGNORECASE,
 )
 # Words that refuse a value.
 _OF_VALUES = re.compile(
     r"invalid|\bnot (?:an? )?valid|\b(?:must|should) (?:not )?be\b|\bonly (?:be )?(?:allowed|supported|valid|accepted)|"
-    r"\bnot (?:be )?enabled|\bone of\b|out of range",
+    r"\bnot (?:be )?enabled|\bone of\b|out of range|无效|非法",
     re.IGNORECASE,
 )
 # What a server would take instead is not what it refuses: serde's "expected one of …", lists of supported parameters, "use …
@@ -43,8 +44,8 @@ _SUGGESTIONS = re.compile(
     r"\b(?:expected (?:one|any) of\b|did you mean\b|"
     r"(?:supported|allowed|valid|permitted|known|available|accepted) (?:\w+ )?"
     r"(?:fields|parameters|arguments|params|keys|properties|options)(?: are\b| include\b|:))"
-    r'(?:[^\n.;"\\]|\\.)*'
-    r"|\buse\b[^\n.;]{0,80}\binstead\b",
+    r'(?:[^\n.;"\\]|\\.|"[^"\n]{0,64}"[,\s)\]])*'
+    r"|\buse\b[^\n.;]{0,80}\binstead\b|\bin favou?r of \S+",
     re.IGNORECASE,
 )
 # The escapes of JSON. The last one takes those of JSON within JSON, however deep.
@@ -80,14 +81,15 @@ class RefusedRequest(NamedTuple):
         return why
 
     def _places(self, path: str, name: str) -> Iterator[int]:
-        """Yield the positions at which the text names the field."""
-        start = self.text.find(name)
-        for _ in range(_PLACES):
-            if start < 0:
-                return
-            if _names_field(self.text, start, start + len(name), path):
-                yield start
-            start = self.text.find(name, start + len(name))
+        """Yield the positions at which the text names the field, as it is written in JSON or in other languages."""
+        for word in dict.fromkeys((name, _camel_case(name))):
+            start = self.text.find(word)
+            for _ in range(_PLACES):
+                if start < 0:
+                    break
+                if _names_field(self.text, start, start + len(word), path):
+                    yield start
+                start = self.text.find(word, start + len(word))
 
 
 def read_refused(body: bytes) -> RefusedRequest:
@@ -98,6 +100,11 @@ def read_refused(body: bytes) -> RefusedRequest:
     of_names = [word.start() for word in _OF_NAMES.finditer(text)]
     of_values = [word.start() for word in _OF_VALUES.finditer(text)]
     return RefusedRequest(text, of_names, of_values)
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _near(words: Sequence[int], place: int) -> bool:
@@ -116,11 +123,12 @@ def _names_field(text: str, start: int, end: int, path: str) -> bool:
         return True
     if others and not listed:
         return False
-    return bool(steps) or "_" in text[start:end] or _is_marked(text, start, end)
+    is_plain_word = text[start:end].isalpha() and text[start:end].islower()
+    return bool(steps) or not is_plain_word or _is_marked(text, start, end)
 
 
 def _joins_word(character: str) -> bool:
-    return character.isalnum() or character in ("_", "-")
+    return character.isascii() and (character.isalnum() or character in ("_", "-"))
 
 
 def _is_marked(text: str, start: int, end: int) -> bool:
