@@ -212,7 +212,8 @@ CALLS = """
 
 A piece belongs to the call with its id, else with its index, else its name begins one, else it is of the only unfinished call,
 or of the one at its place in the chunk. Placeholders before the arguments are dropped, names may come in pieces, and what
-repeats a call is that call. What cannot be decided ends as `incomplete` (the whole rule: `stream/reading/calls.py`).
+repeats a call is that call. A name with a prefix (`functions.`), a tag or blanks around it is the declared tool where exactly
+one fits. What cannot be decided ends as `incomplete` (the whole rule: `stream/reading/calls.py`).
 """
 
 EVENTS = """

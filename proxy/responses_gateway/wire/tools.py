@@ -54,6 +54,13 @@ ToolTable = dict[str, ToolTarget]
 # What models write before a name, and between its parts.
 _BEFORE = re.compile(r"functions?[.:/]", re.IGNORECASE)
 _BETWEEN = re.compile(r"__|[.:/]")
+# Where a name ends that a server cut out of markup: the rest is a tag, a bracket, a quote or white space.
+_BEHIND = re.compile(r"[\s<>|(\[{\"'`]")
+_AROUND = " \t\r\n\"'`"
+# The number that some models write behind the name of a call.
+_NUMBER = re.compile(r":[0-9]{1,4}\Z")
+# Because no chat name is longer than 64 characters: what is much longer is none that was spelled otherwise.
+_LONGEST = 512
 
 
 def any_tool_of(label: str) -> tuple[str, ToolTarget]:
@@ -64,9 +71,9 @@ def any_tool_of(label: str) -> tuple[str, ToolTarget]:
 
 def offered_name(tools: ToolTable, name: str) -> str:
     """Return the chat name that a model means by another name: models leave out the label of an MCP server, call hosted tools
-    by their types, and write `functions.label.tool` or `Label__Tool`. A name that could be several tools, or one of the client,
-    stays as it is; one that begins with the label of an MCP server begins with `label__` in any case."""
-    if name in tools:
+    by their types, and write `functions.label.tool` or `Label__Tool`; servers leave tags and blanks at a name. A name that
+    could be several tools stays as it is; one that begins with the label of an MCP server begins with `label__` in any case."""
+    if name in tools or len(name) > _LONGEST:
         return name
     for spelling in (str, _plain):
         meant: dict[ToolTarget, str] = {}
@@ -75,12 +82,32 @@ def offered_name(tools: ToolTable, name: str) -> str:
                 meant.setdefault(target, chat_name)
         if len(meant) == 1 and next(iter(meant)).hosted:
             return next(iter(meant.values()))
+    declared = _declared_name(tools, name)
+    if declared is not None:
+        return declared
     for label in _labels(tools):
         for written in (name, _BEFORE.sub("", name, count=1)):
             separator = _BETWEEN.match(written, len(label))
             if separator is not None and written[: len(label)].lower() == label.lower():
                 return f"{label}__{written[separator.end() :]}"
     return name
+
+
+def _declared_name(tools: ToolTable, name: str) -> str | None:
+    """Return the one chat name that is in a name with something before or behind it: a prefix of functions, a namespace, a tag,
+    blanks, the number of the call. None if there is none, or more than one."""
+    bare = _BEHIND.split(name.strip(_AROUND), maxsplit=1)[0]
+    without_number = _NUMBER.sub("", bare)
+    for written in (bare, without_number, _BEFORE.sub("", without_number, count=1)):
+        if written in tools:
+            return written
+    plain = _plain(without_number)
+    last = without_number.replace(":", ".").replace("/", ".").rpartition(".")[2]
+    for spelling, wanted in ((_plain, plain), (str, last), (_plain, last.lower())):
+        meant = [chat_name for chat_name in tools if spelling(chat_name) == wanted]
+        if meant:
+            return meant[0] if len(meant) == 1 else None
+    return None
 
 
 def target_of(tools: ToolTable, name: str) -> ToolTarget | None:

@@ -33,11 +33,7 @@ OPEN: dict[str, list[str]] = {
         "w12-signature-messages",
         "w12-reasoning-details-stored",
     ],
-    "W14": [
-        "w14-name-with-a-tag",
-        "w14-name-with-a-prefix",
-        "w14-name-with-a-channel",
-    ],
+    "W14": [],
 }
 
 

@@ -297,7 +297,7 @@ class CallReader:
         other_id = call.has_other_id(entry)
         if other_id and self._tool(name) in self._tools and tool != self._tool(name):
             return None
-        if self._leads_to_tool(call.name + name):
+        if self._leads_to_tool(call.name + name) or (tool not in self._tools and self._tool(call.name + name) in self._tools):
             return call.name + name
         if same:
             return call.name
