@@ -21,6 +21,8 @@ _WEATHER = {
     },
 }
 _PARIS = {"city": "Paris", "unit": "celsius"}
+# A model that gives all labels together less than this has declined to decide.
+_DECLINED = 0.001
 
 
 def messages(with_: Conversation) -> None:
@@ -60,8 +62,10 @@ def decisions(with_: Conversation) -> None:
         raise Wrong(str(refusal))
     (answer,) = reply.json()["answers"]
     total = sum((shares or {}).values())
+    if shares is not None and total < _DECLINED and answer["type"] == "refusal":
+        return  # a template that always opens a thought leaves the letters next to nothing
     found = {each["value"]: each["probability"] for each in answer.get("probabilities", ())}
-    if not shares or any(abs(found.get(letter, -1) - share / total) > 1e-6 for letter, share in shares.items()):
+    if not shares or not total or any(abs(found.get(letter, -1) - share / total) > 1e-6 for letter, share in shares.items()):
         raise Wrong(f"{answer}; the server's own: {shares}"[:600])
 
 
@@ -69,10 +73,13 @@ def _shares(with_: Conversation, messages: list[dict[str, Any]]) -> dict[str, fl
     """Return what the server itself gives each letter: vLLM all of them, others those among their likeliest tokens."""
     fields: dict[str, Any] = {"messages": messages, "max_tokens": 1, "logprobs": True}
     fields["chat_template_kwargs"] = {"enable_thinking": False}
+    names: dict[str, str] = {}  # of a server that tells ids in the place of tokens
     if with_.setting.program == "vLLM":
         lines = [f"{space}{letter}" for letter in ascii_uppercase for space in ("", " ")]
         counted = [with_.client.post(f"{with_.server.url}/tokenize", json={"prompt": line}).json()["tokens"] for line in lines]
         fields["logprob_token_ids"] = [tokens[0] for tokens in counted if len(tokens) == 1]
+        pairs = zip(lines, counted, strict=True)
+        names = {f"token_id:{tokens[0]}": line for line, tokens in pairs if len(tokens) == 1}
     try:
         completion = with_.ask_server("", top_logprobs=20, **fields)
     except Wrong:
@@ -83,8 +90,9 @@ def _shares(with_: Conversation, messages: list[dict[str, Any]]) -> dict[str, fl
     (token,) = logprobs["content"]
     shares = dict.fromkeys(ascii_uppercase, 0.0)
     for top in token["top_logprobs"]:
-        if top["token"].strip() in shares:
-            shares[top["token"].strip()] += math.exp(top["logprob"])
+        letter = names.get(top["token"], top["token"]).strip()
+        if letter in shares:
+            shares[letter] += math.exp(top["logprob"])
     return shares
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from string import ascii_letters, ascii_uppercase
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from responses_gateway.request.fields import (
@@ -161,10 +162,17 @@ def ids_of(labels: Sequence[str], ids: LabelIds) -> list[int]:
     return list(dict.fromkeys(each for label in labels for each in ids[label]))
 
 
-def weights_of(labels: Sequence[str], token: TokenLogprob | None, *, by_ids: bool) -> list[float]:
+def names_of(labels: Sequence[str], ids: LabelIds) -> dict[str, str]:
+    """Return the labels by what vLLM calls their tokens with `--return-tokens-as-token-ids`."""
+    return {f"token_id:{each}": label for label in labels for each in ids.get(label, ())}
+
+
+def weights_of(
+    labels: Sequence[str], token: TokenLogprob | None, *, by_ids: bool, names: Mapping[str, str] = MappingProxyType({})
+) -> list[float]:
     """Return the probability of each label, given the first token of an answer: of all tokens that are this label but for white
-    space. `by_ids`: the server was asked for these. Raise `Inexact` if what it tells leaves more than a thousandth open,
-    `ApiError` 502 if it is nothing that can be a probability."""
+    space, or have one of its other `names`. `by_ids`: the server was asked for these. Raise `Inexact` if what it tells leaves
+    more than a thousandth open, `ApiError` 502 if it is nothing that can be a probability."""
     if token is None:
         return [0.0] * len(labels)
     reported = [(top.token, math.exp(min(top.logprob, 1.0))) for top in token.top_logprobs or ()]
@@ -174,7 +182,7 @@ def weights_of(labels: Sequence[str], token: TokenLogprob | None, *, by_ids: boo
         raise ApiError(502, "The log probabilities of the backend are none.", type="server_error", code="logprobs_unavailable")
     found: dict[str, float] = {}
     for alternative, share in reported:
-        label = alternative.strip()
+        label = names.get(alternative) or alternative.strip()
         found[label] = found.get(label, 0.0) + share
     weights = [found.get(label, 0.0) for label in labels]
     unseen = sum(label not in found for label in labels)

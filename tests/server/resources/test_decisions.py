@@ -159,13 +159,15 @@ def test_a_backend_without_probabilities_or_with_an_error_is_told() -> None:
 
 class Vllm:
     """vLLM: it tokenizes lines, and tells the probabilities of ids. Its words have the probabilities `shares`, all others
-    `rest` each; unless it `tells_ids` it tells the likeliest tokens, as older versions do."""
+    `rest` each; unless it `tells_ids` it tells the likeliest tokens, as older versions do; unless it `names_tokens` it
+    writes their ids, as with `--return-tokens-as-token-ids`."""
 
-    def __init__(self, shares: dict[str, float], rest: float, *, tells_ids: bool = True) -> None:
+    def __init__(self, shares: dict[str, float], rest: float, *, tells_ids: bool = True, names_tokens: bool = True) -> None:
         self.vocabulary = {"\n": 0, "Hm": 1}
         self._shares = shares
         self._rest = rest
         self._tells_ids = tells_ids
+        self._names_tokens = names_tokens
         self.asked: list[dict[str, Any]] = []
         self.tokenized = 0
 
@@ -190,6 +192,9 @@ class Vllm:
             texts = list(dict.fromkeys([drawn, *(words[number] for number in body["logprob_token_ids"])]))
         top = [{"token": word, "logprob": math.log(self._shares.get(word, self._rest))} for word in texts]
         content = [{**next(one for one in top if one["token"] == drawn), "top_logprobs": top}]
+        if not self._names_tokens:
+            for one in (*top, *content):
+                one["token"] = f"token_id:{self.vocabulary[one['token']]}"
         usage = {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}
         return web.json_response({"choices": [{"index": 0, "logprobs": {"content": content}}], "usage": usage})
 
@@ -259,6 +264,18 @@ def test_vllm_is_asked_for_the_tokens_of_the_labels_and_each_is_exact() -> None:
             assert answer["usage"]["input_tokens"] == 60
             assert (await decide(served, PREDICATE)).status == 200
             assert server.tokenized == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("tells_ids", [True, False])
+def test_a_server_may_write_ids_for_tokens(tells_ids: bool) -> None:
+    async def test() -> None:
+        shares = {"B": 0.5, " B": 0.125, "A": 0.25}
+        async with vllm(shares, rest=1e-9, tells_ids=tells_ids, names_tokens=False) as (served, _):
+            (answer,) = (await decide(served, choice(2))).json["answers"]
+            assert answer["choice"] == "v1"
+            assert probabilities(answer) == pytest.approx([0.25 / 0.875, 0.625 / 0.875])
 
     run(test())
 

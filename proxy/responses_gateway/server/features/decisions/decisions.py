@@ -25,6 +25,7 @@ from responses_gateway.request.decisions import (
     answer_of,
     groups_of,
     ids_of,
+    names_of,
     read_decisions,
     read_label_ids,
     weights_of,
@@ -152,23 +153,30 @@ class DecisionsResource:
         Raise `ApiError` if these leave open what the answer is."""
         text = question.prompt(labels)
         ids = await self._labels.ids(prompt)
+        names = names_of(labels, ids)
         if all(label in ids for label in labels):
             try:
                 weights: list[float] = []
                 for group in groups_of(labels):
-                    weights += await self._ask(prompt, text, group, ids_of(group, ids), spent)
+                    weights += await self._ask(prompt, text, group, ids_of(group, ids), names, spent)
                 return answer_of(question, weights)
             except Inexact:
                 self._labels.forget(prompt)
         try:
-            return answer_of(question, await self._ask(prompt, text, labels, [], spent))
+            return answer_of(question, await self._ask(prompt, text, labels, [], names, spent))
         except Inexact:
             raise question.open_labels() from None
 
     async def _ask(
-        self, prompt: _Prompt, question: str, labels: Sequence[str], ids: Sequence[int], spent: list[ChatUsage]
+        self,
+        prompt: _Prompt,
+        question: str,
+        labels: Sequence[str],
+        ids: Sequence[int],
+        names: Mapping[str, str],
+        spent: list[ChatUsage],
     ) -> list[float]:
-        """Return the probabilities of labels. Raise `ApiError`, `Inexact`."""
+        """Return the probabilities of labels, whose tokens may have other `names`. Raise `ApiError`, `Inexact`."""
         escaped = json_text(question)[1:-1].encode("utf-8", "replace")
         fewer = prompt.route.model in self._fewer
         fields: Object = {"top_logprobs": FEWER_ALTERNATIVES if fewer else ALTERNATIVES}
@@ -185,10 +193,10 @@ class DecisionsResource:
                 raise Inexact from None
             if not fewer and refusal.status == 400 and "top_logprobs" in refusal.message:
                 self._fewer.add(prompt.route.model)
-                return await self._ask(prompt, question, labels, ids, spent)
+                return await self._ask(prompt, question, labels, ids, names, spent)
             raise
         spent.append(completion.usage or ChatUsage())
-        return weights_of(labels, _first_token(completion), by_ids=bool(ids))
+        return weights_of(labels, _first_token(completion), by_ids=bool(ids), names=names)
 
 
 class Labels:
