@@ -16,6 +16,8 @@ from responses_gateway.wire.errors import read_error
 # Gemini, Bedrock, Groq, Cerebras, Mistral, Cohere, xAI, Kimi, MiniMax, z.ai, DashScope, SiliconFlow, Volcengine, watsonx,
 # Copilot; those through LiteLLM; and what the next server may say.
 TOO_LONG = [
+    "This model's maximum context length is 8192 tokens. However, you requested 9000 output tokens and your prompt contains "
+    "8500 input tokens, for a total of 17500 tokens.",
     "This model's maximum context length is 8192 tokens. You sent 9000.",
     "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
     "Requested token count exceeds the model's maximum context length of 8192 tokens.",
@@ -200,6 +202,12 @@ TOO_LONG = [
 ]
 # A limit for a time, of a plan, of a key; of the output; of bytes, pictures, files, characters of a field, of a list; others.
 OTHERWISE = [
+    "'max_tokens' or 'max_completion_tokens' is too large: 40000. This model's maximum context length is 32768 tokens and your "
+    "request has 23 input tokens (40000 > 32768 - 23).",
+    "This model's maximum context length is 8192 tokens. However, you requested 9000 output tokens and your prompt contains 5 "
+    "input tokens, for a total of 9005 tokens.",
+    "This model's maximum context length is 8192 tokens. However, you requested 9005 tokens (5 in the messages, 9000 in the "
+    "completion).",
     "Too many tokens, please wait before trying again.",
     (
         "Request too large: the limit of tokens per minute is 6000, requested 7100, please reduce your "

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.errors import ApiError, read_error
 from responses_gateway.wire.messages import error_body, error_of, full_context, parse_messages
 
 BODY: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
@@ -130,3 +130,15 @@ def test_a_full_context_is_told_in_the_words_that_make_clients_shorten_it(messag
         assert words == f"prompt is too long: {told}"
     error = ApiError(400, message, code="context_length_exceeded")
     assert error_of(error) == (400, "invalid_request_error", words)
+
+
+def test_an_output_that_fills_the_context_by_itself_is_told_as_a_sum() -> None:
+    """Shortening the prompt does not help, so that other clients are not told so; these ask for less."""
+    body = {
+        "message": "'max_tokens' or 'max_completion_tokens' is too large: 40000. This model's maximum context length is 32768 "
+        "tokens and your request has 23 input tokens (40000 > 32768 - 23)."
+    }
+    error = read_error(400, json.dumps({"error": body}).encode())
+    assert error.code == "invalid_prompt"
+    told = "input length and `max_tokens` exceed context limit: 23 + 40000 > 32768"
+    assert error_of(error)[2].startswith(told)

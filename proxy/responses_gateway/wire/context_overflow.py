@@ -93,6 +93,15 @@ _OUTPUT = re.compile(
 _INPUT = re.compile(
     r"\b(?:prompt|messages|conversation|history)\b|\binputs?\b.{0,12}\b(?:tokens?|length|messages)\b|\btokens from the input\b"
 )
+# The tokens that were asked for, the whole context, and those of the prompt.
+_ASKED = re.compile(
+    r"\bmax (?:completion |output |new )?tokens\b[^.\d]{0,60}?(\d{2,12})\b"
+    r"|\b(\d{2,12}) (?:(?:output|completion) tokens|(?:tokens )?(?:in|for) the completion)\b"
+)
+_WINDOW = re.compile(r"\bcontext (?:length|window|size)\b\D{0,20}(\d{2,12})\b")
+_OF_PROMPT = re.compile(
+    r"\b(\d{1,12}) (?:(?:input|prompt) tokens|(?:tokens )?(?:in|from) the (?:input )?(?:messages|prompt))\b"
+)
 # Sizes in bytes and pixels; parts of a request that have limits of their own.
 _BYTES = re.compile(r"\d ?(?:[kmgt]i?b|bytes?|px|pixels?)\b|\b(?:mega|kilo)?bytes?\b|\bpixels?\b")
 _PART = re.compile(
@@ -110,6 +119,8 @@ def says_overflow(message: str) -> bool:
     text = _THOUSANDS.sub("", message[:_LONGEST].lower()).translate(_MARKS)
     text = " ".join(text.split(" "))
     if _OTHER_LIMIT.search(text) or (_OUTPUT.search(text) and not _INPUT.search(text)):
+        return False
+    if _asks_for_too_much(text):
         return False
     sentences = [" ".join(sentence.split()) for sentence in _SENTENCE_END.split(text)[:_SENTENCES]]
     return any(map(_is_overflow, sentences)) or _is_above_limit(" ".join(sentences))
@@ -139,6 +150,18 @@ def _is_of_something_else(sentence: str) -> bool:
     if (_PART.search(sentence) or _CHINESE_PART.search(sentence)) and not _OF_TOKENS.search(sentence):
         return True
     return _CHARACTERS.search(sentence) is not None and _PROMPT.search(sentence) is None
+
+
+def _asks_for_too_much(text: str) -> bool:
+    """Tell whether the output that was asked for would not fit by itself, and the prompt would: no shorter one helps."""
+    asked = _number(_ASKED, text)
+    window = _number(_WINDOW, text)
+    return bool(asked and window and asked >= window and (_number(_OF_PROMPT, text) or 0) < window)
+
+
+def _number(pattern: re.Pattern[str], text: str) -> int | None:
+    found = pattern.search(text)
+    return next((int(group) for group in found.groups() if group is not None), None) if found is not None else None
 
 
 def _is_above_limit(text: str) -> bool:

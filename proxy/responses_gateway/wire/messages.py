@@ -128,7 +128,7 @@ def error_of(error: ApiError) -> tuple[int, str, str]:
     that is busy: clients of this protocol wait for it."""
     told = 503 if error.status == 502 and error.reason is not None else error.status
     status, kind = _TYPES.get(told, (told, "invalid_request_error" if told < 500 else "api_error"))
-    if error.code == "context_length_exceeded":
+    if error.code == "context_length_exceeded" or (error.quoted and error.status == 400 and _is_sum(error.message)):
         return status, kind, full_context(error.message)
     named = error.param is None or error.status != 400 or error.param in error.message
     return status, kind, error.message if named else f"{error.param}: {error.message}"
@@ -163,6 +163,15 @@ def full_context(message: str) -> str:
         advice = "decrease input length or `max_tokens` and try again"
         return f"input length and `max_tokens` exceed context limit: {sum_of_both}, {advice}"
     return f"prompt is too long: {prompt} tokens > {window} maximum"
+
+
+def _is_sum(message: str) -> bool:
+    """Tell whether a server says that the prompt fits, but not together with the output that was asked for. Clients of this
+    protocol ask for less then, also where that alone would fill the context."""
+    window = _number(_WINDOW, message)
+    prompt = _number(_PROMPT, message)
+    asked = _number(_ASKED, message)
+    return window is not None and prompt is not None and asked is not None and prompt < window < prompt + asked
 
 
 def _number(pattern: re.Pattern[str], message: str) -> int | None:
