@@ -138,6 +138,8 @@ def test_other_words_refuse_no_field(refusal: str) -> None:
         ('{"error":{"message":"Invalid value: \'none\'. Supported: \'low\'.","param":"reasoning_effort"}}', "reasoning_effort"),
         ("`reasoning_effort` must be one of `low`, `medium`, or `high`", "reasoning_effort"),
         ("This model does not support enable_thinking", "chat_template_kwargs"),
+        ("reasoning_effort requires a model that thinks", "reasoning_effort"),
+        ("chat_template_kwargs: only for open models", "chat_template_kwargs"),
         ("Argument not supported on this model: reasoningEffort", "reasoning_effort"),
         ("Unknown name include_usage at 'stream_options'", "stream_options"),
     ],

@@ -32,10 +32,10 @@ _OF_NAMES = re.compile(
     r"\b(?:not a |in)valid (?:field|parameter|argument|property|key)\b|不支持|未知|不允许|不存在",
     re.IGNORECASE,
 )
-# Words that refuse a value.
+# Words that refuse a value, or a field beside others.
 _OF_VALUES = re.compile(
-    r"invalid|\bnot (?:an? )?valid|\b(?:must|should) (?:not )?be\b|\bonly (?:be )?(?:allowed|supported|valid|accepted)|"
-    r"\bnot (?:be )?enabled|\bone of\b|out of range|无效|非法",
+    r"invalid|\bnot\b|n't\b|\bcannot\b|\bmust\b|\bshould\b|\brequires?\b|\bonly\b|\bone of\b|out of range|incompatible|"
+    r"\bconflict|\bdisabled\b|\bwrong\b|无效|非法",
     re.IGNORECASE,
 )
 # What a server would take instead is not what it refuses: serde's "expected one of …", lists of supported parameters, "use …
