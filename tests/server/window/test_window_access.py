@@ -194,7 +194,9 @@ def test_where_clients_have_keys_the_window_needs_the_admin_key_on_their_port() 
     async def test() -> None:
         keys = {"alice": {"hash": [hash_of("sk-alice-has-a-long-key")]}}
         async with gateway(NOWHERE, api_keys=keys) as served:
-            assert_error(await look(served, headers=bearer("sk-alice-has-a-long-key")), 403, "admin_key_required")
+            message = assert_error(await look(served, headers=bearer("sk-alice-has-a-long-key")), 403, "admin_key_required")
+            assert "this machine" not in message  # which is where the visitor is
+            assert "Set `admin_key`" in message
 
     run(test())
 

@@ -408,6 +408,37 @@ def test_a_visitor_of_this_machine_records_without_an_admin_key_and_sees_why_req
     run(test())
 
 
+def test_an_empty_list_says_why_and_where_to_begin(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            await page.holds("document.querySelector('#empty').innerText.startsWith('No requests yet.')")
+            await post(served)
+            await page.holds(f"{count('#rows tr')} === 1")
+            assert await page.value("document.querySelector('#empty').hidden")
+            await page.click("#filter")
+            await page.type("no request has this word")
+            await page.holds("document.querySelector('#unmatched').innerText === 'No request matches the filter.'")
+            assert await page.value("document.querySelector('#empty').hidden")
+            await page.value("location.hash = '#/try'")
+            await page.holds("!document.querySelector('#try').hidden")
+
+    run(test())
+
+
+def test_beside_an_open_request_the_list_says_how_each_ended(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(relay=False) as served, visiting(served, profile) as page:
+            await page.resize(1280, 800)
+            await post(served, input=["wrong"])
+            await page.click("#rows tr")
+            await page.holds("!document.querySelector('#detail').hidden")
+            list_ = "document.querySelector('.list').getBoundingClientRect().right"
+            reason = "document.querySelector('#rows tr .reason').getBoundingClientRect().left"
+            await page.holds(f"{reason} + 60 < {list_}")
+
+    run(test())
+
+
 def test_the_number_of_ended_requests_counts_those_that_are_not_in_the_list_any_more(profile: Path) -> None:
     async def test() -> None:
         async with simulated() as served, visiting(served, profile) as page:

@@ -21,6 +21,7 @@ from responses_gateway.wire.hosts.own_names import OwnNames, host_name, is_same_
 # Headers that a reverse proxy on this machine adds: its clients are on other machines.
 _FORWARDED = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
 _NO_KEY = "The window is available on this machine only. Set `admin_key` to open it from elsewhere."
+_KEYS = "Clients of this gateway need keys, and so does its window. Set `admin_key`, and open the window with it."
 _NO_CONTENT = "Without the setting `admin_key`, contents are shown on this machine only."
 
 
@@ -70,7 +71,7 @@ class WindowAccess:
             return Permission.CONTENT
         if self._on_operations_port and settings.metrics != "key" and has_own_name:
             return Permission.METADATA
-        raise ApiError(403, _NO_KEY, code="admin_key_required")
+        raise ApiError(403, _KEYS if settings.identifies_clients else _NO_KEY, code="admin_key_required")
 
 
 def _require_same_origin(request: web.Request) -> None:

@@ -114,7 +114,8 @@ export class Requests {
       if (next !== row.row) this.body.insertBefore(row.row, next);
       previous = row.row;
     }
-    byId("empty").hidden = shown.length > 0;
+    byId("empty").hidden = this.all.size > 0;
+    byId("unmatched").hidden = this.all.size === 0 || shown.length > 0;
   }
 
   add(summary) {
