@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +19,14 @@ if sys.platform == "linux":
 # CPU time of a program in seconds, and address space in bytes.
 _CPU = 20
 _MEMORY = 1024 * 1024 * 1024
+# Seconds for a program that is tried: it loads its libraries.
+_TRIED_WITHIN = 30
 # What a Python process needs of the environment: nothing secret.
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
+
+
+class CannotStart(Exception):
+    """A program cannot work here, whatever its data: the text says which library it lacks."""
 
 
 def minimal_environment(*names: str) -> dict[str, str]:
@@ -29,7 +36,8 @@ def minimal_environment(*names: str) -> dict[str, str]:
 
 async def run_program(path: Path, data: bytes) -> Any:
     """Run a Python file, which imports nothing of ours, with data as its input, and return the JSON that it prints. Raise
-    `OSError` if it cannot be started, `ValueError` if it was killed or failed. Cancelling ends it."""
+    `OSError` if no process can be started, `CannotStart` if it lacks a library, `ValueError` if it was killed or failed.
+    Cancelling ends it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",
@@ -46,7 +54,26 @@ async def run_program(path: Path, data: bytes) -> Any:
         if process.returncode is None:
             process.kill()
             await asyncio.shield(process.wait())
-    return json.loads(answer)
+    return _read_answer(answer)
+
+
+def try_program(path: Path, data: bytes) -> None:
+    """Run a Python file once, with harmless data. Raise `CannotStart` if it lacks a library; nothing else that goes wrong is
+    told, because it need not go wrong again."""
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        command = [sys.executable, "-I", str(path)]
+        tried = subprocess.run(
+            command, input=data, capture_output=True, timeout=_TRIED_WITHIN, env=minimal_environment(), check=False
+        )
+        _read_answer(tried.stdout)
+
+
+def _read_answer(answer: bytes) -> Any:
+    """Return the JSON that a program printed. Raise `CannotStart`, `ValueError`."""
+    value = json.loads(answer)
+    if isinstance(value, dict) and "cannot_start" in value:
+        raise CannotStart(value["cannot_start"])
+    return value
 
 
 def _bound(pid: int) -> None:

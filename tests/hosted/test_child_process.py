@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from responses_gateway.child_process import run_program
+from responses_gateway.child_process import CannotStart, run_program, try_program
 
 PROGRAM = """
 import json, os, resource, sys
@@ -33,3 +33,23 @@ def test_a_program_that_fills_the_memory_is_a_failure(tmp_path: Path) -> None:
     program.write_text("import sys\nsys.stdin.read()\nprint(len(bytearray(2 * 1024**3)))", encoding="utf-8")
     with pytest.raises(ValueError, match="Expecting value"):
         asyncio.run(run_program(program, b"x"))
+
+
+@pytest.mark.parametrize(
+    ("content", "starts"),
+    [
+        ("import json\nprint(json.dumps({'cannot_start': 'No module named x'}))", False),
+        ("print('{}')", True),
+        ("raise SystemExit('it failed')", True),  # with other data it may work
+    ],
+)
+def test_a_program_that_lacks_a_library_is_told_from_one_that_fails(tmp_path: Path, content: str, starts: bool) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(content, encoding="utf-8")
+    if starts:
+        try_program(program, b"")
+        return
+    with pytest.raises(CannotStart, match="No module named x"):
+        try_program(program, b"")
+    with pytest.raises(CannotStart, match="No module named x"):
+        asyncio.run(run_program(program, b""))

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from responses_gateway.cli import main
 from responses_gateway.extras import packages_with
 from responses_gateway.hosted.fetch import Fetcher
 from responses_gateway.hosted.interface import ToolFailure
+from responses_gateway.hosted.search import page_process
 from responses_gateway.hosted.search import pages as module
 from responses_gateway.hosted.search.page import WebPage
 from responses_gateway.hosted.search.page_process import read
 from responses_gateway.hosted.search.pages import WebPages, html_packages
 from responses_gateway.server.features.hosted_tools.opening import open_web
-from responses_gateway.settings import Settings
+from responses_gateway.server.process.serve import check
+from responses_gateway.settings import Settings, SettingsError
 from tests.hosted.pdf_files import document
 from tests.hosted.websites import ARTICLE, Website, never, open_site
 from tests.server.running_gateway import run
@@ -356,6 +360,44 @@ def test_html_that_breaks_its_reader_is_told(monkeypatch: pytest.MonkeyPatch, tm
         assert "cannot be read" in await refusal(pages, f"{site.url}/")
 
     with_pages(test)
+
+
+@pytest.fixture
+def lacking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Have the program that reads pages lack a library."""
+    script = tmp_path / "lacking.py"
+    script.write_text("""print('{"cannot_start": "No module named lxml_html_clean"}')""", encoding="utf-8")
+    monkeypatch.setattr(module, "PAGE_PROCESS", script)
+    module.page_obstacle.cache_clear()
+    yield
+    module.page_obstacle.cache_clear()
+
+
+@pytest.mark.usefixtures("lacking")
+def test_a_library_that_is_missing_is_not_the_fault_of_the_page() -> None:
+    async def test(site: Website, pages: WebPages, clock: Clock) -> None:
+        site.page("/", ARTICLE)
+        said = await refusal(pages, f"{site.url}/")
+        assert "lxml_html_clean" in said
+        assert "too large" not in said
+
+    with_pages(test)
+
+
+@pytest.mark.usefixtures("lacking")
+def test_a_library_that_is_missing_is_found_before_the_first_page(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings(backend=["http://127.0.0.1:9/v1"], web_search_url="http://b.example", store="none")
+    with pytest.raises(SettingsError, match=r"No module named lxml_html_clean.*'\.\[web\]'"):
+        check(settings)
+    assert main(["doctor", "http://127.0.0.1:9"]) == 2
+    assert "web pages cannot be read: No module named lxml_html_clean" in capsys.readouterr().err
+
+
+def test_what_reads_pages_says_which_library_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert page_process._obstacle(None) == ""
+    assert page_process._obstacle(html_packages()) == ""
+    monkeypatch.setitem(sys.modules, "trafilatura", None)
+    assert "trafilatura" in page_process._obstacle(html_packages())
 
 
 @pytest.mark.parametrize(

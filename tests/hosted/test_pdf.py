@@ -92,6 +92,18 @@ def test_without_the_extra_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     assert read(document("a")) == [PdfText(reason="missing")]
 
 
+def test_a_library_that_is_missing_is_not_the_fault_of_the_document(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "lacking.py"
+    script.write_text("""print('{"cannot_start": "No module named pypdf"}')""", encoding="utf-8")
+    pdf.pdf_obstacle.cache_clear()
+    assert pdf.pdf_obstacle() == ""
+    pdf.pdf_obstacle.cache_clear()
+    monkeypatch.setattr(pdf, "PDF_PROCESS", script)
+    assert read(document("a")) == [PdfText(reason="missing")]
+    assert pdf.pdf_obstacle() == "No module named pypdf"
+    pdf.pdf_obstacle.cache_clear()
+
+
 def test_a_pdf_is_known_by_its_type_or_its_beginning() -> None:
     assert is_pdf(as_base64(document("a")))
     assert is_pdf("DATA:application/PDF;base64,eA==")

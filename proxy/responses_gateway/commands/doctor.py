@@ -22,6 +22,9 @@ from responses_gateway.backend.discovery.interface import Target
 from responses_gateway.commands.argument_types import positive
 from responses_gateway.commands.check import printable
 from responses_gateway.commands.smoke_test import Step, run_smoke_test
+from responses_gateway.extras import how_to_install
+from responses_gateway.hosted.pdf import pdf_obstacle
+from responses_gateway.hosted.search.pages import page_obstacle
 from responses_gateway.probing.diagnosis import Finding, findings, rows, server_name
 from responses_gateway.probing.prober import probe
 from responses_gateway.probing.profile import Profile
@@ -72,10 +75,11 @@ def run(args: argparse.Namespace) -> int:
     if args.config is not None and (args.gateway is not None or args.url is not None):
         return _unusable("--config needs no URL")
     try:
-        if args.config is not None:
-            return _examine_pools(args)
         if args.gateway is not None:
             return _examine_gateway(args, api_key)
+        _tell_missing_libraries()
+        if args.config is not None:
+            return _examine_pools(args)
         return _examine_backend(args, api_key)
     except (ValueError, SettingsError) as error:  # `backend_url` raises the former
         return _unusable(str(error))
@@ -86,6 +90,14 @@ def run(args: argparse.Namespace) -> int:
 def _tell(question: str) -> None:
     """Show what is being asked, beside the report: at once also where the output is piped."""
     print(f"asking: {printable(question)}", file=sys.stderr, flush=True)
+
+
+def _tell_missing_libraries() -> None:
+    """Say which library an extra of this installation lacks, though it is installed."""
+    for use, obstacle, extra in (("web pages", page_obstacle, "web"), ("PDFs", pdf_obstacle, "pdf")):
+        if reason := obstacle():
+            text = f"warning: {use} cannot be read: {reason}. Install the extra again: {how_to_install(extra)}"
+            print(printable(text), file=sys.stderr)
 
 
 def _unusable(text: str) -> int:

@@ -9,11 +9,12 @@ import binascii
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from responses_gateway.child_process import run_program
+from responses_gateway.child_process import CannotStart, run_program, try_program
 from responses_gateway.extras import packages_with
 from responses_gateway.fair_queue import FairQueue
 
@@ -54,14 +55,32 @@ def packages() -> str | None:
     return packages_with("pypdf")
 
 
+@cache
+def pdf_obstacle() -> str:
+    """Return why no PDF can be read though the extra `pdf` is installed: a library that cannot be loaded. Empty if it can. This
+    takes a second the first time."""
+    folder = packages()
+    try:
+        if folder is not None:
+            try_program(PDF_PROCESS, _question(folder))
+    except CannotStart as error:
+        return str(error)
+    return ""
+
+
+def _question(folder: str) -> bytes:
+    return json.dumps({"packages": folder, "longest": LONGEST_TEXT, "pages": MOST_PAGES}).encode() + b"\n"
+
+
 async def read_pdf(content: bytes) -> PdfText:
     """Read a document. Raise `OSError` if no process can be started."""
     folder = packages()
     if folder is None:
         return PdfText(reason="missing")
-    question = json.dumps({"packages": folder, "longest": LONGEST_TEXT, "pages": MOST_PAGES}).encode()
     try:
-        answer: dict[str, Any] = await run_program(PDF_PROCESS, question + b"\n" + content)
+        answer: dict[str, Any] = await run_program(PDF_PROCESS, _question(folder) + content)
+    except CannotStart:
+        return PdfText(reason="missing")
     except ValueError:  # it was killed for want of memory or time, or failed
         return PdfText(reason="unreadable")
     return PdfText(**answer)

@@ -22,8 +22,10 @@ class OutOfTime(BaseException):
 def read(data: bytes, packages: str, longest: int, pages: int) -> dict[str, object]:
     """Return the `text`, how many `pages` there are, and how many were `read`. Without text `reason` says why."""
     sys.path.append(packages)
-    from pypdf import PdfReader  # noqa: PLC0415  (only now: the folder had to be known)
-
+    try:
+        from pypdf import PdfReader  # noqa: PLC0415  (only now: the folder had to be known)
+    except ImportError as error:
+        return {"cannot_start": str(error).partition("\n")[0]}
     try:
         reader = PdfReader(io.BytesIO(data), strict=False)
         if reader.is_encrypted and not reader.decrypt(""):

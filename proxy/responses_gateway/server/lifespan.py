@@ -15,7 +15,8 @@ from typing import NamedTuple
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.pool_options import ALL, Share
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer, load_tokenizer
-from responses_gateway.hosted.pdf import PdfReader
+from responses_gateway.extras import how_to_install
+from responses_gateway.hosted.pdf import PdfReader, pdf_obstacle
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.features.feature import Core, Feature, open_features
@@ -127,7 +128,7 @@ async def _open_responses(settings: Settings, share: Share, stack: AsyncExitStac
     stack.push_async_callback(autoconfiguration.close)
     reports = _open_reports(settings, metrics, accounts.usage, stack)
     additions = Additions()
-    preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, _pdf_reader(settings), sealing)
+    preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, await _pdf_reader(settings), sealing)
     responses = Responses(preparation, live, reports, recorder, InFlight(), repair, accounts.ledger, additions)
     return _Opened(responses, accounts, autoconfiguration)
 
@@ -271,8 +272,14 @@ def _start_timer(settings: Settings, responses: Responses, stack: AsyncExitStack
     stack.push_async_callback(_cancel, timer)
 
 
-def _pdf_reader(settings: Settings) -> PdfReader | None:
-    return PdfReader(_PDF_SECONDS) if settings.pdf_inputs == "text" else None
+async def _pdf_reader(settings: Settings) -> PdfReader | None:
+    """Return what reads PDFs, if the settings want it. Say if that cannot work here, because a library is missing."""
+    if settings.pdf_inputs != "text":
+        return None
+    obstacle = await asyncio.to_thread(pdf_obstacle)
+    if obstacle:
+        logs.logger().warning("no PDFs are read", extra=logs.fields(reason=obstacle, advice=how_to_install("pdf")))
+    return PdfReader(_PDF_SECONDS)
 
 
 async def _client_key_sealing(settings: Settings, store: Store | None) -> Encryption | None:

@@ -47,7 +47,6 @@ def read(data: bytes, url: str, charset: str | None, packages: str | None, longe
     title = ""
     targets: dict[str, str] = {}
     if packages is not None:
-        sys.path.append(packages)
         tree = _tree(_decoded(data, charset, _META_CHARSET.search(data[:_META_WITHIN])))
         title = _words(tree.findtext(".//title") or "")
         targets = _links(tree, url, links)
@@ -153,6 +152,19 @@ def _words(text: str) -> str:
     return " ".join(text.split())
 
 
+def _obstacle(packages: str | None) -> str:
+    """Return which library cannot be loaded; empty if all can that are needed."""
+    if packages is None:
+        return ""
+    sys.path.append(packages)
+    try:
+        import trafilatura  # noqa: F401, PLC0415
+    except ImportError as error:
+        return str(error).partition("\n")[0][:_LONGEST_TITLE]
+    return ""
+
+
 if __name__ == "__main__":
     question = json.loads(sys.stdin.buffer.readline())
-    print(json.dumps(read(sys.stdin.buffer.read(), **question)))
+    obstacle = _obstacle(question["packages"])
+    print(json.dumps({"cannot_start": obstacle} if obstacle else read(sys.stdin.buffer.read(), **question)))

@@ -8,10 +8,11 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from responses_gateway.child_process import run_program
+from responses_gateway.child_process import CannotStart, run_program, try_program
 from responses_gateway.extras import how_to_install, packages_with
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.hosted.fetch import Fetched, Fetcher
@@ -95,6 +96,8 @@ class WebPages:
                     document = await read_pdf(fetched.body)
             except (TimeoutError, OSError):
                 raise ToolFailure(_UNREADABLE) from None
+        if document.reason == "missing":
+            raise ToolFailure("This page is a PDF document, and this gateway reads none. Look for the same as a web page.")
         if not document.text:
             raise ToolFailure(
                 "This page is a PDF document without text that can be read here. Look for the same as a web page."
@@ -137,16 +140,32 @@ def html_packages() -> str:
     return folder
 
 
+@cache
+def page_obstacle() -> str:
+    """Return why no page can be read though the extra `web` is installed: a library that cannot be loaded. Empty if it can.
+    This takes a second the first time."""
+    folder = packages_with("trafilatura")
+    try:
+        if folder is not None:
+            try_program(PAGE_PROCESS, _question("", None, folder) + b"<p>Hello</p>")
+    except CannotStart as error:
+        return str(error)
+    return ""
+
+
+def _question(url: str, charset: str | None, packages: str | None) -> bytes:
+    question = {"url": url, "charset": charset, "packages": packages, "longest": _LONGEST_TEXT, "links": _MOST_LINKS}
+    return json.dumps(question).encode() + b"\n"
+
+
 async def _run_page_process(fetched: Fetched, html: bool) -> Any:
     """Return the answer of the process that reads a page. Raise `ToolFailure`, `OSError`."""
-    question = {
-        "url": fetched.url,
-        "charset": fetched.charset,
-        "packages": html_packages() if html else None,
-        "longest": _LONGEST_TEXT,
-        "links": _MOST_LINKS,
-    }
+    question = _question(fetched.url, fetched.charset, html_packages() if html else None)
     try:
-        return await run_program(PAGE_PROCESS, json.dumps(question).encode() + b"\n" + fetched.body)
+        return await run_program(PAGE_PROCESS, question + fetched.body)
+    except CannotStart as error:
+        raise ToolFailure(
+            f"This gateway cannot read web pages, because a library is missing: {error}. Try no other page."
+        ) from None
     except ValueError:  # it was killed for want of memory or time, or failed
         raise ToolFailure(_UNREADABLE) from None

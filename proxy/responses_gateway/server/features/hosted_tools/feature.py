@@ -18,7 +18,13 @@ from responses_gateway.server.features.hosted_tools.openers import (
     SandboxOpener,
     WebOpener,
 )
-from responses_gateway.server.features.hosted_tools.opening import hosted_limits, image_server, open_sandbox, open_web
+from responses_gateway.server.features.hosted_tools.opening import (
+    hosted_limits,
+    image_server,
+    open_sandbox,
+    open_web,
+    try_page_reader,
+)
 from responses_gateway.server.features.hosted_tools.toolbox import HOSTED_CALLS, HOSTED_DURATION, Toolbox, UsedApprovals
 from responses_gateway.server.http.routes import HttpRoute
 from responses_gateway.settings.hosted import Hosted
@@ -41,6 +47,7 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
         stack.push_async_callback(servers.close)
     web = open_web(settings, _caller_for(servers, settings.searches_with or ""))
     if web is not None:
+        await try_page_reader()
         stack.push_async_callback(web.close)
     stores = settings.file_search_tools
     model = settings.image_generation_model

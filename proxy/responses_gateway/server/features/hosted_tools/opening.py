@@ -3,6 +3,7 @@ images, which is one of the backends."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import aiohttp
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.bounded_body import read_at_most
+from responses_gateway.extras import how_to_install
 from responses_gateway.hosted.code.container import ContainerLimits
 from responses_gateway.hosted.code.sandbox import Sandbox, SandboxOptions
 from responses_gateway.hosted.code.worker_sandbox import WorkerSandbox
@@ -19,7 +21,7 @@ from responses_gateway.hosted.fetch import Fetcher
 from responses_gateway.hosted.images.generation import LONGEST_ANSWER, Generate
 from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.search.mcp_provider import CallerFor, McpProvider
-from responses_gateway.hosted.search.pages import WebPages, html_packages
+from responses_gateway.hosted.search.pages import WebPages, html_packages, page_obstacle
 from responses_gateway.hosted.search.providers import Provider
 from responses_gateway.hosted.search.service_provider import ServiceProvider
 from responses_gateway.hosted.search.services import SERVICES
@@ -58,6 +60,13 @@ def hosted_limits(settings: Settings) -> HostedLimits:
         code_seconds=max(settings.hosted_call_timeout, settings.code_interpreter_timeout + _STARTING),
         result_bytes=settings.hosted_result_bytes,
     )
+
+
+async def try_page_reader() -> None:
+    """Have a page read once, because a library may be missing though the extra is installed. Raise `ValueError`."""
+    obstacle = await asyncio.to_thread(page_obstacle)
+    if obstacle:
+        raise ValueError(f"web search cannot read pages: {obstacle}. Install the extra again: {how_to_install('web')}")
 
 
 def open_web(settings: Settings, caller_for: CallerFor | None = None) -> Web | None:
