@@ -394,10 +394,10 @@ def test_a_library_that_is_missing_is_found_before_the_first_page(capsys: pytest
 
 
 def test_what_reads_pages_says_which_library_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert page_process._obstacle(None) == ""
-    assert page_process._obstacle(html_packages()) == ""
+    assert page_process.missing_library(None) == ""
+    assert page_process.missing_library(html_packages()) == ""
     monkeypatch.setitem(sys.modules, "trafilatura", None)
-    assert "trafilatura" in page_process._obstacle(html_packages())
+    assert "trafilatura" in page_process.missing_library(html_packages())
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def _words(text: str) -> str:
     return " ".join(text.split())
 
 
-def _obstacle(packages: str | None) -> str:
+def missing_library(packages: str | None) -> str:
     """Return which library cannot be loaded; empty if all can that are needed."""
     if packages is None:
         return ""
@@ -166,5 +166,5 @@ def _obstacle(packages: str | None) -> str:
 
 if __name__ == "__main__":
     question = json.loads(sys.stdin.buffer.readline())
-    obstacle = _obstacle(question["packages"])
+    obstacle = missing_library(question["packages"])
     print(json.dumps({"cannot_start": obstacle} if obstacle else read(sys.stdin.buffer.read(), **question)))
