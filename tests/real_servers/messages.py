@@ -47,8 +47,8 @@ def messages(with_: Conversation) -> None:
 
 
 def decisions(with_: Conversation) -> None:
-    """Check that the probabilities of options are what the server's own log probabilities say; without any, that is said. The
-    script begins with one of the letters."""
+    """Check that the probabilities of options are what the server's own log probabilities say; without any, or with too few,
+    that is said. The script begins with one of the letters."""
     question = {"type": "choice", "instructions": "Which one?", "choices": [{"value": letter} for letter in ascii_uppercase]}
     options = "\n".join(f"{letter}. {letter}" for letter in ascii_uppercase)
     prompt = f"Choose the best answer about the input above.\n\nWhich one?\n\n{options}\n\nAnswer with one letter."
@@ -59,6 +59,8 @@ def decisions(with_: Conversation) -> None:
         refusal = refusal_of(reply)
         if refusal.error.get("code") == "logprobs_unavailable" and shares is None:
             return
+        if refusal.error.get("code") == "logprobs_truncated" and shares is not None and 0.0 in shares.values():
+            return  # the server leaves open what it gives some letters
         raise Wrong(str(refusal))
     (answer,) = reply.json()["answers"]
     total = sum((shares or {}).values())
