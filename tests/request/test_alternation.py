@@ -38,7 +38,8 @@ def fits(sent: list[dict[str, Any]]) -> bool:
         ([user("q"), call("c1"), user("stop")], "uctau"),  # the call has no result
         ([user("q"), call("c1"), output("c1", [image()])], "uctau"),
         ([assistant("hello"), user("q")], "uau"),
-        ([developer("first"), developer("second"), assistant("hello")], "sua"),
+        ([developer("first"), developer("second"), assistant("hello")], "suau"),
+        ([user("q"), assistant("A")], "uau"),
         ([call("c1"), output("c1"), assistant("A"), user("q")], "uctau"),
         ([user("q"), call("c1"), output("c1"), assistant("A"), call("c2"), output("c2"), user("r")], "uctctau"),
     ],
@@ -52,6 +53,14 @@ def test_each_order_has_a_form_that_such_templates_take(items: list[Item], form:
 def test_what_alternates_already_is_sent_as_it_is() -> None:
     items = [developer("note"), user("q"), call("c1"), output("c1"), assistant("A"), user("r")]
     assert messages(*items, policy=ALTERNATE) == messages(*items)
+
+
+def test_an_answer_that_continues_the_last_message_stays_last() -> None:
+    policy = Policy(user_messages="alternate", continues_last_message=True)
+    sent = messages(user("q"), call("c1"), output("c1"), user("more"), assistant("It is"), policy=policy)
+    assert roles(sent) == "uctaua"
+    assert sent[-1]["content"] == "It is"
+    assert roles(messages(user("q"), assistant("It is"), user("more"), policy=policy)) == "uau"
 
 
 def test_a_change_is_reported() -> None:

@@ -16,9 +16,11 @@ from responses_gateway.request.fields import Object
 from responses_gateway.request.loss_report import Loss
 
 ALTERNATED = Loss("content", "turns", "adapted", "messages are joined or put in, for a template that wants turns to alternate")
-# Before a conversation that the assistant begins, and between the result of a tool and a message of the user.
+# Before a conversation that the assistant begins, between the result of a tool and a message of the user, and behind the last
+# message if that is the assistant's.
 _FIRST = {"role": "user", "content": "Hello."}
 _ANSWER = {"role": "assistant", "content": "Understood."}
+_LAST = {"role": "user", "content": "Go on."}
 _THOUGHTS = ("reasoning", "reasoning_content")
 # What refusals of a conversation's order speak of. A wrong guess costs one request: the other form counts only if it is taken.
 _ORDER = re.compile(
@@ -34,7 +36,7 @@ def is_about_order(refusal: bytes) -> bool:
 
 
 def alternating(messages: Sequence[Object]) -> list[Object]:
-    """Return chat messages in which the turns alternate; the same if they do already."""
+    """Return chat messages in which the turns alternate, and the assistant's is next; the same if they do already."""
     leading = list(itertools.takewhile(lambda message: message["role"] == "system", messages))
     ordered = [_joined(leading)] if len(leading) > 1 else leading
     spoken = [_of_user(message) for message in messages[len(leading) :]]
@@ -44,7 +46,14 @@ def alternating(messages: Sequence[Object]) -> list[Object]:
         if message["role"] == "user" and ordered and ordered[-1]["role"] == "tool":
             ordered.append(_ANSWER)
         ordered.append(message)
+    if ordered and ordered[-1]["role"] == "assistant":
+        ordered.append(_LAST)
     return ordered
+
+
+def alternating_before(messages: Sequence[Object]) -> list[Object]:
+    """Return the same where the answer continues the last message."""
+    return [*alternating(messages[:-1]), messages[-1]]
 
 
 def users_merged(messages: Iterable[Object]) -> list[Object]:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.request.fields import Object, optional_text, quote
-from responses_gateway.request.input.alternation import ALTERNATED, alternating, users_merged
+from responses_gateway.request.input.alternation import ALTERNATED, alternating, alternating_before, users_merged
 from responses_gateway.request.input.call_matching import (
     NO_OUTPUT,
     PENDING_OUTPUT,
@@ -96,7 +96,8 @@ class ItemReader:
         return self._alternating(messages) if self._policy.user_messages == "alternate" else messages
 
     def _alternating(self, messages: list[Object]) -> list[Object]:
-        ordered = alternating(messages)
+        continues = self._policy.continues_last_message and messages[-1]["role"] == "assistant"
+        ordered = alternating_before(messages) if continues else alternating(messages)
         if ordered != messages:
             self._report.add(ALTERNATED)
         return ordered

@@ -7,7 +7,7 @@ from responses_gateway.backend.pool import HeadersFor, Pool
 from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.request import Loss
-from responses_gateway.request.input.alternation import ALTERNATED, alternating, is_about_order
+from responses_gateway.request.input.alternation import ALTERNATED, alternating, alternating_before, is_about_order
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.wire.errors import ApiError
@@ -32,8 +32,11 @@ async def in_alternating_turns(
     """Ask again with turns that alternate, if the refusal may be about their order. Return the answer and its request, or the
     refusal as it was: an answer of any other kind says nothing about what the client has sent. That the form is accepted is
     remembered of the model."""
+    if not is_about_order(await refused.read_refusal()):
+        return refused, call
     messages = call.body["messages"]
-    if not is_about_order(await refused.read_refusal()) or (ordered := alternating(messages)) == messages:
+    ordered = alternating_before(messages) if call.body.get("continue_final_message") else alternating(messages)
+    if ordered == messages:
         return refused, call
     other = call.with_body({**call.body, "messages": ordered})
     refused.close()
