@@ -30,7 +30,7 @@ from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import KeptResult, decode_result
 from responses_gateway.wire.requests import ResponsesRequest
 
-# Items and parts of a request above which it is translated in a thread, because two thousand take some twenty milliseconds.
+# Items and parts of a request above which it is translated in a thread, because two thousand take several milliseconds.
 _LONG = 2_000
 _CLAMPED = Loss("parameter", "max_output_tokens", "adapted", "reduced to what the context has room for")
 
