@@ -207,7 +207,8 @@ def _litellm(behind: Server, folder: Path) -> Iterator[Server]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [str(_OTHERS / "litellm"), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
-    environment = plain_environment(folder) | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    without_key = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
+    environment = plain_environment(folder) | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"} | without_key
     with _ready(command, environment, folder / "litellm.log", url, health="/health/liveliness"):
         yield Server(url, behind.model, behind.metrics)
 
