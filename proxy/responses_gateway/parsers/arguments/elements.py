@@ -28,6 +28,7 @@ class _Element:
     text: list[str] = field(default_factory=list)
     children: list[tuple[str, str]] = field(default_factory=list)  # name and JSON text
     streamed: bool = False
+    blank: bool = True  # nothing visible has come
 
 
 class ElementsReader(ArgumentsReader):
@@ -45,6 +46,7 @@ class ElementsReader(ArgumentsReader):
     ) -> None:
         self._syntax = syntax
         self._closes = call.closes
+        self._opens = call.opens
         self._name = name
         self._call_id = call_id
         self._deltas = deltas
@@ -53,8 +55,10 @@ class ElementsReader(ArgumentsReader):
         self._root: Mapping[str, Any] = deltas.schema(name) or {}
         self._stack: list[_Element] = []
         self._begun = False
-        self._count = 0
+        self._keys: set[str] = set()
         self._stray = False  # text stands between the elements
+        self._strayed = False  # it has, since the last element
+        self._unclear = False  # markup stands in a value, or a part cannot be read
 
     def read(self, text: str, at: int) -> int:
         while self.status is ReadStatus.READING:
@@ -83,6 +87,9 @@ class ElementsReader(ArgumentsReader):
             self._end_markers.take(marker)
             self._end()
             return at + len(marker)
+        if marker in self._opens and not self._begun and self._root.get("properties"):
+            self.status = ReadStatus.REJECTED  # what the call was to have is missing, or its opening stands there twice
+            return at
         if marker:
             self._deltas.repair("missing_end")
             self._end()
@@ -103,6 +110,7 @@ class ElementsReader(ArgumentsReader):
         hit = self._markers.find(text, at)
         end = hit.start if hit else self._markers.held(text, at)
         self._deltas.stray(text[at:end])
+        self._strayed = True
         self._stray = hit is None
         return end
 
@@ -130,18 +138,42 @@ class ElementsReader(ArgumentsReader):
         names = [element.name for element in self._stack]
         if tag[1] and name in names:
             self._unwind(len(names) - 1 - names[::-1].index(name), named=True)
-        elif tag[1] or len(names) >= _DEPTH_LIMIT or (names and self._stack[-1].streamed):
+        elif tag[1]:
+            self._deltas.repair("stray_end")
+            self._unclear = self._unclear or (self._strayed and not self._stack)
+        elif self._is_again(name):
+            self._deltas.repair("duplicate_start")
+        elif len(names) >= _DEPTH_LIMIT or (names and self._stack[-1].streamed and not self._is_next(name)):
+            self._unclear = True
             self._misplaced(text[at : tag.end()])
         else:
+            if names and self._stack[-1].streamed:
+                self._unwind(0)
             self._open(name)
         return tag.end()
+
+    def _is_again(self, name: str) -> bool:
+        """Tell whether a tag opens the open element once more: it is blank, and has no member of this name."""
+        if not self._stack:
+            return False
+        element = self._stack[-1]
+        declared = element.schema.get("properties") if isinstance(element.schema, Mapping) else None
+        inside = isinstance(declared, Mapping) and name in declared
+        return element.name == name and element.blank and not element.children and not inside
+
+    def _is_next(self, name: str) -> bool:
+        """Tell whether a tag inside a text is that of a parameter of the tool that has not come yet: the text was left open."""
+        properties = self._root.get("properties")
+        return isinstance(properties, Mapping) and name in properties and name not in self._keys
 
     def _misplaced(self, text: str) -> None:
         """Keep a tag that does not belong here: in the open value, or as stray text."""
         if self._stack:
             self._add(text)
-        else:
+        elif self._begun:
             self._deltas.stray(text)
+        else:
+            self.status = ReadStatus.REJECTED
 
     def _open(self, name: str) -> None:
         if not self._begun:
@@ -150,8 +182,9 @@ class ElementsReader(ArgumentsReader):
         schema = self._schema_of(name)
         element = _Element(name, schema)
         if not self._stack:
-            self._deltas.arguments(f"{', ' if self._count else '{'}{dumps(name)}: ")
-            self._count += 1
+            self._deltas.arguments(f"{', ' if self._keys else '{'}{dumps(name)}: ")
+            self._keys.add(name)
+            self._strayed = False
             element.streamed = schema is not None and types_of(schema, self._root) == STRING
             if element.streamed:
                 self._deltas.arguments('"')
@@ -168,6 +201,7 @@ class ElementsReader(ArgumentsReader):
 
     def _add(self, piece: str) -> None:
         element = self._stack[-1]
+        element.blank = element.blank and (not piece or piece.isspace())
         if element.streamed:
             self._deltas.arguments(escape(piece))
         elif piece:
@@ -179,6 +213,7 @@ class ElementsReader(ArgumentsReader):
             element = self._stack.pop()
             if not (named and len(self._stack) == depth):
                 self._deltas.repair("missing_end")
+                self._unclear = self._unclear or (element.blank and not element.children)
             if element.streamed:
                 self._deltas.arguments('"')
             elif self._stack:
@@ -204,5 +239,9 @@ class ElementsReader(ArgumentsReader):
     def _end(self) -> None:
         if not self._begun:
             self._deltas.begin_call(self._name, self._call_id)
-        self._deltas.arguments("}" if self._count else "{}")
+        if self._unclear:
+            self._deltas.repair("malformed_arguments")
+            self._deltas.cut_call()
+        else:
+            self._deltas.arguments("}" if self._keys else "{}")
         self.status = ReadStatus.DONE

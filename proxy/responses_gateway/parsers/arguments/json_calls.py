@@ -66,6 +66,7 @@ class JsonEnvelopeReader(ArgumentsReader):
         self._name: str | None = None
         self._call_id = ""
         self._begun = False
+        self._extra = False  # a key that is none of a call came before any arguments
         self._key = ""
         self._kept: list[str] | None = None  # arguments that wait for the name
         self._span: JsonSpan | None = None
@@ -202,6 +203,7 @@ class JsonEnvelopeReader(ArgumentsReader):
             self._call_id = str(value) if isinstance(value, str | int) else ""
         elif self._key not in (*self._syntax.ids, "type"):
             self._deltas.repair("extra_key")
+            self._extra = self._extra or not self._begun
         return at
 
     def _late_begin(self, text: str, at: int) -> int:
@@ -227,7 +229,7 @@ class JsonEnvelopeReader(ArgumentsReader):
         if self._depth:
             return at
         if not self._begun:
-            if self._name is None or self._syntax.strict or not self._begin():
+            if self._name is None or self._syntax.strict or self._is_unread(self._name) or not self._begin():
                 return self._give_up(text, at, None)
             self._deltas.arguments("{}")
         self._deltas.end_call()
@@ -235,6 +237,10 @@ class JsonEnvelopeReader(ArgumentsReader):
         if not self._array:
             self.status = ReadStatus.DONE
         return at
+
+    def _is_unread(self, name: str) -> bool:
+        """Tell whether an object without arguments has some all the same, as keys of its own, of a tool that takes some."""
+        return self._extra and bool((self._deltas.schema(name) or {}).get("properties"))
 
     def _fail(self, text: str, at: int) -> int:
         """End the calls here, where no call can be read. An object of which nothing was given out is text."""
