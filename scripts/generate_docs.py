@@ -214,6 +214,9 @@ A piece belongs to the call with its id, else with its index, else its name begi
 or of the one at its place in the chunk. Placeholders before the arguments are dropped, names may come in pieces, and what
 repeats a call is that call. A name with a prefix (`functions.`), a tag or blanks around it is the declared tool where exactly
 one fits. What cannot be decided ends as `incomplete` (the whole rule: `stream/reading/calls.py`).
+
+A call's `extra_content` (Gemini's `thought_signature`) is a member of its item, or of the `tool_use` block, and goes back as it
+came, stored or not.
 """
 
 EVENTS = """

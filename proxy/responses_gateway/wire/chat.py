@@ -47,6 +47,8 @@ class ToolCallDelta(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: FunctionDelta | None = None
+    # What only the server understands, and wants back with the call (Gemini's `thought_signature`).
+    extra_content: dict[str, Any] | None = None
 
 
 class Delta(msgspec.Struct, gc=False):
@@ -384,6 +386,8 @@ def _convert_delta(delta: dict[str, Any]) -> None:
         for call in delta["tool_calls"]:
             call["id"] = _id(call.get("id"))
             call["index"] = whole_number(call.get("index"))
+            if not isinstance(call.get("extra_content"), dict):
+                call["extra_content"] = None
     for name in ("tool_calls", "function_call"):
         if not delta.get(name):
             delta[name] = None

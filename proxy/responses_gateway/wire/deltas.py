@@ -34,11 +34,13 @@ class Refusal(msgspec.Struct, gc=False):
 
 
 class ToolCall(msgspec.Struct, gc=False):
-    """A call begins. `index` counts the calls of this response from 0; `id` may be empty (one is then made up)."""
+    """A call begins. `index` counts the calls of this response from 0; `id` may be empty (one is then made up). `extra` is the
+    JSON of what the server wants back with the call, if there is anything."""
 
     index: int
     id: str
     name: str
+    extra: str = ""
 
 
 class ToolArguments(msgspec.Struct, gc=False):

@@ -28,9 +28,6 @@ _WHOLE = 1 << 16
 # Cases that come out wrong today, by kind; `kinds` of the file says what each kind is.
 OPEN: dict[str, list[str]] = {
     "W12": [
-        "w12-signature-sent-back",
-        "w12-signature-stored",
-        "w12-signature-messages",
         "w12-reasoning-details-stored",
     ],
     "W14": [],

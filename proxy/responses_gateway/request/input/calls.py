@@ -46,6 +46,7 @@ class InputCall(NamedTuple):
     arguments: str
     output: Output | None = None
     asynchronous: bool = False
+    extra: Object | None = None  # what the server wants back with it, as it came
 
 
 @dataclass(slots=True)
@@ -83,7 +84,8 @@ class CallItemReader:
     def _client_call(self, item: Object, path: str, kind: str, arguments: str) -> InputCall:
         name = self._client_name(item, path, kind)
         asynchronous = is_async_call(item) or self._catalog.is_async(name)
-        return InputCall(_call_id(item, path), name, arguments, asynchronous=asynchronous)
+        extra = optional_object(item, "extra_content", path)
+        return InputCall(_call_id(item, path), name, arguments, asynchronous=asynchronous, extra=extra)
 
     def _action_call(self, item: Object, path: str) -> InputCall:
         kind, member = _ACTIONS[item["type"]]
@@ -104,7 +106,8 @@ class CallItemReader:
         return self._builtin_call(item, path, "tool_search", arguments if isinstance(arguments, dict) else {})
 
     def _builtin_call(self, item: Object, path: str, kind: str, arguments: Object) -> InputCall:
-        return InputCall(_call_id(item, path), self._catalog.name_of_call(kind, kind, None), _json(arguments))
+        extra = optional_object(item, "extra_content", path)
+        return InputCall(_call_id(item, path), self._catalog.name_of_call(kind, kind, None), _json(arguments), extra=extra)
 
     def _computer_call(self, item: Object, path: str) -> InputCall:
         return InputCall(_call_id(item, path), "computer", _json(_chosen(item, "action", "actions")))

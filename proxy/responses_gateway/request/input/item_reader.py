@@ -400,4 +400,7 @@ def nine_characters(call_id: str) -> str:
 
 def _tool_call(matched: MatchedCall) -> Object:
     function = {"name": matched.call.name, "arguments": matched.call.arguments}
-    return {"id": matched.id, "type": "function", "function": function}
+    call: Object = {"id": matched.id, "type": "function", "function": function}
+    if matched.call.extra is not None:
+        call["extra_content"] = matched.call.extra
+    return call

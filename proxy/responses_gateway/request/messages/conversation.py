@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from responses_gateway.request.fields import Object, filled_text, optional_text, quote, required_object, text
+from responses_gateway.request.fields import Object, filled_text, optional_object, optional_text, quote, required_object, text
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.messages.content import (
     Block,
@@ -250,7 +250,9 @@ class Conversation(msgspec.Struct):
         arguments = _input_of(fields, path)
         self._calls[call_id] = len(self.items)
         self._unanswered[call_id] = self._unanswered.get(call_id, 0) + 1
-        self._add({"type": "function_call", "call_id": call_id, "name": name, "arguments": json_of(arguments)}, path)
+        item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": json_of(arguments)}
+        extra = optional_object(fields, "extra_content", path)
+        self._add(item if extra is None else {**item, "extra_content": extra}, path)
 
     def _server_result(self, fields: Object, path: str) -> None:
         """Read the result of a tool that a server has run, which stands in the answer itself."""

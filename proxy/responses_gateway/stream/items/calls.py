@@ -40,11 +40,11 @@ class FunctionCallItem:
 
     __slots__ = ("_deltas", "_place", "_plain", "_writer")
 
-    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget) -> None:
+    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str = "") -> None:
         self._writer = writer
         self._deltas = 0
         self._plain = target.expects_ciphertext  # otherwise Codex takes the text of the argument for ciphertext
-        self._place = writer.open_call("function_call", item_id, call_id, target)
+        self._place = writer.open_call("function_call", item_id, call_id, target, extra)
 
     def append(self, text: str) -> None:
         """Write a piece of the arguments."""
@@ -62,13 +62,15 @@ class CustomCallItem:
 
     __slots__ = ("_decoder", "_live", "_pieces", "_place", "_writer", "replacement")
 
-    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, *, live: bool = True) -> None:
+    def __init__(
+        self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str = "", *, live: bool = True
+    ) -> None:
         self._writer = writer
         self._live = live
         self.replacement: str | None = None
         self._pieces: list[str] = []
         self._decoder = CustomInput()
-        self._place = writer.open_call("custom_tool_call", item_id, call_id, target)
+        self._place = writer.open_call("custom_tool_call", item_id, call_id, target, extra)
 
     def append(self, text: str) -> None:
         """Write the input in a piece of the arguments."""
@@ -111,10 +113,11 @@ class ActionCallItem:
     delta events, and a half-written action is of no use to anybody: it is added when it is whole. Arguments that do not fit the
     type are handed over as a `function_call`, so that the client can say what is wrong with them."""
 
-    __slots__ = ("_call_id", "_id", "_target", "_writer")
+    __slots__ = ("_call_id", "_extra", "_id", "_target", "_writer")
 
-    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget) -> None:
+    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str = "") -> None:
         self._writer = writer
+        self._extra = extra
         self._id = item_id
         self._call_id = call_id
         self._target = target
@@ -128,11 +131,12 @@ class ActionCallItem:
             return
         action = action_of(self._target, arguments)
         if action is None:
-            call = FunctionCallItem(self._writer, self._id, self._call_id, self._target)
+            call = FunctionCallItem(self._writer, self._id, self._call_id, self._target, self._extra)
             call.append(arguments)
             call.close(status, arguments)
             return
-        self._writer.write_item(f"{self._target.kind}_call", self._id, {"call_id": self._call_id, **action}, status)
+        extra = {"extra_content": json.loads(self._extra)} if self._extra else {}
+        self._writer.write_item(f"{self._target.kind}_call", self._id, {"call_id": self._call_id, **action, **extra}, status)
 
 
 @dataclass(slots=True)
@@ -269,13 +273,15 @@ class OpenCall:
         self.item.close(status, self.arguments.text)
 
 
-def new_item(writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, *, live: bool = True) -> CallItem:
-    """Return the item for a call of `target`; `live` is for a custom tool."""
+def new_item(
+    writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str = "", *, live: bool = True
+) -> CallItem:
+    """Return the item for a call of `target`; `extra` is what the server wants back with it, `live` is for a custom tool."""
     if target.kind == "function":
-        return FunctionCallItem(writer, item_id, call_id, target)
+        return FunctionCallItem(writer, item_id, call_id, target, extra)
     if target.kind == "custom":
-        return CustomCallItem(writer, item_id, call_id, target, live=live)
-    return ActionCallItem(writer, item_id, call_id, target)
+        return CustomCallItem(writer, item_id, call_id, target, extra, live=live)
+    return ActionCallItem(writer, item_id, call_id, target, extra)
 
 
 def action_of(target: ToolTarget, arguments: str) -> dict[str, Any] | None:

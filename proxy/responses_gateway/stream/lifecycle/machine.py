@@ -276,7 +276,7 @@ class Lifecycle:
             item: CallItem = new_hosted_item(self.writer, self._new_id, target, options.hosted or HostedOptions())
         else:
             item_id = self._new_id(CALL_ID_PREFIX[target.kind])
-            item = new_item(self.writer, item_id, call_id, target, live=not deferred)
+            item = new_item(self.writer, item_id, call_id, target, delta.extra, live=not deferred)
         self.call = OpenCall(delta.index, delta.name, item, deferred, target.asynchronous)
         self._limits.count()
         self.space.drop_all()

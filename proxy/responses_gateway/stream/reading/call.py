@@ -33,6 +33,7 @@ class PartialCall:
     unnamed: bool = False  # arguments came without its name
     doubtful: bool = False  # not to be handed over unless the arguments are whole, and JSON
     cut: bool = False
+    extra: str = ""  # the JSON of what the server wants back with it
     left: bool = False  # the answer has gone on behind it
     settled: bool = False  # a placeholder was taken as its arguments
 

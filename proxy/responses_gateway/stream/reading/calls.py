@@ -135,6 +135,8 @@ class CallReader:
                 call = self._unplaced(entry, arguments, out)
         if call is None:
             return
+        if entry.extra_content:
+            self._keep_extra(call, json_text(entry.extra_content))
         if entry.index is not None and not bare:
             self._bind(entry.index, call)
         if arguments and not (name and call.stage == "whole" and call.repeated_by(arguments)):
@@ -363,6 +365,12 @@ class CallReader:
             self._cut(call, out)
         self._give_out(call, piece, out)
 
+    def _keep_extra(self, call: PartialCall, extra: str) -> None:
+        if call.number < 0:
+            call.extra = extra
+        elif extra != call.extra:
+            self._repair("extra_content_dropped")  # the call has begun without it
+
     def _give_out(self, call: PartialCall, piece: str, out: list[Delta]) -> None:
         if piece:
             call.arguments.append(piece)
@@ -377,7 +385,7 @@ class CallReader:
             call = queue.popleft()
             call.number = self._announced
             self._announced += 1
-            out.append(ToolCall(call.number, call.id, call.name))
+            out.append(ToolCall(call.number, call.id, call.name, call.extra))
             if call.size:
                 out.append(ToolArguments(call.number, call.arguments.text))
             if call.cut:

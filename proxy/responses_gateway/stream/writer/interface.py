@@ -108,8 +108,8 @@ class EventWriter(ABC):
     # ---- calls of the client's tools -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def open_call(self, kind: CallKind, item_id: str, call_id: str, target: ToolTarget) -> Place:
-        """Begin a call whose arguments are one text."""
+    def open_call(self, kind: CallKind, item_id: str, call_id: str, target: ToolTarget, extra: str = "") -> Place:
+        """Begin a call whose arguments are one text. `extra` is the JSON of its `extra_content`, if it has any."""
 
     @abstractmethod
     def close_call(self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False) -> None:

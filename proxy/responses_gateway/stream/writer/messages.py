@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind
-from responses_gateway.stream.writer.records import call_begun, logprobs_json, message, message_part, reasoning
+from responses_gateway.stream.writer.records import call_begun, extra_member, logprobs_json, message, message_part, reasoning
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.json_text import json_text, quote, quoted, read_object
@@ -186,12 +186,14 @@ class MessagesWriter(EventWriter):
 
     # ---- calls of the client's tools -----------------------------------------------------------------------------------
 
-    def open_call(self, kind: CallKind, item_id: str, call_id: str, target: ToolTarget) -> Place:
+    def open_call(self, kind: CallKind, item_id: str, call_id: str, target: ToolTarget, extra: str = "") -> Place:
         """Start the block. Its id is made of that of the item, since clients lose calls whose id was used in any earlier answer
         and backends count theirs from 0 in each."""
         tool_id = _own_id(_TOOL, item_id)
-        place = Place(kind, item_id, self._begin(), begun=call_begun(kind, item_id, tool_id, target))
-        self._start_block(f'{{"type":"tool_use","id":"{tool_id}","name":{quote(target.name)},"input":{{}}}}')
+        place = Place(kind, item_id, self._begin(), begun=call_begun(kind, item_id, tool_id, target, extra))
+        self._start_block(
+            f'{{"type":"tool_use","id":"{tool_id}","name":{quote(target.name)},"input":{{}}{extra_member(extra)}}}'
+        )
         if kind == "function_call":  # the input of the others is no JSON: it is written when it is whole
             place.head = self._delta_head("input_json_delta", "partial_json")
         self.calls += 1
@@ -277,7 +279,8 @@ class MessagesWriter(EventWriter):
                 yield json_text(self._text_block(item))
             case "function_call" | "custom_tool_call":
                 input_json = json_text(_input_of(item))
-                yield f'{{"type":"tool_use","id":"{item["call_id"]}","name":{quote(item["name"])},"input":{input_json}}}'
+                extra = extra_member(json_text(item["extra_content"]) if "extra_content" in item else "")
+                yield f'{{"type":"tool_use","id":"{item["call_id"]}","name":{quote(item["name"])},"input":{input_json}{extra}}}'
             case _:
                 yield from self._results.get(item["id"], ())
 

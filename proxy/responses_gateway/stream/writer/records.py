@@ -66,11 +66,17 @@ def logprobs_json(logprobs: Sequence[TokenLogprob]) -> str:
     )
 
 
-def call_begun(kind: str, item_id: str, call_id: str, target: ToolTarget) -> str:
+def call_begun(kind: str, item_id: str, call_id: str, target: ToolTarget, extra: str = "") -> str:
     """Return the JSON that the item of a call begins with."""
     namespace = "" if target.namespace is None else f',"namespace":{quote(target.namespace)}'
     later = ',"async":true' if target.asynchronous else ""
-    return f'{{"type":"{kind}","id":"{item_id}","call_id":{quote(call_id)},"name":{quote(target.name)}{namespace}{later}'
+    named = f'"call_id":{quote(call_id)},"name":{quote(target.name)}{namespace}{later}{extra_member(extra)}'
+    return f'{{"type":"{kind}","id":"{item_id}",{named}'
+
+
+def extra_member(extra: str) -> str:
+    """Return the member of a call that the server wants back with it, given as JSON; empty if there is none."""
+    return f',"extra_content":{extra}' if extra else ""
 
 
 def _finite(logprob: float) -> float:

@@ -218,9 +218,9 @@ class ResponsesWriter(EventWriter):
 
     # ---- calls ---------------------------------------------------------------------------------------------------------
 
-    def open_call(self, kind: CallKind, item_id: str, call_id: str, target: ToolTarget) -> Place:
+    def open_call(self, kind: CallKind, item_id: str, call_id: str, target: ToolTarget, extra: str = "") -> Place:
         """Write the item without its arguments."""
-        begun = call_begun(kind, item_id, call_id, target)
+        begun = call_begun(kind, item_id, call_id, target, extra)
         stem, member = CALL_EVENTS[kind]
         index = self.add_item(f'{begun},"{member}":"","status":"in_progress"}}')
         return Place(kind, item_id, index, _delta_head(f"{stem}.delta", _where(item_id, index)), begun=begun)
