@@ -123,7 +123,7 @@ def with_one_id(draw: st.DrawFn, at: int, call: Call) -> list[Entry]:
 
 def with_index_of_tool(draw: st.DrawFn, at: int, call: Call) -> list[Entry]:
     """The name comes at the index of its tool, the arguments at the first one."""
-    begin = entry(NAMES.index(call.name), draw(st.sampled_from([f"c{at}", None])), call.name, "")
+    begin = entry(1 + NAMES.index(call.name), draw(st.sampled_from([f"c{at}", None])), call.name, "")
     return [begin, *(entry(0, None, None, piece) for piece in pieces(draw, call.arguments))]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from responses_gateway.stream.items.calls import Arguments
+from responses_gateway.stream.items.calls import Arguments, without_rest
 from responses_gateway.stream.reading.placeholders import PlaceholderReader
 from responses_gateway.wire.chat import ToolCallDelta
 from responses_gateway.wire.json_text import read_object
@@ -45,6 +45,12 @@ class PartialCall:
         if not self.arguments.begun:
             return "empty"
         return "whole" if self.arguments.closed else "open"
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether another object stands behind the end of the arguments."""
+        text = self.arguments.text if self.arguments.closed else ""
+        return text[len(without_rest(text)) :].lstrip()[:1] == "{"
 
     @property
     def unfinished(self) -> bool:

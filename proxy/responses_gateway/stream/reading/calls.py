@@ -9,10 +9,11 @@ What an entry tells is weighed in this order.
 4. *Without any of these*, an entry belongs to the only call that is unfinished. If as many come in one chunk as there are
    calls, or unfinished ones, each belongs to the call at its place.
 
-A name begins another call in the place of a known one if it is another name, or if that one is whole and other arguments come.
-The same arguments once more are the same call once more. Arguments at an unknown index, or behind a call that is whole, are
-those of the only call that has none, if it still has none at the end. `{}`, `""` and `null` are arguments only where none
-follow (`placeholders.py`). A name may come in pieces, until its arguments come or the answer goes on.
+A name begins another call in the place of a known one if it is another name, or if that one is whole and other arguments
+come. The same arguments once more are the same call once more. Arguments at an unknown index are those of the only call that
+has none, if it still has none at the end; another object behind the end of a call may be those of any that has none. `{}`,
+`""` and `null` are arguments only where none follow (`placeholders.py`). A name may come in pieces, until its arguments come
+or the answer goes on.
 
 What this does not decide is not guessed: each call that it may be about ends as cut."""
 
@@ -129,9 +130,7 @@ class CallReader:
             call = self._known(entry, out)
             if name:
                 call = self._named(entry, name, arguments, call, out)
-            elif call is not None:
-                call = self._continued(entry, arguments, call, out)
-            else:
+            elif call is None:
                 call = self._unplaced(entry, arguments, out)
         if call is None:
             return
@@ -245,23 +244,6 @@ class CallReader:
         if blank:
             return other_id and not call.other_ids
         return _begins_object(arguments) and (other_id or not call.repeated_by(arguments))
-
-    def _continued(self, entry: ToolCallDelta, arguments: str, call: PartialCall, out: list[Delta]) -> PartialCall | None:
-        """Return the call of an entry without a name, given the one with its id or index. Behind the end of that one, its
-        arguments may be those of a later call."""
-        done = call.stage == "whole" or (call.stage == "placeholder" and call.unnamed)
-        if entry.id or not done or not _begins_object(arguments):
-            return call
-        empty = [other for other in self._still_unfinished() if other.stage == "empty" and other.name]
-        if call.stage == "placeholder":
-            empty = [] if is_placeholder(arguments) else [other for other in empty if other.order > call.order]
-        if not empty:
-            return call
-        if call.stage == "whole" and len(empty) == 1 and empty[0].order > call.order and not call.repeated_by(arguments):
-            return self._begin(entry, "", out, rival=empty[0])
-        for other in (call, *empty):
-            self._cut(other, out)
-        return None
 
     def _alone(self, arguments: str, place: EntryPlace, out: list[Delta]) -> PartialCall | None:
         """Return the call of an entry that tells nothing but its place."""
@@ -442,8 +424,9 @@ class CallReader:
             self._give_out(call, call.start.settle(), out)
 
     def _cut_doubtful(self, out: list[Delta]) -> None:
-        """Cut calls that are not whole and may be parts of others: so is a call without arguments, if its name comes again with
-        some, and neither ids nor indices can be relied on."""
+        """Cut calls that are not whole and may be parts of others: so is a call without arguments, if another object stands
+        behind the end of a call, or if its name comes again with some, and neither ids nor indices can be relied on."""
+        strays = any(call.stage == "empty" for call in self._calls) and any(call.has_rest for call in self._calls)
         later: dict[str, set[int | None]] = {}  # the indices of later calls with arguments, by name
         unreliable: set[str] = set()  # the names of those whose ids have changed
         for call in reversed(self._calls):
@@ -452,7 +435,7 @@ class CallReader:
                 later.setdefault(call.name, set()).add(call.index)
                 if call.other_ids:
                     unreliable.add(call.name)
-            missing = stage == "empty" and call.index in later.get(call.name, ())
+            missing = stage == "empty" and (strays or call.index in later.get(call.name, ()))
             missing = missing or (stage in ("empty", "placeholder") and call.name in unreliable)
             partial = stage == "open" or (stage == "whole" and not call.arguments.is_json)
             if call.name and (missing or (call.doubtful and partial)):
