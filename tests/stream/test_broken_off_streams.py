@@ -31,7 +31,7 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.deltas import Reasoning, Text, ToolArguments, ToolCall
 from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.tools import ToolTable, ToolTarget
-from tests.stream.stream_player import DONE, Play, chunk, event, finish, judged, options, text
+from tests.stream.stream_player import DONE, Play, chunk, event, finish, judged, options, play, text
 from tests.thoroughness import examples
 
 SCHEMA = {
@@ -419,3 +419,20 @@ def test_an_answer_that_is_all_thought_is_shown_as_without_the_break() -> None:
         translator.feed(piece)
     assert translator.status == "completed"
     assert '"output_text","text":"So it is"' in translator.response.json()
+
+
+@pytest.mark.parametrize("half", ["<tool_call>", '<tool_call>\n{"na', '<tool_call>\n{"name": "get_wea'])
+@pytest.mark.parametrize("broken", [True, False])
+def test_half_a_call_is_not_shown_when_the_stream_breaks(half: str, broken: bool) -> None:
+    pieces = [text("Hello.\n"), text(half)]
+    if broken:
+        seen = play(*pieces, LOST, done=False, markup=new_markup(), tools=TOOLS)
+        assert [(kind, said.strip(), status) for kind, said, status in seen.said] == [("text", "Hello.", "incomplete")]
+        assert seen.translator.repairs == {"cut_markup": 1}
+    else:
+        assert play(*pieces, finish(), markup=new_markup(), tools=TOOLS).said == [("text", f"Hello.\n{half}")]
+
+
+@pytest.mark.parametrize("end", ["a <", "a </b", "a <tool_", "<tools"])
+def test_what_is_no_beginning_of_a_call_is_shown_when_the_stream_breaks(end: str) -> None:
+    assert play(text(end), LOST, done=False, markup=new_markup(), tools=TOOLS).said == [("text", end, "incomplete")]

@@ -9,7 +9,7 @@ from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments,
 
 Repair = Literal[
     "call_in_reasoning",  # a call ended a reasoning block that had no end marker
-    "cut_markup",  # the output ended inside markup that was no call yet: it came out as text
+    "cut_markup",  # the output ended inside markup that was no call yet: it came out as text, or was left out
     "duplicate_start",  # reasoning, or a tag of a call, opened twice
     "escaped_control",  # a raw control character or an invalid escape in a JSON string was escaped
     "extra_bracket",  # a bracket too many after a call

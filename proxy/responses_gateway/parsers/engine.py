@@ -138,7 +138,8 @@ class MarkupParser(Parser):
 
     def finish(self, reason: FinishReason) -> list[Delta]:
         """Return the deltas that were held back. Calls are completed only if the model stopped by itself. Where its text was
-        cut behind the name of a declared tool, that is a call, too."""
+        cut behind the name of a declared tool, that is a call, too. What had only begun to be a call when the stream broke is
+        left out: nobody can read it."""
         if self._finished:
             return []
         self._finished = True
@@ -150,6 +151,8 @@ class MarkupParser(Parser):
                 self._leave_reasoning(self._call)
                 break
             self._deltas.repair("cut_markup")
+            if reason == "error" and self._call.opener:
+                return self._deltas.take()
             self._reread_as_text()
             self._run()
         if self._step == self._channel_header and not self._channel_opener:  # it began like a header, and is the answer
