@@ -233,7 +233,7 @@ class CallReader:
                 return True
             case "placeholder":
                 return other_id
-            case "open" if other_id and (is_placeholder(arguments) or (blank and call.unnamed)):
+            case "open" if other_id and call.unnamed and (blank or is_placeholder(arguments)):
                 return True
             case "open":
                 if _begins_object(arguments):
