@@ -293,7 +293,7 @@ def test_files_that_settings_name_are_examined_together(
 
 
 def test_check_serves_nothing(capsys: pytest.CaptureFixture[str], server: Server) -> None:
-    assert main(["serve", "--backend", "http://a", "--check"]) == 0
+    assert main(["serve", "--backend", "http://a", "--store", "memory", "--check"]) == 0
     assert "can be used" in capsys.readouterr().out
     assert server.called_with == []
 

@@ -72,6 +72,14 @@ def test_it_gets_a_gateway_of_its_own_and_nothing_that_leads_elsewhere(tmp_path:
     assert "stopped" in log
 
 
+def test_a_model_that_is_not_served_is_refused_before_the_start(tmp_path: Path) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    done = claude(tmp_path, "--simulator", "--url", nobody, "--claude-home", "home", "--model", "nope")
+    assert done.returncode == 1
+    assert "the model nope is not served; there are: simulator" in done.stderr
+    assert not (tmp_path / "said").exists()
+
+
 def test_a_key_is_not_on_the_command_line(tmp_path: Path) -> None:
     done = claude(tmp_path, "--simulator", "--env-key", "MY_KEY", MY_KEY="sk-secret")
     assert (done.returncode, done.stderr) == (7, "")

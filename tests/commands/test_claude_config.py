@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from responses_gateway.cli import main
-from responses_gateway.commands.claude_config import environment, with_key
+from responses_gateway.commands.claude_config import environment, warn, with_key
 from responses_gateway.commands.gateway_offer import Offer
 from responses_gateway.simulator import SimulatorOptions
 from tests.codex.servers import Background, open_stage
@@ -141,3 +141,11 @@ def test_the_guide_shows_what_the_command_gives() -> None:
     shown = dict(re.findall(r"^export (\w+)=(\S+)", guide, re.MULTILINE))
     offer = Offer(("qwen3",), {"qwen3": 131072})
     assert shown == with_key(environment("http://gateway:9000/v1", "qwen3", offer), None)
+
+
+@pytest.mark.parametrize(("window", "warned"), [(8192, True), (131072, False)])
+def test_a_context_that_is_too_small_is_told_before_the_start(
+    window: int, warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn("qwen3", Offer(("qwen3",), {"qwen3": window}))
+    assert (f"has a context of {window} tokens" in capsys.readouterr().err) is warned

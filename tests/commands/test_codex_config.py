@@ -15,7 +15,7 @@ import pytest
 from responses_gateway.cli import main
 from responses_gateway.commands import client_program
 from responses_gateway.commands.codex import split_arguments
-from responses_gateway.commands.codex_config import configuration
+from responses_gateway.commands.codex_config import configuration, write_own
 from responses_gateway.server.resources.codex_catalog import ModelEntry, load_model_table
 from responses_gateway.settings import Settings
 from responses_gateway.simulator import SimulatorOptions, create_app, serving
@@ -140,6 +140,29 @@ def test_a_gateway_that_wants_a_key_is_named(start_stage: StartStage, capsys: py
     stage = start_stage(SimulatorOptions(api_key="right"))
     assert main(["codex-config", "--url", stage.url]) == 1
     assert "needs a key: name its environment variable with --env-key" in capsys.readouterr().err
+
+
+def test_a_key_that_was_refused_is_named(
+    start_stage: StartStage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALICE_KEY", "wrong")
+    stage = start_stage(SimulatorOptions(api_key="right"))
+    assert main(["codex-config", "--url", stage.url, "--env-key", "ALICE_KEY"]) == 1
+    assert "refused the key in ALICE_KEY" in capsys.readouterr().err
+
+
+def test_each_start_of_codex_writes_its_own_file_anew(tmp_path: Path) -> None:
+    """A key that an earlier start named would be asked for at each later one, and a backup would be left by each."""
+    path = tmp_path / "home" / "config.toml"
+    write_own(path, configuration("http://one/v1", "m", "ALICE_KEY"))
+    path.write_text(path.read_text(encoding="utf-8") + '\n[projects."/src"]\ntrust_level = "trusted"\n', encoding="utf-8")
+    write_own(path, configuration("http://two/v1", "m", None))
+    written = tomllib.loads(path.read_text(encoding="utf-8"))
+    provider = written["model_providers"]["responses-gateway"]
+    assert "env_key" not in provider
+    assert provider["base_url"] == "http://two/v1"
+    assert written["projects"] == {"/src": {"trust_level": "trusted"}}
+    assert [file.name for file in path.parent.iterdir()] == ["config.toml"]
 
 
 def test_a_gateway_whose_backend_is_down_is_named(start_stage: StartStage, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from responses_gateway.commands.client_program import (
     run_in_foreground,
     state_folder,
 )
-from responses_gateway.commands.gateway_offer import Unusable, key_in
+from responses_gateway.commands.gateway_offer import Unusable, key_in, served_model
 from responses_gateway.commands.own_gateway import offer_at, run_with_gateway
 
 _CLIENT = ClientProgram("claude", "Claude Code", "@anthropic-ai/claude-code", "-p", "the first one served", "your own")
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
     def start(url: str) -> int:
         offer = offer_at(url, args)
-        model = args.model or offer.models[0]
+        model = served_model(args.model, offer) or offer.models[0]
         variables = environment(url, model, offer)
         warn(model, offer)
         of_client = {**_kept(environment_without_proxy(url)), **with_key(variables, key), _KEY: key or ""}

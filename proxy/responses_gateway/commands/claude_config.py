@@ -89,8 +89,21 @@ def with_key(variables: Mapping[str, str], key: str | None) -> dict[str, str]:
     return {**variables, _TOKEN: key or _NO_KEY}
 
 
+# Tokens of Claude Code's first request (its instructions and tools), and what it needs to work a little before it compacts.
+_FIRST_REQUEST = 16_000
+_SMALLEST_WINDOW = 32_768
+
+
 def warn(model: str, offer: Offer) -> None:
-    """Tell the user that Claude Code will not know when to compact, where the gateway does not know it either."""
+    """Tell the user that the model's context is too small for what Claude Code sends first, or that Claude Code will not know
+    when to compact, because the gateway does not know it either."""
+    window = offer.windows.get(model)
+    if window is not None and window < _SMALLEST_WINDOW:
+        print(
+            f"responses-gateway: warning: {model} has a context of {window} tokens, and Claude Code's first request alone "
+            f"has about {_FIRST_REQUEST}: serve a model with {_SMALLEST_WINDOW} or more",
+            file=sys.stderr,
+        )
     if model not in offer.windows:
         why = offer.unknown or f"the gateway does not know that of {model}"
         print(

@@ -20,12 +20,24 @@ def change(path: Path, changed: Callable[[str], tuple[str, str]]) -> str:
         after, note = changed(before)
         if after == before:
             return f"{path} is up to date{note}"
-        path.parent.mkdir(parents=True, exist_ok=True)
         backup = _back_up(path) if before else None
         _replace(path, after)
     except (OSError, UnicodeError) as error:
         raise Unusable(f"{path}: {error}") from None
     return f"wrote {path}{f' (before: {backup})' if backup else ''}{note}"
+
+
+def renew(path: Path, changed: Callable[[str], tuple[str, str]]) -> None:
+    """Change a file as `change` does, but without a backup: one that is written at each start would leave one each time. Raises
+    `Unusable`."""
+    path = path.resolve()
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        after, _ = changed(before)
+        if after != before:
+            _replace(path, after)
+    except (OSError, UnicodeError) as error:
+        raise Unusable(f"{path}: {error}") from None
 
 
 def _back_up(path: Path) -> Path:
@@ -41,6 +53,7 @@ def _back_up(path: Path) -> Path:
 
 def _replace(path: Path, text: str) -> None:
     """Replace the file in one step, since the client may be reading it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         file.write(text)
     if path.exists():

@@ -15,7 +15,8 @@ from responses_gateway.commands.client_program import (
     run_in_foreground,
     state_folder,
 )
-from responses_gateway.commands.codex_config import PROVIDER, configuration, preferred, warn, write
+from responses_gateway.commands.codex_config import PROVIDER, configuration, preferred, warn, write_own
+from responses_gateway.commands.gateway_offer import served_model
 from responses_gateway.commands.own_gateway import offer_at, run_with_gateway
 
 _CLIENT = ClientProgram(
@@ -44,10 +45,10 @@ def run(args: argparse.Namespace) -> int:
     def start(url: str) -> int:
         path = home / "config.toml"
         offer = offer_at(url, args)
-        model = args.model or preferred(offer.models, path)
+        model = served_model(args.model, offer) or preferred(offer.models, path)
         config = configuration(url, model, args.env_key, web_search=offer.web_search)
         warn(offer)
-        write(path, config)
+        write_own(path, config)
         command = [binary, *_without_daemon(binary), *_overrides(config), *args.passed_on]
         return run_in_foreground(command, {**environment_without_proxy(url), "CODEX_HOME": str(home)})
 

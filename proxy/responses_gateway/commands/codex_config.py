@@ -14,7 +14,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
-from responses_gateway.commands.client_files import change
+from responses_gateway.commands.client_files import change, renew
 from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, offer_of, read_url
 
 PROVIDER = "responses-gateway"
@@ -176,17 +176,34 @@ def _put(table: Any, key: str, value: object) -> None:
 
 
 def write(path: Path, config: Mapping[str, Any]) -> str:
-    """Merge into the file. Returns what was done, as text. Raises `Unusable`."""
+    """Merge into the user's file. Returns what was done, as text. Raises `Unusable`."""
+    return change(path, lambda text: _with_ours(path, text, config))
 
-    def with_ours(text: str) -> tuple[str, str]:
-        try:
-            document = merged(tomlkit.parse(text), config)
-        except TOMLKitError as error:
-            raise Unusable(f"{path} is not valid TOML, nothing was changed: {error}") from None
-        after = tomlkit.dumps(document).rstrip("\n") + "\n"
-        if tomllib.loads(after) != document.unwrap():  # rather change nothing than something else
-            raise Unusable(f"{path} cannot be merged: please add by hand what is printed without --write")
-        overridden = ", ".join(key for key in _OVERRIDES if key in document)
-        return after, f"\nnote: {overridden} in it overrides what the gateway says of its models" if overridden else ""
 
-    return change(path, with_ours)
+def write_own(path: Path, config: Mapping[str, Any]) -> None:
+    """Write the file of the home that Codex has here for itself: the provider is all new, because a key that an earlier start
+    named would be asked for at each later one. What Codex has noted there stays. Raises `Unusable`."""
+    renew(path, lambda text: _with_ours(path, _without_provider(text), config))
+
+
+def _without_provider(text: str) -> str:
+    try:
+        document = tomlkit.parse(text)
+        providers: Any = document.get("model_providers")
+        if isinstance(providers, Mapping) and PROVIDER in providers:
+            del document["model_providers"][PROVIDER]
+        return tomlkit.dumps(document)
+    except (TOMLKitError, TypeError):  # which the merge reports
+        return text
+
+
+def _with_ours(path: Path, text: str, config: Mapping[str, Any]) -> tuple[str, str]:
+    try:
+        document = merged(tomlkit.parse(text), config)
+    except TOMLKitError as error:
+        raise Unusable(f"{path} is not valid TOML, nothing was changed: {error}") from None
+    after = tomlkit.dumps(document).rstrip("\n") + "\n"
+    if tomllib.loads(after) != document.unwrap():  # rather change nothing than something else
+        raise Unusable(f"{path} cannot be merged: please add by hand what is printed without --write")
+    overridden = ", ".join(key for key in _OVERRIDES if key in document)
+    return after, f"\nnote: {overridden} in it overrides what the gateway says of its models" if overridden else ""

@@ -32,12 +32,14 @@ class BackendDown(Unusable):
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What a gateway offers: the models that a client would list, its default first, the context window of each model in tokens
-    where it is known, and whether the gateway searches the web. `unknown` says why that is not known."""
+    where it is known, and whether the gateway searches the web. `unknown` says why that is not known. `served` are all names of
+    models that it takes."""
 
     models: tuple[str, ...] = ()
     windows: Mapping[str, int] = field(default_factory=dict)
     web_search: bool = False
     unknown: str = ""
+    served: frozenset[str] = frozenset()
 
 
 def read_url(text: str) -> str | None:
@@ -60,7 +62,15 @@ def offer_of(url: str, env_key: str | None, environ: Mapping[str, str], *, needs
             raise
         return Offer(unknown=str(reason).removesuffix(_OR_NAMED))
     hosted = listed.get("hosted_tools")
-    return Offer(models, _windows(listed), isinstance(hosted, list) and "web_search" in hosted)
+    searches = isinstance(hosted, list) and "web_search" in hosted
+    return Offer(models, _windows(listed), searches, served=_all_served(listed))
+
+
+def served_model(name: str | None, offer: Offer) -> str | None:
+    """Return the model that the user has named, if the gateway serves it or could not be asked. Raises `Unusable`."""
+    if name is None or not offer.served or name in offer.served:
+        return name
+    raise Unusable(f"the model {name} is not served; there are: {', '.join(offer.models)}")
 
 
 def key_in(env_key: str | None, environ: Mapping[str, str]) -> str | None:
@@ -80,7 +90,9 @@ def _listed(url: str, env_key: str | None, environ: Mapping[str, str]) -> dict[s
     except httpx.HTTPError:
         raise Unusable(f"no gateway answers at {url}: start it (responses-gateway serve --backend URL){_OR_NAMED}") from None
     if answer.status_code in (401, 403):
-        raise Unusable(f"{url} needs a {'valid ' if key else ''}key: name its environment variable with --env-key")
+        if key:
+            raise Unusable(f"{url} refused the key in {env_key}")
+        raise Unusable(f"{url} needs a key: name its environment variable with --env-key")
     if answer.status_code >= 500 and answer.headers.get("server") == "responses-gateway":
         raise BackendDown(f"the gateway at {url} answers, but its backend does not: {_message_of(answer)}")
     try:
@@ -102,6 +114,12 @@ def _served(url: str, listed: Mapping[str, Any]) -> tuple[str, ...]:
     if not models:
         raise Unusable(f"{url} lists no model: is its backend running? Or give --model")
     return models
+
+
+def _all_served(listed: Mapping[str, Any]) -> frozenset[str]:
+    entries = [*listed["models"], *(listed["data"] if isinstance(listed.get("data"), list) else ())]
+    names = {entry.get("slug", entry.get("id")) for entry in entries if isinstance(entry, dict)}
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 def _windows(listed: Mapping[str, Any]) -> dict[str, int]:
