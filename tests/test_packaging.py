@@ -170,7 +170,7 @@ def test_the_environment_of_the_compose_file_is_accepted() -> None:
 
 def test_the_compose_file_publishes_the_port_of_the_gateway_to_this_machine_alone() -> None:
     port = Settings().port
-    assert services()["gateway"]["ports"] == [f"127.0.0.1:${{PORT:-{port}}}:{port}"]
+    assert services()["gateway"]["ports"] == [f"${{ADDRESS:-127.0.0.1}}:${{PORT:-{port}}}:{port}"]
 
 
 def test_the_compose_file_leaves_time_to_drain() -> None:
