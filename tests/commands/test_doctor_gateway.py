@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from responses_gateway.simulator import serving
 from tests.commands.doctor_report import run
+from tests.probing.simulated_backend import SimulatedBackend
 from tests.server import running_gateway
 from tests.server.running_gateway import simulated
 
@@ -55,6 +59,31 @@ def test_a_gateway_in_front_of_a_broken_backend(model: str, said: str, capsys: p
     out = capsys.readouterr().out
     assert said in out
     assert out.endswith("broken\n")
+
+
+async def _page(_request: web.Request) -> web.Response:
+    return web.Response(text="<html>Welcome</html>", content_type="text/html")
+
+
+def _website() -> web.Application:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", _page)
+    return app
+
+
+@pytest.mark.parametrize(("make", "status"), [(lambda: SimulatedBackend().app, 404), (web.Application, 404), (_website, 200)])
+def test_a_server_that_is_no_gateway(
+    make: Callable[[], web.Application], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls: list[str] = []
+
+    async def test() -> int:
+        async with serving(make()) as url:
+            urls.append(url)
+            return await asyncio.to_thread(run, "--gateway", url)
+
+    assert asyncio.run(test()) == 2
+    assert f"no gateway there: {urls[0]}/v1/responses answers HTTP {status}\n" in capsys.readouterr().err
 
 
 def test_a_gateway_that_breaks_the_laws(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model to use (default: the first that the server lists)")
     parser.add_argument("--api-key", metavar="KEY", help="default: the environment variable OPENAI_API_KEY")
     parser.add_argument(
-        "--timeout", type=positive, default=120, metavar="SECONDS", help="longest time for one answer (default: 120)"
+        "--timeout", type=positive, default=120, metavar="SECONDS", help="longest time in which nothing comes (default: 120)"
     )
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write the recommended settings to a file for serve --config"
@@ -138,7 +138,7 @@ def _hint(error: ApiError) -> str:
 
 
 def _verdict(found: list[Finding], settings: dict[str, Any]) -> str:
-    levels = {finding.level for finding in found}
+    levels = {finding.level for finding in found if finding.loss}
     if "error" in levels:
         return "broken"
     if len(settings) > 1:  # besides `backend`
@@ -175,7 +175,7 @@ def _print(profile: Profile, found: list[Finding], settings: dict[str, Any], con
             console.print(Text(printable(finding.advice)))
     console.print()
     verdict = _verdict(found, settings)
-    console.print(Text(f"{verdict} ({profile.seconds:.1f} s)", style="bold red" if verdict == "broken" else "bold green"))
+    console.print(Text(f"{verdict} ({profile.times.seconds:.1f} s)", style="bold red" if verdict == "broken" else "bold green"))
     if profile.refusal is None:
         print(f"\n{_as_yaml(profile, settings)}", end="")
 

@@ -19,6 +19,9 @@ _TOOL = {
 }
 _QUESTION = "What is the weather in Paris? Use the tool."
 _LIMIT = 2048
+_NEEDS_KEY = (401, 403)
+# The fields of an error of the API. Servers that have no such endpoint say so in other words.
+_ERROR_FIELDS = {"message", "type", "param", "code"}
 
 
 class Step(NamedTuple):
@@ -86,14 +89,22 @@ class _SmokeTest:
     _items: list[dict[str, Any]] = field(default_factory=list)
 
     def models(self) -> str:
+        self._look_for_gateway()
         answer = self._client.get(f"{self._base}/models")
-        if answer.status_code in (401, 403):
+        if answer.status_code in _NEEDS_KEY:
             raise _Failed(f"HTTP {answer.status_code}: a key is needed (--api-key, or OPENAI_API_KEY)")
         listed = [model["id"] for model in answer.json()["data"]] if answer.is_success else []
         self._model = self._model or next(iter(listed), None)
         if self._model is None:
             raise _Failed(f"{self._base}/models lists no model (HTTP {answer.status_code}); name one with --model")
         return f"{len(listed)} listed; asking {self._model}"
+
+    def _look_for_gateway(self) -> None:
+        """Raise `_Failed` if there is a server of another kind. No model is asked, because the request is invalid."""
+        answer = self._post("/responses", {"model": self._model or "any", "input": 5})
+        if answer.status_code in _NEEDS_KEY or _is_api_error(answer):
+            return
+        raise _Failed(f"no gateway there: {self._base}/responses answers HTTP {answer.status_code}")
 
     def text(self) -> str:
         response, events = self._stream(input="Say hello in five words.")
@@ -143,7 +154,7 @@ class _SmokeTest:
     def refusal(self) -> str:
         answer = self._post("/responses", {"model": self._model, "input": 5})
         error = answer.json()["error"]
-        if answer.status_code != 400 or set(error) != {"message", "type", "param", "code"}:
+        if answer.status_code != 400 or set(error) != _ERROR_FIELDS:
             raise _Failed(f"HTTP {answer.status_code}: {answer.text[:200]}")
         return f"HTTP 400: {error['message']}"
 
@@ -171,6 +182,15 @@ class _SmokeTest:
 def _texts(response: dict[str, Any]) -> str:
     parts = (part for item in response["output"] if item["type"] == "message" for part in item["content"])
     return "".join(part.get("text", "") for part in parts)
+
+
+def _is_api_error(answer: httpx.Response) -> bool:
+    try:
+        body = answer.json()
+    except ValueError:
+        return False
+    error = body.get("error") if isinstance(body, dict) else None
+    return isinstance(error, dict) and error.keys() >= _ERROR_FIELDS
 
 
 def _ending(response: dict[str, Any]) -> str:

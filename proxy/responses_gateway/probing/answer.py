@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from responses_gateway.backend.transport.client import Backend, ChatStream
 from responses_gateway.wire.added_fields import UNSEEN_FIELDS, AddedFields
@@ -26,6 +27,14 @@ MARKER_TOKENS = 8
 REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
 
 
+class Patience(NamedTuple):
+    """How long an answer is waited for, in seconds: `silence` in which nothing comes, and the `whole`, after which it is cut
+    though it goes on."""
+
+    silence: float
+    whole: float
+
+
 @dataclass
 class ReceivedCall:
     """A tool call in an answer."""
@@ -36,12 +45,29 @@ class ReceivedCall:
 
 
 @dataclass
+class Arrival:
+    """How an answer comes: its chunks, and those in which something is shown, the pieces; `first` and `last` are the times of
+    the first and the last piece, in seconds of a monotonic clock."""
+
+    chunks: int = 0
+    pieces: int = 0
+    first: float = 0.0
+    last: float = 0.0
+
+    def add_piece(self) -> None:
+        """Note that something is shown now."""
+        self.last = time.monotonic()
+        self.first = self.first or self.last
+        self.pieces += 1
+
+
+@dataclass
 class Answer:
     """What a server answered to one request.
 
     `status` is 0 if there was no HTTP response. `problem` says what is wrong with the body. `reasoning` is keyed by the name of
-    the field it came in. `cut` is set if we closed the connection before the end. `silent_ids` are those of tokens of which
-    nothing was shown."""
+    the field it came in. `cut` is set if we closed the connection before the end: because enough had come, or because it
+    took too long. `silent_ids` are those of tokens of which nothing was shown."""
 
     status: int = 0
     error: ApiError | None = None
@@ -55,11 +81,11 @@ class Answer:
     finish_reason: str | None = None
     done: bool = False
     usage: Usage | None = None
-    chunks: int = 0
+    arrival: Arrival = field(default_factory=Arrival)
     chunks_with_usage: int = 0
     token_ids: bool = False
     silent_ids: list[int] = field(default_factory=list)
-    cut: bool = False
+    cut: Literal["enough", "time"] | None = None
     problem: str | None = None
     _last_call: int = -1
 
@@ -67,6 +93,18 @@ class Answer:
     def ok(self) -> bool:
         """Whether the answer is complete and without errors."""
         return self.status == 200 and self.error is None and self.problem is None
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the answer was still coming when it was cut."""
+        return self.cut == "time"
+
+    @property
+    def generation(self) -> tuple[int, float]:
+        """The tokens that were generated after the first piece, as far as they are known, and the seconds that this took."""
+        arrival = self.arrival
+        used = None if self.usage is None else self.usage.output
+        return (max(0, (used or arrival.pieces) - 1), arrival.last - arrival.first) if arrival.pieces > 1 else (0, 0.0)
 
     @property
     def unseen_tokens(self) -> int:
@@ -79,7 +117,7 @@ class Answer:
 
     def add(self, chunk: Chunk) -> None:
         """Add one chunk of the stream, or a whole completion."""
-        self.chunks += 1
+        self.arrival.chunks += 1
         if chunk.error is not None or chunk.object == "error":
             self.error = read_error_chunk(chunk.error if chunk.error is not None else {"message": chunk.message})
             self.problem = f"an error in the stream: {self.error.message}"
@@ -95,8 +133,10 @@ class Answer:
         delta = choice.delta or choice.message
         if choice.token_ids:
             self.token_ids = True
-            if delta is None or not (delta.content or delta.tool_calls or any(map(delta.__getattribute__, REASONING_FIELDS))):
-                self.silent_ids += choice.token_ids
+        if delta is None or not (delta.content or delta.tool_calls or any(map(delta.__getattribute__, REASONING_FIELDS))):
+            self.silent_ids += choice.token_ids or ()
+        else:
+            self.arrival.add_piece()
         if delta is None:
             return
         if isinstance(delta.content, str):
@@ -128,53 +168,75 @@ async def ask(
     backend: Backend,
     body: Mapping[str, Any],
     *,
-    answer_timeout: float,
+    patience: Patience,
     cut_after: int | None = None,
     added: AddedFields = UNSEEN_FIELDS,
 ) -> Answer:
-    """Send a chat request and return what came back within `answer_timeout` seconds. After `cut_after` chunks the connection is
-    closed. `added` are the fields that may be left out. Raises nothing: errors are part of the answer."""
+    """Send a chat request and return what came back. After `cut_after` chunks the connection is closed, and at the end of
+    `patience`. `added` are the fields that may be left out. Raises nothing: errors are part of the answer."""
     answer = Answer()
     data = json.dumps(body).encode()
+    whole = asyncio.timeout(patience.whole)
+    silence = asyncio.timeout(patience.silence)
     try:
-        async with asyncio.timeout(answer_timeout), await backend.open_chat(data, {}, body["model"], added) as chat:
+        async with whole, silence, await backend.open_chat(data, {}, body["model"], added) as chat:
             answer.status = chat.status
             if chat.status == 200:
-                await _read(chat, answer, cut_after)
+                await _read(chat, answer, cut_after, _Silence(silence, patience.silence))
             else:
                 data = await chat.read_refusal()
                 answer.error = read_error(chat.status, data, chat.retry_after)
                 answer.error_shape = _error_shape(data)
     except TimeoutError:
-        answer.problem = f"no end within {answer_timeout:g} seconds"
+        _end_by_time(answer, patience, whole)
     except ApiError as error:
         answer.error = error
         answer.problem = error.message
     return answer
 
 
-async def _read(chat: ChatStream, answer: Answer, cut_after: int | None) -> None:
+class _Silence(NamedTuple):
+    """The time in which something has to come; it begins again with all that comes."""
+
+    timeout: asyncio.Timeout
+    seconds: float
+
+    def begin_again(self) -> None:
+        if not self.timeout.expired():  # bytes may arrive while the connection is being closed
+            self.timeout.reschedule(asyncio.get_running_loop().time() + self.seconds)
+
+
+def _end_by_time(answer: Answer, patience: Patience, whole: asyncio.Timeout) -> None:
+    """Note that time was up: an answer that was coming all the time is not the server's fault."""
+    if whole.expired() and answer.arrival.pieces:
+        answer.cut = "time"
+    else:
+        answer.problem = f"nothing came within {patience.whole if whole.expired() else patience.silence:g} seconds"
+
+
+async def _read(chat: ChatStream, answer: Answer, cut_after: int | None, silence: _Silence) -> None:
     answer.streamed = chat.is_event_stream
     if not chat.is_event_stream:
         _add_payload(answer, await chat.read(16 * 1024 * 1024))
         answer.done = True
     else:
-        await _read_events(chat, answer, cut_after)
+        await _read_events(chat, answer, cut_after, silence)
     if answer.problem is None and answer.finish_reason is None and not answer.cut:
         answer.problem = "the stream ends without a finish_reason"
 
 
-async def _read_events(chat: ChatStream, answer: Answer, cut_after: int | None) -> None:
+async def _read_events(chat: ChatStream, answer: Answer, cut_after: int | None, silence: _Silence) -> None:
     decoder = SSEDecoder()
     enough = asyncio.Event()
 
     def receive(data: bytes) -> None:
+        silence.begin_again()
         try:
             for payload in decoder.feed(data):
                 _add_payload(answer, payload)
         except SSETooLong as error:
             answer.problem = str(error)
-        if answer.problem is not None or (cut_after is not None and answer.chunks >= cut_after):
+        if answer.problem is not None or (cut_after is not None and answer.arrival.chunks >= cut_after):
             enough.set()
 
     chat.attach(receive)
@@ -186,7 +248,7 @@ async def _read_events(chat: ChatStream, answer: Answer, cut_after: int | None) 
             for payload in decoder.finish():
                 _add_payload(answer, payload)
         else:
-            answer.cut = True
+            answer.cut = "enough"
     finally:
         for task in tasks:
             task.cancel()

@@ -8,6 +8,7 @@ from typing import Any
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.transport.client import Backend
+from responses_gateway.probing.answer import Patience
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.probing.prober import NoAnswer, probe_briefly
 from responses_gateway.probing.profile import Profile
@@ -156,7 +157,7 @@ class Autoconfiguration:
         known = known_model(profile)
         if profile.server == "vllm" and profile.refusal is None:
             try:
-                template = await ask_chat_template(Questions(backend, profile, _TEMPLATE_TIMEOUT))
+                template = await ask_chat_template(Questions(backend, profile, Patience(_TEMPLATE_TIMEOUT, _TEMPLATE_TIMEOUT)))
                 known = known.with_more(KnownModel(thoughts=template.thoughts) if known.field else template)
             except ApiError as error:
                 logs.logger().debug("the chat template is not known", extra=logs.fields(reason=error.message))
@@ -178,7 +179,7 @@ class Autoconfiguration:
             self.taken = common
             self._use(self._settings.model_copy(update=common))
             self.report(self)
-        fields = logs.fields(server=profile.server, model=profile.model, seconds=profile.seconds, backend=url)
+        fields = logs.fields(server=profile.server, model=profile.model, seconds=profile.times.seconds, backend=url)
         logs.logger().info("examined the backend", extra=fields)
 
     async def _probe(self, backend: Backend, url: str) -> Profile | None:

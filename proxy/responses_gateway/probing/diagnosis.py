@@ -34,6 +34,10 @@ _CONVERSATIONS = {
     "two_user": "two user messages in a row",
     "turns": "turns that do not alternate",
 }
+# The tokens of the first request of an agent, nearly all of which are its instructions and tools.
+_FIRST_PROMPTS = {"Codex": 10_000, "Claude Code": 16_000}
+# Seconds without an answer that users should know of beforehand.
+_LONG_WAIT = 10.0
 _PATTERNS = {"json": "enforced, as JSON", "text": "enforced, as text"}
 _SHAPES = {
     "openai": "OpenAI's",
@@ -48,11 +52,13 @@ class Finding(NamedTuple):
     """One thing to know about a backend.
 
     `error`: something does not work, whatever the settings; `warning`: it works with the recommended settings, or with a loss;
-    `note`: good to know. `advice` says what to do, and may be empty."""
+    `note`: good to know. `advice` says what to do, and may be empty. `loss`: whether a warning means that something does not
+    work, and not only that it is slow."""
 
     level: Level
     text: str
     advice: str = ""
+    loss: bool = True
 
 
 class Row(NamedTuple):
@@ -73,7 +79,7 @@ def findings(profile: Profile) -> list[Finding]:
     """List what is wrong or noteworthy, the worst first."""
     if profile.refusal is not None:
         return [_refused(profile)]
-    parts = (_streams, _reasoning, _calls, _limits, _rest, _continuation)
+    parts = (_speed, _streams, _reasoning, _calls, _limits, _rest, _continuation)
     order: list[Level] = ["error", "warning", "note"]
     return sorted((finding for part in parts for finding in part(profile)), key=lambda finding: order.index(finding.level))
 
@@ -86,6 +92,28 @@ def _refused(profile: Profile) -> Finding:
     elif "model" in refusal.lower() and profile.models:
         advice = f"It serves {', '.join(model.id for model in profile.models)}: name one with --model."
     return Finding("error", f"Chat requests are refused: {refusal}", advice)
+
+
+def _speed(profile: Profile) -> Iterator[Finding]:
+    if profile.times.unfinished:
+        text = f"Answers were still coming when the doctor cut them: {', '.join(profile.times.unfinished)}."
+        yield Finding("note", text, "What they would have shown is unknown; a larger --timeout waits longer.")
+    if not profile.times.slow:
+        return
+    text = f"slow: {profile.times.tokens_per_second:.2g} tokens/s."
+    reading = profile.times.prompt_tokens_per_second
+    advice = "Coding agents need a faster server, or a smaller model."
+    if reading and max(_FIRST_PROMPTS.values()) / reading >= _LONG_WAIT:
+        times = ", ".join(
+            f"{agent}'s first prompt ({tokens:,} tokens) about {_duration(tokens / reading)}"
+            for agent, tokens in _FIRST_PROMPTS.items()
+        )
+        advice = f"Time until it is read: {times}. {advice}"
+    yield Finding("warning", text, advice, loss=False)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
 
 
 def _streams(profile: Profile) -> Iterator[Finding]:
@@ -113,7 +141,7 @@ def _reasoning(profile: Profile) -> Iterator[Finding]:
         # If tools need a change too, one line of advice covers both.
         advice = _parser_advice(profile, needed) if profile.calls in _PARSED else ""
         yield Finding("warning", text, advice)
-    elif profile.reasoning_field is None and not profile.problems:
+    elif profile.reasoning_field is None and not profile.problems and not profile.times.unfinished:
         yield Finding("note", "No reasoning was seen.", "This is correct unless the model is a reasoning model.")
     if profile.thoughts_alone:
         advice = (
@@ -297,6 +325,8 @@ def rows(profile: Profile) -> Iterator[Row]:
     yield Row("model", f"{profile.model}, {length}", None)
     if profile.refusal is not None:
         return
+    if profile.times.tokens_per_second is not None:
+        yield Row("speed", f"{profile.times.tokens_per_second:.3g} tokens/s", False if profile.times.slow else None)
     yield Row("stream", "yes" if profile.streams else "no", profile.streams)
     field = f"parsed, in {profile.reasoning_field}" if profile.reasoning_field else None
     yield Row(

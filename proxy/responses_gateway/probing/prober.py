@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from responses_gateway.backend.server_types import SERVER_TYPES
 from responses_gateway.backend.transport.client import Backend
-from responses_gateway.probing.answer import MARKER_TOKENS, Answer
+from responses_gateway.probing.answer import MARKER_TOKENS, Answer, Patience
 from responses_gateway.probing.needed_parsers import reads_any_call, tool_parser_for
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.questions import (
@@ -37,6 +37,9 @@ from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedField
 _RUNNING_GAUGES = ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing")
 # How long generation may continue after the client has disconnected, in seconds; a healthy server stops within 0.1.
 STOP_DEADLINE = 2.0
+# How many times as long as the time in which nothing may come a whole answer may take, so that an endless one ends: with the
+# default ten minutes, in which a server of 3 tokens per second has said all that is asked.
+WHOLE_ANSWER = 5
 # The longest prompt that is sent just to see it refused, in tokens.
 _LONGEST_OVERFLOW = 262_144
 # Tokens for an answer in which the model may think first.
@@ -83,12 +86,12 @@ async def probe(
 ) -> Profile:
     """Find out everything about the server at `url` (which ends in `/v1`), with `model` or the first that it lists.
 
-    `answer_timeout` is the longest time for one answer, in seconds. `tell` gets a line for each question, before it is asked:
-    a server without a GPU takes minutes for all of them. Raises `ApiError` if the server cannot be reached
-    (502, 504), the key is wrong (401, 403) or there is no model to ask."""
+    `answer_timeout` is how long nothing may come, in seconds; a whole answer may take several times as long. `tell` gets a line
+    for each question, before it is asked: a server without a GPU takes minutes for all of them. Raises `ApiError` if the server
+    cannot be reached (502, 504), the key is wrong (401, 403) or there is no model to ask."""
     backend = Backend(url, api_key=api_key, connect_timeout=min(answer_timeout, 10))
     try:
-        prober = _Prober(backend, answer_timeout, tell)
+        prober = _Prober(backend, Patience(answer_timeout, answer_timeout * WHOLE_ANSWER), tell)
         await prober.ask_everything(model)
         return prober.finished_profile()
     finally:
@@ -101,21 +104,21 @@ async def probe_briefly(backend: Backend, *, answer_timeout: float = 60) -> Prof
     `answer_timeout` is the longest time for one answer, in seconds. If nothing could be found out, `refusal` says why. Raises
     `ApiError` if the server cannot be reached (502, 504), the key is wrong (401, 403) or no model is listed; `NoAnswer` if the
     server is there but does not answer."""
-    prober = _Prober(backend, answer_timeout)
+    prober = _Prober(backend, Patience(answer_timeout, answer_timeout))
     await prober.ask_briefly()
     return prober.finished_profile()
 
 
 class _Prober:
-    def __init__(self, backend: Backend, answer_timeout: float, tell: Tell = unheard) -> None:
+    def __init__(self, backend: Backend, patience: Patience, tell: Tell = unheard) -> None:
         self._profile = Profile(str(backend.url))
-        self._questions = Questions(backend, self._profile, answer_timeout, tell)
+        self._questions = Questions(backend, self._profile, patience, tell)
         self._context: int | None = None
         self._started = time.monotonic()
 
     def finished_profile(self) -> Profile:
         """Return the profile, with the time that it took."""
-        self._profile.seconds = round(time.monotonic() - self._started, 3)
+        self._profile.times.seconds = round(time.monotonic() - self._started, 3)
         return self._profile
 
     async def ask_everything(self, model: str | None) -> None:
@@ -143,6 +146,8 @@ class _Prober:
         await self._tokenize()
         await self._errors()
         await self._disconnect()
+        if self._profile.times.slow:
+            await self._questions.find_reading_speed()
 
     async def ask_briefly(self) -> None:
         profile = self._profile
@@ -197,8 +202,9 @@ class _Prober:
             profile.refusal = refusal_of(answer)
             return False
         profile.streams = answer.streamed
-        profile.finish_reason = answer.finish_reason is not None
-        profile.done_marker = answer.done
+        if not answer.out_of_time:
+            profile.finish_reason = answer.finish_reason is not None
+            profile.done_marker = answer.done
         return True
 
     # ---- calls ------------------------------------------------------------------------------------------------------
@@ -281,6 +287,8 @@ class _Prober:
         for kind, choice in choices.items():
             extras: dict[str, Any] = {"tools": [WEATHER], "tool_choice": choice}
             answer = await self._questions.ask_whole([USER], limit=_FORCED_LIMIT, **extras)
+            if answer.problem is not None:  # too slow, for example: that the other way works would not show that this one fails
+                return
             if any(call.name == name for call in answer.calls.values()):
                 profile.named_tool_choice = kind
                 return
@@ -289,8 +297,9 @@ class _Prober:
         profile = self._profile
         if answer.calls or answer.legacy_call:
             profile.calls = "parsed" if answer.calls else "legacy"
-            profile.call_arguments_valid = all(_is_object(call.arguments) for call in answer.calls.values())
-        elif profile.calls is None and answer.ok:
+            if answer.ok and not answer.cut:
+                profile.call_arguments_valid = all(_is_object(call.arguments) for call in answer.calls.values())
+        elif profile.calls is None and answer.ok and not answer.cut:
             profile.calls = "none"
 
     async def _place_for_tools(self) -> None:
@@ -309,7 +318,7 @@ class _Prober:
         question = "What is the weather in Rome, and what in Lima? Call the tool for both cities at once."
         extras: dict[str, Any] = {"tools": [WEATHER], "parallel_tool_calls": True}
         answer = await self._questions.ask("parallel", question, limit=_THINKING_LIMIT, **extras)
-        if answer.calls:
+        if len(answer.calls) > 1 or (answer.calls and not answer.cut):
             self._profile.parallel_calls = len(answer.calls) > 1
         if len(answer.calls) > 1:
             self._profile.interleaved_calls = answer.interleaved
@@ -450,6 +459,8 @@ def _prompt_tokens(answer: Answer) -> int:
 def _require_answer(answer: Answer) -> None:
     if answer.status in (401, 403) and answer.error is not None:
         raise answer.error
+    if answer.out_of_time:
+        raise NoAnswer("an answer took too long")
     if answer.status in (0, 429) or answer.status >= 500 or answer.problem is not None:
         raise NoAnswer(refusal_of(answer))
 

@@ -8,6 +8,9 @@ from typing import Literal
 from responses_gateway.backend.server_types import Server
 from responses_gateway.probing.answer import ErrorShape
 
+# Tokens per second below which a server is slow, because at that pace one step of an agent (some 600 tokens) takes a minute.
+_SLOW = 10.0
+
 
 @dataclass(frozen=True)
 class Model:
@@ -15,6 +18,25 @@ class Model:
 
     id: str
     max_length: int | None
+
+
+@dataclass
+class Times:
+    """How long a server and its examination took.
+
+    `seconds`: the examination. `unfinished`: the requests whose answers were still coming when they were cut.
+    `tokens_per_second`: how fast answers were generated; `prompt_tokens_per_second`: how fast a prompt was read, measured only
+    if answers are slow."""
+
+    seconds: float = 0.0
+    unfinished: list[str] = field(default_factory=list)
+    tokens_per_second: float | None = None
+    prompt_tokens_per_second: float | None = None
+
+    @property
+    def slow(self) -> bool:
+        """Whether an agent would hardly be usable with this server."""
+        return self.tokens_per_second is not None and self.tokens_per_second < _SLOW
 
 
 @dataclass
@@ -42,7 +64,7 @@ class Profile:
     `pattern_reading`: the `pattern` of an argument of a strict function is matched with the argument's JSON or its text; None
     if it is not enforced.
     `stops`: generation ends when the client disconnects. `problems`: what went wrong, by the name of the request.
-    `seconds`: how long probing took."""
+    `times`: how long everything took."""
 
     url: str
     model: str = ""
@@ -85,7 +107,7 @@ class Profile:
     overflow: Literal["recognised", "unclear", "accepted"] | None = None
     stops: bool | None = None
     problems: dict[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
+    times: Times = field(default_factory=Times)
 
     @property
     def max_length(self) -> int | None:

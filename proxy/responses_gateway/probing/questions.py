@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -16,7 +17,7 @@ from responses_gateway.backend.server_types import server_by_header, server_of
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.bounded_body import read_at_most
 from responses_gateway.parsers.thought_tokens import ends_open, prompt_end_of
-from responses_gateway.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, ask
+from responses_gateway.probing.answer import MARKER_TOKENS, REASONING_FIELDS, Answer, Patience, ask
 from responses_gateway.probing.known_models import KnownModel
 from responses_gateway.probing.profile import Model, Profile
 from responses_gateway.wire.added_fields import UNSEEN_FIELDS, AddedFields
@@ -26,6 +27,10 @@ from responses_gateway.wire.errors import ApiError, read_error
 _BODY_LIMIT = 4 * 1024 * 1024
 # Characters of an answer that are kept to look for markup in.
 _TEXT_LIMIT = 4000
+# Seconds that an answer must take to show the speed, because shorter ones show the load of the moment, or a proxy that buffers.
+_MEASURED_SECONDS = 1.0
+# Words of the prompt that shows how fast a server reads, because with fewer the rest of the request would count.
+_WORDS_TO_READ = 1000
 # The largest limit of its own that a server is examined for, in tokens, because `transformers serve` ends answers at 1024.
 _LONGEST_OWN_LIMIT = 1100
 
@@ -59,15 +64,17 @@ def unheard(_question: str) -> None:
 class Questions:
     """Sends requests to one server and notes in `profile` what every answer reveals.
 
-    `answer_timeout`: the longest time for one answer, in seconds. `limit_field`: the field that limits an answer.
+    `patience`: how long an answer is waited for. `limit_field`: the field that limits an answer.
     `wants_token_ids`: whether streams ask for token ids. `tell` gets a line for each question, before it is asked."""
 
-    def __init__(self, backend: Backend, profile: Profile, answer_timeout: float, tell: Tell = unheard) -> None:
+    def __init__(self, backend: Backend, profile: Profile, patience: Patience, tell: Tell = unheard) -> None:
         self.backend = backend
         self.profile = profile
         self.limit_field = "max_completion_tokens"
         self.wants_token_ids = True
-        self._answer_timeout = answer_timeout
+        self._patience = patience
+        self._generated = 0
+        self._generating = 0.0
         self._tell = tell
         self._software = ""  # the `Server` header of the last answer of an endpoint
 
@@ -109,12 +116,12 @@ class Questions:
     async def _request(self, method: str, path: str, below: URL, data: bytes | None) -> tuple[int, Any]:
         headers = () if data is None else (("Content-Type", "application/json"),)
         try:
-            async with asyncio.timeout(self._answer_timeout):
+            async with asyncio.timeout(self._patience.silence):
                 async with await self.backend.request(method, path, below=below, body=data, headers=headers) as answer:
                     self._software = answer.headers.get("Server", "")
                     body = await read_at_most(answer.content, _BODY_LIMIT)
         except TimeoutError:
-            raise ApiError(504, f"/{path} did not answer within {self._answer_timeout:g} seconds.") from None
+            raise ApiError(504, f"/{path} did not answer within {self._patience.silence:g} seconds.") from None
         except aiohttp.ClientError:
             return 0, None
         try:
@@ -139,7 +146,7 @@ class Questions:
         }
         if self.wants_token_ids:
             body["return_token_ids"] = True
-        return await ask(self.backend, body, answer_timeout=self._answer_timeout, cut_after=cut_after)
+        return await ask(self.backend, body, patience=self._patience, cut_after=cut_after)
 
     def _note(self, name: str, answer: Answer) -> None:
         profile = self.profile
@@ -150,6 +157,9 @@ class Questions:
             profile.problems[name] = f"HTTP {answer.status}: {answer.error.message}"
         if answer.status != 200:
             return
+        if answer.out_of_time:
+            profile.times.unfinished.append(name)
+        self._note_speed(answer)
         if answer.text.strip() and name != "disconnect":  # that one ignores the end token
             profile.texts[name] = answer.text[:_TEXT_LIMIT]
         field = next((field for field in REASONING_FIELDS if answer.reasoning.get(field, "").strip()), None)
@@ -163,13 +173,31 @@ class Questions:
             if alone and answer.unseen_tokens <= MARKER_TOKENS:
                 profile.thoughts_alone = True
 
+    def _note_speed(self, answer: Answer) -> None:
+        tokens, seconds = answer.generation
+        if seconds < _MEASURED_SECONDS:
+            return
+        self._generated += tokens
+        self._generating += seconds
+        self.profile.times.tokens_per_second = round(self._generated / self._generating, 2)
+
+    async def find_reading_speed(self) -> None:
+        """Measure how fast the server reads a prompt that it cannot have in its cache."""
+        context = self.profile.max_length
+        words = _WORDS_TO_READ if context is None else min(_WORDS_TO_READ, context // 4)
+        started = time.monotonic()
+        answer = await self.ask_whole([{"role": "user", "content": f"{time.time_ns()} {'word ' * words}"}])
+        seconds = time.monotonic() - started
+        if answer.ok and answer.usage is not None and answer.usage.input and answer.usage.input >= words:
+            self.profile.times.prompt_tokens_per_second = round(answer.usage.input / seconds, 2)
+
     def note_refused_fields(self) -> None:
         """Note which fields of the gateway's own the server has refused so far."""
         self.profile.refused_fields = sorted(self.backend.learned.get(self.profile.model, ()))
 
     def _note_usage(self, answer: Answer) -> None:
         profile = self.profile
-        every = answer.chunks > 2 and answer.chunks_with_usage >= answer.chunks - 1
+        every = answer.arrival.chunks > 2 and answer.chunks_with_usage >= answer.arrival.chunks - 1
         profile.usage = "none" if answer.usage is None else "every" if every else "last"
         if answer.usage is not None:
             profile.reports_reasoning_tokens |= answer.usage.reasoning is not None
@@ -183,7 +211,7 @@ class Questions:
         body = {"model": self.profile.model, "messages": messages, self.limit_field: limit, **extras}
         fields = f" with {', '.join(extras)}" if extras else ""
         self._tell(f"a prompt ({', '.join(message['role'] for message in messages)}){fields}")
-        return await ask(self.backend, body, answer_timeout=self._answer_timeout, added=added)
+        return await ask(self.backend, body, patience=self._patience, added=added)
 
     async def find_own_limit(self) -> None:
         """Find out whether the server ends a long answer for which no limit was asked. The model may end it before."""
@@ -216,8 +244,10 @@ class Questions:
                 return answer
             if answer.status not in (200, 400, 422):
                 break  # refused, but not because of the field's name
+            if answer.out_of_time:
+                break
         self.limit_field = "max_completion_tokens"
-        self.profile.max_tokens_field = "none" if answer.ok else None
+        self.profile.max_tokens_field = "none" if answer.ok and not answer.out_of_time else None
         return answer
 
 

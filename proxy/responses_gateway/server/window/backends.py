@@ -48,7 +48,7 @@ async def examine(member: Member) -> dict[str, Any]:
     settings = recommended_settings(profile)
     return {
         "server": server_name(profile),
-        "seconds": profile.seconds,
+        "seconds": profile.times.seconds,
         "rows": [row._asdict() for row in rows(profile)],
         "findings": [finding._asdict() for finding in findings(profile)],
         "settings": {name: value for name, value in settings.items() if name != "backend"},
@@ -77,5 +77,5 @@ def _probed(profile: Profile) -> dict[str, Any]:
         "usage": profile.usage,
         "token_ids": profile.token_ids,
         "max_tokens_field": profile.max_tokens_field,
-        "seconds": profile.seconds,
+        "seconds": profile.times.seconds,
     }
