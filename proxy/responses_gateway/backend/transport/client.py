@@ -36,6 +36,8 @@ _BROKE = "The connection to the backend broke in the middle of the answer."
 _LARGE = 256 * 1024
 # The answer to a chat request, its body unread.
 Answer = aiohttp.ClientResponse | PushedAnswer
+# Seconds after the head of an error in which its body is expected: servers send both together.
+_SOON = 2.0
 # What some servers and proxies answer in the place of 200.
 _CREATED = 201
 # A request body.
@@ -170,7 +172,7 @@ class Backend:
         changes = known
         try:
             for _ in range(ATTEMPTS):
-                following = further_changes(await chat.read_refusal(), body, changes, added)
+                following = further_changes(await chat.early_refusal(), body, changes, added)
                 if following == changes:
                     break
                 changes = following
@@ -297,6 +299,7 @@ class ChatStream:
         self._resumed: asyncio.Event | None = None  # awaited while a body that is not pushed is paused
         self._left = False
         self._refusal: bytes | None = None  # the body of an error, once it was read
+        self._refusal_is_late = False
         self.left_out: Sequence[str] = ()  # paths of fields of our own that the request had, and that were not sent
 
     @property
@@ -371,6 +374,18 @@ class ChatStream:
             except ApiError:
                 self._refusal = b""
         return self._refusal
+
+    async def early_refusal(self) -> bytes:
+        """Return the body of an error if it comes soon after its head, else nothing: a request is not asked again for a reason
+        that may never come. `read_refusal` waits for the rest, which the limit of silence ends."""
+        if self._refusal_is_late:
+            return b""
+        try:
+            async with asyncio.timeout(_SOON):
+                return await self.read_refusal()
+        except TimeoutError:
+            self._refusal_is_late = True
+            return b""
 
     def pause(self) -> None:
         """Stop reading: the backend is to be no faster than the client."""

@@ -32,7 +32,7 @@ async def in_alternating_turns(
     """Ask again with turns that alternate, if the refusal may be about their order. Return the answer and its request, or the
     refusal as it was: an answer of any other kind says nothing about what the client has sent. That the form is accepted is
     remembered of the model."""
-    if not is_about_order(await refused.read_refusal()):
+    if not is_about_order(await refused.early_refusal()):
         return refused, call
     messages = call.body["messages"]
     ordered = alternating_before(messages) if call.body.get("continue_final_message") else alternating(messages)
