@@ -162,5 +162,5 @@ def services(said: str) -> dict[str, Any]:
 
 def test_the_ports_of_the_page_are_those_of_compose() -> None:
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    published = set(re.findall(r'"127\.0\.0\.1:\$\{\w+:-(\d+)\}', text))
+    published = set(re.findall(r'"(?:127\.0\.0\.1|\$\{ADDRESS:-127\.0\.0\.1\}):\$\{\w+:-(\d+)\}', text))
     assert set(re.findall(r"http://127\.0\.0\.1:(\d+)", PAGE)) - {"8000"} == published
