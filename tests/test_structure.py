@@ -13,8 +13,8 @@ from responses_gateway.settings import Settings
 from scripts import structure
 
 # Room for the kinds of faults that bug reports show, each a rule in the core.
-LINES = 73_500
-LINES_OF_THE_CORE = 57_500
+LINES = 72_900
+LINES_OF_THE_CORE = 56_750
 SETTINGS = 114
 FILES_UNDER_60_LINES = 54
 LINES_OF_A_FUNCTION = 40
