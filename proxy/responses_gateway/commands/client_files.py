@@ -14,30 +14,28 @@ from responses_gateway.commands.gateway_offer import Unusable
 def change(path: Path, changed: Callable[[str], tuple[str, str]]) -> str:
     """Change a file, which may be missing, and keep a backup beside it. `changed` returns its new text, given the one that it
     has, and a note for the user. Returns what was done, as text. Raises `Unusable`."""
+    return _apply(path, changed, _back_up)
+
+
+def renew(path: Path, changed: Callable[[str], tuple[str, str]]) -> None:
+    """Change a file as `change` does, but without a backup: one that is written at each start would leave one each time. Raises
+    `Unusable`."""
+    _apply(path, changed, lambda _: None)
+
+
+def _apply(path: Path, changed: Callable[[str], tuple[str, str]], keep: Callable[[Path], Path | None]) -> str:
+    """Change a file. `keep` is called before a text is replaced, and returns its backup, if it makes one."""
     path = path.resolve()  # a symbolic link stays one
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         after, note = changed(before)
         if after == before:
             return f"{path} is up to date{note}"
-        backup = _back_up(path) if before else None
+        backup = keep(path) if before else None
         _replace(path, after)
     except (OSError, UnicodeError) as error:
         raise Unusable(f"{path}: {error}") from None
     return f"wrote {path}{f' (before: {backup})' if backup else ''}{note}"
-
-
-def renew(path: Path, changed: Callable[[str], tuple[str, str]]) -> None:
-    """Change a file as `change` does, but without a backup: one that is written at each start would leave one each time. Raises
-    `Unusable`."""
-    path = path.resolve()
-    try:
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-        after, _ = changed(before)
-        if after != before:
-            _replace(path, after)
-    except (OSError, UnicodeError) as error:
-        raise Unusable(f"{path}: {error}") from None
 
 
 def _back_up(path: Path) -> Path:
