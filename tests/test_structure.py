@@ -12,11 +12,11 @@ import pytest
 from responses_gateway.settings import Settings
 from scripts import structure
 
-# Room for the kinds of faults that bug reports show, each a rule in the core.
-LINES = 72_900
-LINES_OF_THE_CORE = 56_750
-SETTINGS = 114
-FILES_UNDER_60_LINES = 54
+# Room for the features of agents' turns and of sessions, most of which stand around the core.
+LINES = 82_000
+LINES_OF_THE_CORE = 63_500
+SETTINGS = 126  # of which 12 belong to those features
+FILES_UNDER_60_LINES = 62
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
 LONGER_FUNCTIONS = {
@@ -38,7 +38,7 @@ LARGER_CLASSES = {
     "Profile": 43,  # what a probe found, a field each: whether the template shows tools, too
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
-    "Settings": 130,  # of all sections
+    "Settings": 142,  # of all sections
     "Upstream": 46,  # where another backend is asked, or the same one in another form, and what a filter may do
     "Translator": 61,  # the library's front
 }
