@@ -14,6 +14,7 @@ import urllib.request
 import pytest
 
 from responses_gateway.commands import simulate
+from responses_gateway.simulator import WeakModel
 from tests.waiting import PATIENCE
 
 
@@ -53,3 +54,13 @@ def test_arguments_become_options() -> None:
     assert options.models == ("a", "b")
     assert (options.dialect.shape.server, options.dialect.tokens_per_delta) == ("sglang", 3)
     assert options.api_key == "k"
+
+
+def test_a_weak_model_has_a_seed_and_perhaps_other_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate.options_from(arguments("--weak", "7")).weak == WeakModel(7)
+    assert simulate.options_from(arguments("--weak", "7", "--weak-rates", "empty=20")).weak == WeakModel(7, {"empty": 20})
+    assert simulate.run(arguments("--weak-rates", "empty=20")) == 2
+    assert capsys.readouterr().err == "--weak-rates needs --weak SEED\n"
+    with pytest.raises(SystemExit):
+        arguments("--weak", "7", "--weak-rates", "emptyy=20")
+    assert "unknown fault 'emptyy'" in capsys.readouterr().err

@@ -7,12 +7,13 @@ import asyncio
 import errno
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
 from responses_gateway.commands.argument_types import count, not_negative, port
-from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, WeakModel, create_app, serving
+from responses_gateway.simulator.weak import DEFAULT_RATES, parse_rates
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +38,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-model-len", type=count, default=131072, metavar="N", help="context length (default: %(default)s)"
     )
     parser.add_argument("--api-key", metavar="KEY", help="answer 401 to requests without this key")
+    parser.add_argument(
+        "--weak",
+        type=int,
+        metavar="SEED",
+        help="make the mistakes of a weak model where tools are offered, as the seed decides",
+    )
+    rates = ",".join(f"{name}={rate:g}" for name, rate in DEFAULT_RATES.items())
+    parser.add_argument(
+        "--weak-rates",
+        type=_rates,
+        metavar="NAME=PERCENT,…",
+        help=f"the mistakes of --weak, in percent of the answers, without those that are not named (default: {rates})",
+    )
+
+
+def _rates(text: str) -> Mapping[str, float]:
+    try:
+        return parse_rates(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def options_from(args: argparse.Namespace) -> SimulatorOptions:
@@ -52,11 +73,15 @@ def options_from(args: argparse.Namespace) -> SimulatorOptions:
         max_model_len=args.max_model_len,
         strict_models=args.strict_models,
         api_key=args.api_key,
+        weak=None if args.weak is None else WeakModel(args.weak, args.weak_rates or DEFAULT_RATES),
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM. Returns 0 after a clean stop, 1 if it cannot listen."""
+    """Serve until SIGINT or SIGTERM. Returns 0 after a clean stop, 1 if it cannot listen, 2 for arguments that do not fit."""
+    if args.weak_rates is not None and args.weak is None:
+        print("--weak-rates needs --weak SEED", file=sys.stderr)
+        return 2
     try:
         _run(_serve(options_from(args), args.host, args.port))
     except OSError as error:

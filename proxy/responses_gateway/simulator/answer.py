@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from responses_gateway.simulator.script import CallTool, Script, Think
 from responses_gateway.simulator.state import FAULT_COUNTS, OPTIONS, SimulatorOptions
 from responses_gateway.simulator.token_prompts import TokenPrompt, chat_prompt_ids, read_prompt
 from responses_gateway.simulator.validation import check_chat_request, check_prompt_length
+from responses_gateway.simulator.weak import Work, weakened, work_of
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     check_chat_request(body, options.dialect, options.max_model_len)
     ignored = options.dialect.ignores_named_tool and isinstance(body.get("tool_choice"), dict)
     request = ChatRequest({**body, "tool_choice": "auto"} if ignored else body)
+    work = None if options.weak is None else _work(request, app)
     try:
-        directives = read_directives(request, model, headers)
+        directives = read_directives(request if work is None else work.request, model, headers)
     except ValueError as error:
         raise vllm_error(str(error)) from None
     dialect = options.dialect
@@ -61,7 +64,9 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     prompt_tokens = tokenizer.count(prompt) if given is None else len(given)
     check_prompt_length(prompt_tokens, dialect, options.max_model_len)
     faults = _faults_now(directives.faults, request, app) if given is None else Faults()
-    script = _script(request, directives, dialect)
+    script = _script(request if work is None else work.request, directives, dialect)
+    if work is not None and options.weak is not None:
+        script = weakened(script, work, options.weak)
     style = _style(request, dialect, faults)
     if given is not None:
         continued = read_prompt(given, opens_thought=dialect.opens_thought)
@@ -78,6 +83,13 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
         first_token_seconds=options.first_token_seconds + faults.delay,
         error=_error(faults, dialect, prompt_tokens, options),
     )
+
+
+def _work(request: ChatRequest, app: web.Application) -> Work:
+    """Return how far the task has come; a request that came before is another attempt."""
+    work = work_of(request)
+    earlier = app[FAULT_COUNTS].earlier(json.dumps(request.messages))
+    return work._replace(attempts=work.attempts + earlier)
 
 
 def completion_plan(body: dict[str, Any], ids: Sequence[int], app: web.Application) -> tuple[TokenPrompt, list[Token]]:

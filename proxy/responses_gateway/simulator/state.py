@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from responses_gateway.simulator.dialect import DIALECTS, Dialect
+from responses_gateway.simulator.weak import WeakModel
 
 # Messages for which faults are counted.
 _REMEMBERED = 1000
@@ -18,7 +19,7 @@ _REMEMBERED = 1000
 class SimulatorOptions:
     """The options of a simulator. A request may override dialect and pace (see `directives.py`). `tokens_per_second` is the
     pace of each stream, 0 for no limit; `first_token_seconds` is the simulated prefill. `models` are listed; any other name is
-    accepted too, unless `strict_models`. With `api_key`, requests without it get 401."""
+    accepted too, unless `strict_models`. With `api_key`, requests without it get 401. `weak`: the mistakes of a weak model."""
 
     models: tuple[str, ...] = ("simulator",)
     dialect: Dialect = field(default_factory=lambda: DIALECTS["vllm"])
@@ -27,6 +28,7 @@ class SimulatorOptions:
     max_model_len: int = 131072
     strict_models: bool = False
     api_key: str | None = None
+    weak: WeakModel | None = None
 
 
 class RunningAnswer(Protocol):
@@ -76,21 +78,23 @@ def _metric(name: str, kind: str, *samples: str) -> list[str]:
 
 
 class FaultCounts:
-    """Counts how often faults happened for a message, for faults that happen only a number of times."""
+    """Counts how often something was asked, for faults that happen only a number of times."""
 
     def __init__(self) -> None:
         self._happened: OrderedDict[int, int] = OrderedDict()
 
     def count(self, message: str, times: int | None) -> bool:
         """Count the message, and tell whether a fault that happens `times` times (None: always) happens once more."""
-        if times is None:
-            return True
+        return times is None or self.earlier(message) < times
+
+    def earlier(self, message: str) -> int:
+        """Count the message, and return how often it was counted before."""
         key = hash(message)
         happened = self._happened.get(key, 0)
         self._happened[key] = happened + 1
         while len(self._happened) > _REMEMBERED:
             self._happened.popitem(last=False)
-        return happened < times
+        return happened
 
 
 OPTIONS = web.AppKey("options", SimulatorOptions)
