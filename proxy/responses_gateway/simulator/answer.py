@@ -49,24 +49,21 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     check_chat_request(body, options.dialect, options.max_model_len)
     ignored = options.dialect.ignores_named_tool and isinstance(body.get("tool_choice"), dict)
     request = ChatRequest({**body, "tool_choice": "auto"} if ignored else body)
-    work = None if options.weak is None else _work(request, app)
+    work = _work(request, app)
     try:
-        directives = read_directives(request if work is None else work.request, model, headers)
+        directives = read_directives(work.request, model, headers)
     except ValueError as error:
         raise vllm_error(str(error)) from None
-    dialect = options.dialect
-    if directives.dialect is not None:
-        dialect = DIALECTS[directives.dialect]
-        check_chat_request(body, dialect, options.max_model_len)
+    dialect = options.dialect if directives.dialect is None else DIALECTS[directives.dialect]
+    check_chat_request(body, dialect, options.max_model_len)
     dialect = _at_work(dialect, body)
     prompt = request.prompt_text(opens_thought=dialect.opens_thought, history=dialect.history)
     given = chat_prompt_ids(body) if dialect.shape.server == "vllm" else None
     prompt_tokens = tokenizer.count(prompt) if given is None else len(given)
     check_prompt_length(prompt_tokens, dialect, options.max_model_len)
     faults = _faults_now(directives.faults, request, app) if given is None else Faults()
-    script = _script(request if work is None else work.request, directives, dialect)
-    if work is not None and options.weak is not None:
-        script = weakened(script, work, options.weak)
+    script = _script(work.request, directives, dialect)
+    script = script if options.weak is None else weakened(script, work, options.weak)
     style = _style(request, dialect, faults)
     if given is not None:
         continued = read_prompt(given, opens_thought=dialect.opens_thought)
@@ -86,7 +83,9 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
 
 
 def _work(request: ChatRequest, app: web.Application) -> Work:
-    """Return how far the task has come; a request that came before is another attempt."""
+    """Return how far the task has come, which only a weak model looks at; a request that came before is another attempt."""
+    if app[OPTIONS].weak is None:
+        return Work(request, 0)
     work = work_of(request)
     earlier = app[FAULT_COUNTS].earlier(json.dumps(request.messages))
     return work._replace(attempts=work.attempts + earlier)
