@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from responses_gateway.backend.pool_options import Share
-from responses_gateway.server.generation.additions import Announce, Postpone, Step
+from responses_gateway.server.generation.additions import Announce, Note, Postpone, Step
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.preparation.opened import HostedToolbox
 from responses_gateway.server.generation.responses import Responses
@@ -43,12 +43,14 @@ class Opened:
     """What a feature adds.
 
     `steps` change a request that is ready to be sent. `toolboxes` have tools that the gateway runs itself. `announcements` are
-    told of background responses before they begin, and `postponements` may let these wait. `routes` are served."""
+    told of background responses before they begin, and `postponements` may let these wait. `notes` are taken of answers that
+    have ended. `routes` are served."""
 
     steps: Sequence[Step] = ()
     toolboxes: Sequence[HostedToolbox] = ()
     announcements: Sequence[Announce] = ()
     postponements: Sequence[Postpone] = ()
+    notes: Sequence[Note] = ()
     routes: Sequence[HttpRoute] = ()
 
 
@@ -83,6 +85,7 @@ async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExi
             additions.toolboxes.extend(opened.toolboxes)
             additions.announcements.extend(opened.announcements)
             additions.postponements.extend(opened.postponements)
+            additions.notes.extend(opened.notes)
             routes.extend(opened.routes)
     return routes
 

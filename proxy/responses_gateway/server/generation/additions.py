@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from responses_gateway.request import Loss
 from responses_gateway.server.generation.preparation.opened import HostedToolbox
@@ -20,6 +20,8 @@ Announce: TypeAlias = Callable[[str], Awaitable[None]]
 # Lets a background response wait that is ready to begin: returns it as it stands. A `Loss`: it may not wait, which is on
 # record; None: it is to begin at once. Raises `ApiError`, `StoreUnavailable`.
 Postpone: TypeAlias = Callable[[PreparedRequest, Translator, RequestLog, Settings], Awaitable[str | Loss | None]]
+# Called with an answer that has ended, for what the gateway counts of it: returns further fields of its line in the log.
+Note: TypeAlias = Callable[[PreparedRequest, Translator], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +32,4 @@ class Additions:
     toolboxes: list[HostedToolbox] = field(default_factory=list)
     announcements: list[Announce] = field(default_factory=list)
     postponements: list[Postpone] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)

@@ -117,7 +117,8 @@ class RequestFacts(msgspec.Struct, eq=False):
     error that was the answer, `error` whatever error there was in the end.
     `quotes_backends`: the log may repeat what a backend says. `outcome` is a label of the metrics. `tokens_by_kind` and
     `unseen_tokens` are counted at the end. `record` names the file with the recorded exchange. `exchange`: what the log says of
-    the HTTP exchange. `rejected`: what the window shows of a request that was refused before a response began."""
+    the HTTP exchange. `notes`: what features say of the answer. `rejected`: what the window shows of a request that was refused
+    before a response began."""
 
     request_id: str
     id: str
@@ -151,6 +152,7 @@ class RequestFacts(msgspec.Struct, eq=False):
     ended: float | None = None
     record: str | None = None
     exchange: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    notes: dict[str, Any] = msgspec.field(default_factory=dict)
     rejected: Mapping[str, Any] | None = None
 
 

@@ -45,6 +45,7 @@ def log_line(facts: RequestFacts) -> dict[str, Any]:
     if answer is not None:
         fields["items"] = sum(answer.items.values())
         fields["repairs"] = sum(answer.repairs.values()) or None
+    fields |= facts.notes
     if facts.refusal is not None:
         fields["status"] = facts.refusal.status
     if facts.error is not None:
