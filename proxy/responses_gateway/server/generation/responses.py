@@ -21,7 +21,7 @@ from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.codex_sessions import SESSION_HEADER, CodexSessions
 from responses_gateway.server.generation.preparation.compaction import Begun, Summary, SummarySink
-from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, save
+from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, asking, save
 from responses_gateway.server.generation.preparation.kept_response import KeptResponse
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
@@ -206,7 +206,8 @@ class Creation:
             request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
         if caller.allows is not None and not caller.allows(request.model):
             raise unknown_model(request.model)
-        self.log.understood(request.model, streamed=bool(request.stream) or caller.over_websocket)
+        asker = asking(request, caller, reading)
+        self.log.understood(request.model, asker, streamed=bool(request.stream) or caller.over_websocket)
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         for step in responses.additions.steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -46,7 +46,8 @@ class Reading(msgspec.Struct, frozen=True):
     `model` is the client's name of the model. `form`: how the answer is written. `losses` are those of reading, `words` gives
     those of the translation the names that the client knows, and `error` does so for errors. `policy`: how the request is
     translated. Requests with the same `affinity` go to the same backend; if it is empty, those with the same beginning.
-    `context_window`: of the tokens that the client allows no more are asked for than this has room for."""
+    `context_window`: of the tokens that the client allows no more are asked for than this has room for. `told`: the fields of
+    the body that may tell for which agent it asks (`request/who_asks/`)."""
 
     request: ResponsesRequest
     model: str
@@ -57,6 +58,7 @@ class Reading(msgspec.Struct, frozen=True):
     policy: Policy
     affinity: str = ""
     context_window: int | None = None
+    told: Mapping[str, Any] = {}
 
     def options(self, options: StreamOptions) -> StreamOptions:
         """Return the options of the translator of the answer. What was searched is shown to the client: nothing is stored, so

@@ -71,6 +71,12 @@ def _read(body: MessagesRequest, scope: ReadingScope) -> Reading:
         policy=reading.policy,
         affinity=f"user:{reading.user}" if reading.user else "",
         context_window=scope.context_window,
+        told={
+            "metadata": body.metadata,
+            "tools": body.tools,
+            "stop_sequences": body.stop_sequences,
+            "output_config": body.output_config,
+        },
     )
 
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
-from responses_gateway.server.protocols.interface import Allows, ClientProtocol
+from responses_gateway.server.protocols.interface import Allows, ClientProtocol, Reading
 from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable
 from responses_gateway.state.hosted_calls import recent
@@ -52,6 +53,26 @@ class Caller(msgspec.Struct, frozen=True):
     allows: Allows | None = None
     exchange: LoggedExchange | None = None
     sealed_key: str | None = ""
+
+
+def asking(request: ResponsesRequest, caller: Caller, reading: Reading | None) -> Asker:
+    """Return the agent for which a request asks. Most say nothing of one, and are to cost nothing."""
+    headers = caller.headers
+    if reading is not None:
+        told = reading.told
+        return NOBODY if not told["metadata"] and NAMES.isdisjoint(map(str.lower, headers)) else asker_of(headers, told)
+    extra = request.model_extra
+    body = {
+        "client_metadata": request.client_metadata,
+        "prompt_cache_key": request.prompt_cache_key,
+        "generate": request.generate,
+        "nvext": None if not extra else extra.get("nvext"),
+    }
+    if not (request.client_metadata or request.prompt_cache_key or request.generate is False or body["nvext"]):
+        if NAMES.isdisjoint(map(str.lower, headers)):
+            return NOBODY
+        body |= {"input": request.input, "tools": request.tools}
+    return asker_of(headers, body, handshake=caller.over_websocket)
 
 
 @dataclass(frozen=True, slots=True)

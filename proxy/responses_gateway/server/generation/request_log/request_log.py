@@ -12,6 +12,7 @@ from yarl import URL
 
 from responses_gateway.hosted.interface import HostedLoss
 from responses_gateway.request import Loss
+from responses_gateway.request.who_asks import Asker, with_kind
 from responses_gateway.server.generation.request_log.facts import (
     NO_GAPS,
     Account,
@@ -104,9 +105,10 @@ class RequestLog:
             exchange.has_log = True
         reports.running += 1
 
-    def understood(self, model: str, *, streamed: bool) -> None:
-        """Note what was asked for."""
+    def understood(self, model: str, asker: Asker, *, streamed: bool) -> None:
+        """Note what was asked for, and for whom."""
         self.facts.model = model
+        self.facts.asker = with_kind(asker, "compaction") if self._for_compaction else asker
         self.facts.streamed = streamed
 
     def calling(self, backend: str, url: URL, headers: Mapping[str, str], now: float) -> Mapping[str, str]:

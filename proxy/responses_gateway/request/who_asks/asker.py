@@ -1,0 +1,93 @@
+"""Who asks, as a value, and what of a client's words may stand in it.
+
+Clients choose these ids: each is bounded in length, means something only beside its tenant, and is never the label of a
+metric. What a client does not say is absent; nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+Kind: TypeAlias = Literal["main", "subagent", "compaction", "title", "prewarm", "review", "auxiliary"]
+Headers: TypeAlias = Mapping[str, str]
+Body: TypeAlias = Mapping[str, Any]
+# Characters of an id: twice the longest that a client is known to send, and short enough for a line of the log.
+LONGEST_ID = 256
+_NO_SOURCES: Mapping[str, str] = MappingProxyType({})
+
+
+class Asker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The agent that sends a request, as far as it says.
+
+    `session` names the whole tree of an agent's work, `thread` the one conversation in it that asks, `parent` the thread that
+    began this one, `forked_from` the thread whose history it was begun with. `turn` is the client's id of what its user asked
+    for, `agent` the type or path of a sub-agent. `final`: the session ends with this request. `tool_seconds`: how long the
+    tools of the last answer took, where the client says so. `source` tells where each of these was read, by its name."""
+
+    session: str | None = None
+    thread: str | None = None
+    parent: str | None = None
+    forked_from: str | None = None
+    turn: str | None = None
+    kind: Kind | None = None
+    agent: str | None = None
+    final: bool = False
+    tool_seconds: float | None = None
+    source: Mapping[str, str] = _NO_SOURCES
+
+
+NOBODY = Asker()
+
+
+class Statements:
+    """Collects what a request says. The first statement about a value counts."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.source: dict[str, str] = {}
+
+    def say(self, name: str, value: object, source: str) -> None:
+        """Take the value of a name, unless it has one already, or this is none that a client may choose."""
+        if name not in self.values and is_id(value):
+            self.values[name] = value
+            self.source[name] = source
+
+    def know(self, name: str, value: object, source: str) -> None:
+        """Do so for a value of ours, which is not checked."""
+        self.values.setdefault(name, value)
+        self.source.setdefault(name, source)
+
+    def drop(self, name: str) -> None:
+        """Forget a value."""
+        self.values.pop(name, None)
+        self.source.pop(name, None)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def asker(self) -> Asker:
+        """Return what was said. A session that names no threads is one thread."""
+        if not self.values:
+            return NOBODY
+        if "session" in self.values:
+            self.know("thread", self.values["session"], self.source["session"])
+        return Asker(**self.values, source=MappingProxyType(self.source))
+
+
+def is_id(value: object) -> bool:
+    """Tell whether something may be an id: a text of at most 256 characters, each of which can be shown in a line."""
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_ID and value.isprintable()
+
+
+def with_session(asker: Asker, session: str, source: str) -> Asker:
+    """Return an asker as a member of a session that others have told of: the one it continues, or that of its parent."""
+    named = {"session": session} if asker.thread is not None else {"session": session, "thread": session}
+    return msgspec.structs.replace(asker, **named, source={**asker.source, **dict.fromkeys(named, source)})
+
+
+def with_kind(asker: Asker, kind: Kind) -> Asker:
+    """Return an asker of another kind, which the gateway knows better: it makes the request itself."""
+    return msgspec.structs.replace(asker, kind=kind, source={**asker.source, "kind": "gateway"})

@@ -1,0 +1,124 @@
+"""Codex: `client_metadata` of the body, the JSON within it that tells of the turn, and headers that repeat both.
+
+The body counts first, because the headers are projections of it that have changed between versions. Over a WebSocket they are
+those of the handshake, which say `prewarm` and no turn as long as the connection lives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from responses_gateway.request.who_asks.asker import Body, Headers, Kind, Statements
+
+_TURN_METADATA = "x-codex-turn-metadata"
+# Bytes of the JSON: Codex sends about a thousand, and its users may add 16 entries of 128 bytes.
+_LONGEST = 16 * 1024
+# Where `client_metadata` and the headers have what.
+_METADATA = {
+    "session": "session_id",
+    "thread": "thread_id",
+    "parent": "x-codex-parent-thread-id",
+    "turn": "turn_id",
+    "subagent": "x-openai-subagent",
+}
+_HEADERS = {
+    "session": "session-id",
+    "thread": "thread-id",
+    "parent": "x-codex-parent-thread-id",
+    "subagent": "x-openai-subagent",
+}
+# Sub-agents that are not just a thread of the same work -> their kind.
+_KINDS: dict[str, Kind] = {"review": "review", "compact": "compaction", "memory_consolidation": "auxiliary"}
+# Sub-agents for which Codex names no type.
+_SPAWNED = frozenset({"thread_spawn", "collab_spawn"})
+# The path of every agent with the first version of Codex's sub-agents, so that it names none.
+_ROOT = "/root"
+# Names requests that write down memories.
+_MEMORY = "x-openai-memgen-request"
+NAMES = frozenset({*_HEADERS.values(), "session_id", _TURN_METADATA, _MEMORY})
+
+
+class _TurnMetadata(msgspec.Struct):
+    """The fields of the JSON that are read. They are checked one by one, so that a new type of one does not hide the others."""
+
+    session_id: Any = None
+    thread_id: Any = None
+    parent_thread_id: Any = None
+    forked_from_thread_id: Any = None
+    turn_id: Any = None
+    request_kind: Any = None
+    thread_source: Any = None
+    subagent_kind: Any = None
+    agent_name: Any = None
+
+
+_NO_TURN = _TurnMetadata()
+
+
+def read_codex(said: Statements, headers: Headers, body: Body, *, handshake: bool) -> None:
+    """Take what Codex says. `handshake`: the headers are those of a WebSocket."""
+    _read(said, headers, body, handshake=handshake)
+    _settle(said)
+
+
+def _read(said: Statements, headers: Headers, body: Body, *, handshake: bool) -> None:
+    metadata = body.get("client_metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    for name, field in _METADATA.items():
+        said.say(name, metadata.get(field), f"client_metadata.{field}")
+    _read_turn(said, metadata.get(_TURN_METADATA), "client_metadata.x-codex-turn-metadata")
+    if handshake:
+        return
+    _read_turn(said, headers.get(_TURN_METADATA), f"header {_TURN_METADATA}")
+    for name, header in _HEADERS.items():
+        said.say(name, headers.get(header), f"header {header}")
+    said.say("session", headers.get("session_id"), "header session_id")  # of versions up to 0.98, and of pi
+    if _MEMORY in headers:
+        said.know("kind", "auxiliary", f"header {_MEMORY}")
+
+
+def _settle(said: Statements) -> None:
+    """Say of which kind a request is and of which agent, by what was read."""
+    values = said.values
+    request, origin, subagent, path = (values.pop(name, None) for name in ("request", "origin", "subagent", "path"))
+    sources = {name: said.source.pop(name, "") for name in ("request", "origin", "subagent", "path")}
+    if path not in (None, _ROOT):
+        said.know("agent", path, sources["path"])
+    elif subagent is not None and subagent not in _SPAWNED:
+        said.know("agent", subagent, sources["subagent"])
+    if request in ("compaction", "prewarm"):
+        said.know("kind", request, sources["request"])
+    elif origin == "thread_title":
+        said.know("kind", "title", sources["origin"])
+    elif subagent in _KINDS:
+        said.know("kind", _KINDS[subagent], sources["subagent"])
+    elif subagent is not None:
+        said.know("kind", "subagent", sources["subagent"])
+    elif origin == "subagent":
+        said.know("kind", "subagent", sources["origin"])
+    elif "parent" in values:
+        said.know("kind", "subagent", said.source["parent"])
+    elif request == "turn" and origin == "user":
+        said.know("kind", "main", sources["origin"])
+
+
+def _read_turn(said: Statements, json: object, source: str) -> None:
+    if not isinstance(json, str) or len(json) > _LONGEST:
+        return
+    try:
+        turn = msgspec.json.decode(json, type=_TurnMetadata)
+    except (ValueError, RecursionError):  # it is no JSON, or no text that could be sent
+        return
+    for name, value, field in (
+        ("session", turn.session_id, "session_id"),
+        ("thread", turn.thread_id, "thread_id"),
+        ("parent", turn.parent_thread_id, "parent_thread_id"),
+        ("forked_from", turn.forked_from_thread_id, "forked_from_thread_id"),
+        ("turn", turn.turn_id, "turn_id"),
+        ("request", turn.request_kind, "request_kind"),
+        ("origin", turn.thread_source, "thread_source"),
+        ("subagent", turn.subagent_kind, "subagent_kind"),
+        ("path", turn.agent_name, "agent_name"),
+    ):
+        said.say(name, value, f"{source}.{field}")
