@@ -96,7 +96,7 @@ def work_of(request: ChatRequest) -> Work:
         made |= {call.get("id"): json.dumps(call.get("function")) for call in message.get("tool_calls") or ()}
         result = message.get("role") == "tool"
         call = made.get(message.get("tool_call_id"), "") if result else ""
-        if (kept and _is_reminder(message)) or (result and (call in done or _refuses_a_call(message))):
+        if (kept and _is_reminder(message)) or (result and (call in done or refuses_a_call(message))):
             attempts += 1
             continue
         if result:
@@ -124,7 +124,8 @@ def _is_reminder(message: dict[str, Any]) -> bool:
     return bool(_REMINDER.search(text)) and len(text) <= _LONGEST_REMINDER and "scenario:" not in text
 
 
-def _refuses_a_call(message: dict[str, Any]) -> bool:
+def refuses_a_call(message: dict[str, Any]) -> bool:
+    """Tell whether a client says in a result that it did not run the call."""
     return _REFUSAL.match(message_text(message)) is not None
 
 
@@ -206,7 +207,7 @@ def _stringified(good: Script, request: ChatRequest, _random: Random) -> Script:
     if lists:
         written = json.dumps({**arguments, lists[0]: json.dumps(arguments[lists[0]])})
     elif numbers:
-        written = json.dumps({**arguments, numbers[0]: "10000"})
+        written = json.dumps({**arguments, numbers[0]: "1" if numbers[0] == "offset" else "10000"})
     else:
         written = json.dumps(made.arguments)
     return _with_call(good, replace(made, arguments=written))

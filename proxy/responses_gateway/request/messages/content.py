@@ -219,6 +219,6 @@ def _readable(content: Any) -> str:
     return "\n".join(filter(None, [*known, *inner]))
 
 
-def json_of(value: Object) -> str:
+def json_of(value: object) -> str:
     """Return arguments as a model writes them."""
     return _write_json(value)

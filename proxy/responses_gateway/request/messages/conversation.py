@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from responses_gateway.request.fields import Object, filled_text, optional_object, optional_text, quote, required_object, text
+from responses_gateway.request.fields import Object, filled_text, missing, optional_object, optional_text, quote, text
 from responses_gateway.request.loss_report import LossReport
 from responses_gateway.request.messages.content import (
     Block,
@@ -237,7 +237,7 @@ class Conversation(msgspec.Struct):
         elif kind in ("server_tool_use", "mcp_tool_use"):
             name = filled_text(fields, "name", path)
             asked = _input_of(fields, path)
-            if name == "web_search" and isinstance(asked.get("query"), str):
+            if name == "web_search" and isinstance(asked, dict) and isinstance(asked.get("query"), str):
                 fields = {**fields, "input": {"queries": [asked["query"]]}}
             self._call(fields, _SERVER_TOOLS.get(name, name), path)
         elif kind.endswith("_tool_result"):
@@ -276,10 +276,12 @@ class Conversation(msgspec.Struct):
         self.places.items.append(Place(path, parts))
 
 
-def _input_of(call: Object, path: str) -> Object:
-    """Return the arguments of a call. null is none, and so is an empty list: that is how PHP writes an empty object."""
-    empty = "input" in call and call["input"] in (None, [])
-    return {} if empty else required_object(call, "input", path)
+def _input_of(call: Object, path: str) -> object:
+    """Return the arguments of a call. null is none, and so is an empty list: that is how PHP writes an empty object. Anything
+    else is what a model wrote and its client has kept: a refusal would end the session."""
+    if "input" not in call:
+        raise missing(f"{path}.input")
+    return {} if call["input"] in (None, []) else call["input"]
 
 
 def _marked(notice: str) -> str:
