@@ -246,6 +246,17 @@ ERRORS = Dashboard(
             ],
         ),
         Row(
+            "Agents",
+            [
+                Panel("Ends of turns", "Answers to requests with tools, by what they came to. See docs/observability.md.",
+                      PER_SECOND, {rate("turn_outcomes_total", "outcome"): "{{outcome}}"}),
+                Panel("Early ends", "Answers that ended before the model's work did, by kind, and what came of it.", PER_SECOND,
+                      {rate("early_ends_total", "kind", "action", "outcome"): "{{kind}}: {{action}} {{outcome}}"}),
+                Panel("Repeated calls", "The same call with the same output as one shortly before.", PER_SECOND,
+                      {rate("repeated_calls_total", "action"): "{{action}}"}),
+            ],
+        ),
+        Row(
             "Hosted tools",
             [
                 Panel("Calls", "Tools that the gateway runs itself, by kind and outcome. See docs/hosted-tools.md.", PER_SECOND,

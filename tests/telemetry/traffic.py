@@ -13,6 +13,14 @@ from tests.server.running_gateway import RawClient, Served, ask, post, simulated
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 SEAL = {"type": "custom", "name": "seal", "format": {"type": "grammar", "syntax": "regex", "definition": ".*"}}
 CODEX = {"originator": "codex_exec"}  # a call that is cut is left out for it: a repair
+REPEATED = [
+    item
+    for number in range(2)
+    for item in (
+        {"type": "function_call", "call_id": f"call_{number}", "name": "get_weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": f"call_{number}", "output": "no city"},
+    )
+]
 REQUESTS: list[dict[str, Any]] = [
     {"model": "sim-reasoning+tps=400", "input": "think"},
     {"model": "sim-long+tokens=60+tps=600", "input": "write"},
@@ -29,6 +37,8 @@ REQUESTS: list[dict[str, Any]] = [
     {"input": "scenario: plain fault: slow-headers=0.01,delay=0.15"},
     {"input": "hi", "service_tier": "flex", "prompt_cache_key": "k"},
     {"input": "hi", "temperature": 9},
+    {"input": [{"role": "user", "content": "hi"}, *REPEATED], "tools": [WEATHER]},
+    {"input": "scenario: empty", "tools": [WEATHER]},
 ]
 
 

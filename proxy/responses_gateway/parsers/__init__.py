@@ -13,6 +13,7 @@ from typing import Any
 from responses_gateway.parsers.delta_buffer import REPAIRS, Repair
 from responses_gateway.parsers.engine import MarkupParser
 from responses_gateway.parsers.interface import FirstMarker, Parser
+from responses_gateway.parsers.marked_calls import MarkedCall, marked_call
 from responses_gateway.parsers.registry import REASONING, TOOLS, base_name, detect, fitted, format_of
 from responses_gateway.parsers.thought_tokens import PromptEnd, ThoughtTokens, call_openings, thought_markers, thought_tokens
 
@@ -21,6 +22,7 @@ __all__ = [
     "REPAIRS",
     "TOOLS",
     "FirstMarker",
+    "MarkedCall",
     "MarkupParser",
     "Parser",
     "PromptEnd",
@@ -30,6 +32,7 @@ __all__ = [
     "call_openings",
     "detect",
     "fitted",
+    "marked_call",
     "markers",
     "parser",
     "reasoning_markers",

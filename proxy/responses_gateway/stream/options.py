@@ -9,6 +9,7 @@ import msgspec
 
 from responses_gateway.parsers import ThoughtTokens
 from responses_gateway.stream.items.hosted import HostedOptions
+from responses_gateway.stream.outcomes.early_ends import EarlyEnds
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.tokens.meter import Encode
@@ -71,6 +72,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     reasoning_event: str = "response.reasoning_text"
     continuable: bool = False  # another backend may continue the answer, see `ledger.py`
     holds_text: bool = False  # the backend holds text back, because it looks for stop strings
+    early_ends: EarlyEnds | None = None  # how answers are judged at their ends; None: not at all
     stream_id: str | None = None  # the last member of every event (WebSocket)
     client: Client = STANDARD
     form: AnswerForm | None = None  # None: of the Responses API, as `echo`, `summary` and the names of events say

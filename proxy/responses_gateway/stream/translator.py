@@ -38,6 +38,7 @@ from responses_gateway.stream.items.hosted import (
     write_tool_list,
 )
 from responses_gateway.stream.items.text_items import begin_compaction, write_compaction
+from responses_gateway.stream.lifecycle.ending import turn_end
 from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, LastItemDone, Lifecycle, NextTurn, Stop
 from responses_gateway.stream.lifecycle.needs import (
     AnotherTurn,
@@ -52,6 +53,7 @@ from responses_gateway.stream.lifecycle.needs import (
 )
 from responses_gateway.stream.lifecycle.turn import images_of, usage_of
 from responses_gateway.stream.options import Clock, StreamOptions
+from responses_gateway.stream.outcomes.outcome import outcome_of
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.tokens.counter import TokenCounter
@@ -428,6 +430,8 @@ class Translator:
                 self.needs = verdict
                 return
             lifecycle.close_next()
+        if self.options.early_ends is not None:
+            turn.outcome = outcome_of(turn_end(lifecycle, self.answer.repairs, self.options))
         if reason != "stop" or turn.call_cut:
             # There is no third reason, and this one tells what happened to a call that was cut: the model wrote too little.
             self.incomplete_reason = "content_filter" if reason == "content_filter" else "max_output_tokens"

@@ -64,10 +64,11 @@ class Citation(msgspec.Struct, gc=False):
 
 class Finish(msgspec.Struct, gc=False):
     """The model stopped. The stream may continue: usage and even text may follow. `stop_string`: which one of those that the
-    request names the model wrote, where the backend tells."""
+    request names the model wrote, where the backend tells. `says_call`: the backend says that the model ended with calls."""
 
     reason: FinishReason
     stop_string: str | None = None
+    says_call: bool = False
 
 
 class Usage(msgspec.Struct, gc=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from responses_gateway.server.features.agent_turns.feature import AGENT_TURNS
 from responses_gateway.server.features.cache_diagnostics.diagnostics import CACHE_DIAGNOSTICS
 from responses_gateway.server.features.completion_windows.feature import COMPLETION_WINDOWS
 from responses_gateway.server.features.decisions.decisions import DECISIONS
@@ -13,6 +14,7 @@ from responses_gateway.server.features.webhooks.feature import WEBHOOKS
 FEATURES: tuple[Feature, ...] = (
     HOSTED_TOOLS,
     CACHE_DIAGNOSTICS,
+    AGENT_TURNS,
     MODERATION,  # after what it could not see: it judges the request that is sent
     COMPLETION_WINDOWS,
     WEBHOOKS,

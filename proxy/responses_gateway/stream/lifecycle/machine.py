@@ -177,6 +177,7 @@ class Lifecycle:
         for delta in deltas:
             self.step(delta)
         self._repair("reasoning_as_message")
+        self.turn.thought_repeated = True
         # Its tokens were generated once: they are those of the reasoning.
         self.writer.characters["text"] = -sum(len(delta.text) for delta in deltas if type(delta) is Text)
 
@@ -279,6 +280,7 @@ class Lifecycle:
             item = new_item(self.writer, item_id, call_id, target, delta.extra, live=not deferred)
         self.call = OpenCall(delta.index, delta.name, item, deferred, target.asynchronous)
         self._limits.count()
+        self.turn.calls += 1
         self.space.drop_all()
         self.turn.visible = True
 
@@ -312,6 +314,7 @@ class Lifecycle:
             self._repair("empty_arguments")
         elif call.repaired:
             self._repair("arguments_not_json")
+            self.turn.broken_calls += not call.arguments.closed
         self._end_call("completed")
 
     def _run_call(self, _step: CallRuns) -> None:
@@ -340,6 +343,7 @@ class Lifecycle:
 
     def _cut_call(self, _end: End) -> None:
         self.turn.call_cut = True
+        self.turn.broken_calls += 1
         assert self.call is not None
         if self.call.runnable or not self._options.client.runs_cut_calls:
             self._end_call("incomplete")
@@ -360,6 +364,7 @@ class Lifecycle:
 
     def _forbid(self, delta: ToolCall) -> None:
         self._limits.suppressed.add(delta.index)
+        self.turn.calls += 1
         self._repair("call_suppressed")
 
     def _stray_arguments(self, delta: ToolArguments) -> None:
@@ -373,6 +378,7 @@ class Lifecycle:
         if self.turn.finish_reason in {None, "stop"}:
             self.turn.finish_reason = delta.reason
             self.turn.stop_string = delta.stop_string
+            self.turn.says_call = delta.says_call
 
     def _set_usage(self, delta: Usage) -> None:
         self.turn.usage = delta

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from responses_gateway.stream.options import StreamOptions
+from responses_gateway.stream.outcomes.outcome import TurnOutcome
 from responses_gateway.stream.writer.interface import Phase
 from responses_gateway.wire.deltas import FinishReason, ToolCall, Usage
 from responses_gateway.wire.hosted import ImageUsage
@@ -21,9 +22,9 @@ class Turn:
     """What is known of a turn. It begins behind the first `first_item` items of its response; their ids end with its `mark`."""
 
     __slots__ = (
-        "call_cut", "client_calls", "counted", "dropped_calls", "finish_reason", "first_item", "hosted_calls",
-        "hosted_numbers", "images", "mark", "pending_calls", "reasoning_unknown", "stop_string", "usage", "usage_at_end",
-        "visible",
+        "broken_calls", "call_cut", "calls", "client_calls", "counted", "dropped_calls", "finish_reason", "first_item",
+        "hosted_calls", "hosted_numbers", "images", "mark", "outcome", "pending_calls", "reasoning_unknown", "says_call",
+        "stop_string", "thought_repeated", "usage", "usage_at_end", "visible",
     )  # fmt: skip
 
     def __init__(self, first_item: int = 0, mark: str = "") -> None:
@@ -31,8 +32,13 @@ class Turn:
         self.first_item = first_item
         self.finish_reason: FinishReason | None = None
         self.stop_string: str | None = None  # which one of those that the request names ended it
+        self.says_call = False  # the backend says that the model ended with calls
+        self.outcome: TurnOutcome | None = None  # where answers are judged at their ends
         self.visible = False  # something that a user sees (text, refusal, call) was opened
+        self.thought_repeated = False  # its message is its thought once more
         self.call_cut = False  # a call was closed as incomplete, or left out
+        self.calls = 0  # all that were begun, and those that are not permitted
+        self.broken_calls = 0  # calls that were cut, and those whose arguments are not closed
         self.client_calls = 0  # calls that the client has to answer
         self.hosted_calls = 0  # calls that the gateway has run
         self.pending_calls = 0  # calls whose results may come later, behind which the model has said nothing
@@ -63,6 +69,7 @@ class Turn:
         """Forget how the answer ended: another backend continues it, or answers in its place."""
         self.finish_reason = None
         self.stop_string = None
+        self.says_call = False
         self.usage = None
         self.usage_at_end = False
 

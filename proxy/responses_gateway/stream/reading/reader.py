@@ -25,6 +25,7 @@ _FILTER = ("content_filter", "content_filtered", "safety", "recitation", "prohib
 _ERROR = (
     "abort", "cancelled", "error", "insufficient_system_resource", "malformed_function_call", "network_error", "timeout",
 )  # fmt: skip
+_CALLS = frozenset({"tool_calls", "tool_call", "tool_use", "function_call"})  # a normal stop, too
 FINISH_REASONS: dict[str, FinishReason] = {
     **dict.fromkeys(_LENGTH, "length"),
     **dict.fromkeys(_FILTER, "content_filter"),
@@ -93,7 +94,7 @@ class Reader:
                 self._finished = True
                 self._release(out)
                 reason = choice.finish_reason.lower().partition(":")[0]  # some servers add details behind a colon
-                out.append(Finish(FINISH_REASONS.get(reason, "stop"), choice.stop_string))
+                out.append(Finish(FINISH_REASONS.get(reason, "stop"), choice.stop_string, reason in _CALLS))
         if chunk.usage is not None:
             self._read_usage(chunk.usage, out)
         calls = self._calls

@@ -1,0 +1,51 @@
+"""Calls in a text that nobody has parsed: in a thought, or in an answer whose server has missed them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from responses_gateway.parsers.engine import MarkupParser
+from responses_gateway.parsers.format import Format, ReasoningFormat
+from responses_gateway.parsers.registry import format_of
+from responses_gateway.parsers.thought_tokens import call_openings
+from responses_gateway.wire.deltas import Text, ToolArguments, ToolCall
+from responses_gateway.wire.json_text import read_object
+
+# Characters at the end of a text that are read: a call that the model ended with stands there.
+_LONGEST = 16_384
+
+# What a text ends with: a whole call, one that broke off, or neither.
+MarkedCall: TypeAlias = Literal["whole", "cut", "none"]
+
+
+def marked_call(text: str, tools: Collection[str]) -> MarkedCall:
+    """Tell whether a text ends with a call of one of these tools in the markup of any model family, outside of quotes and
+    code."""
+    tail = text[-_LONGEST:]
+    if not any(opening in tail for opening in call_openings()):
+        return "none"
+    parser = MarkupParser(_marked_calls(), schemas={tool: {} for tool in tools})
+    name = ""
+    arguments = ""
+    for delta in [*parser.feed(tail), *parser.finish("stop")]:
+        if type(delta) is ToolCall:
+            name = delta.name
+            arguments = ""
+        elif type(delta) is ToolArguments:
+            arguments += delta.text
+        elif type(delta) is Text and delta.text.strip():
+            name = ""
+    if "cut_markup" in parser.repairs:
+        return "cut"
+    if name not in tools:
+        return "none"
+    return "cut" if read_object(arguments or "{}") is None else "whole"
+
+
+@lru_cache(maxsize=1)
+def _marked_calls() -> Format:
+    """Return the calls of all families that have a marker."""
+    return Format(ReasoningFormat(), replace(format_of(None, "auto").tools, bare=(), channels=None))
