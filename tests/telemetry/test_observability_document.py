@@ -68,7 +68,8 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
         async with busy_gateway(access_log=True) as served:
             await send_everything(served)
         async with simulated(access_log=True, api_keys={"alice": hash_of(KEY)}) as served:
-            await post(served, headers={"Authorization": f"Bearer {KEY}"})
+            agent = {"X-Session-Id": "child", "X-Parent-Session-Id": "run-7"}
+            await post(served, headers={"Authorization": f"Bearer {KEY}", **agent})
             await post(served)  # without a key
         async with model(calls(("docs__fail", {})), says("Sorry."), mcp_servers=DOCS, access_log=True) as (hosting, _):
             await post(hosting, tools=[MCP])

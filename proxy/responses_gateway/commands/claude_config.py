@@ -81,6 +81,7 @@ def environment(url: str, model: str, offer: Offer) -> dict[str, str]:
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
         **{name: str(size) for name, size in sizes.items() if size},
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_GATEWAY_HINT_HEADERS": "1",
     }
 
 

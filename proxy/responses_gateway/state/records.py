@@ -45,7 +45,8 @@ class ResponseRecord:
     `repeated`: long texts in `tail`, in their order, that other responses are likely to repeat: they are stored once.
     `worker`: the process that runs the response; nothing is written once another one does. None: there is no other.
     `results`: the results of hosted calls as the model got them, by the ids of their items, of which they are no part.
-    `tools_ran`: it has hosted calls, so that its conversation continues with it even if it failed."""
+    `tools_ran`: it has hosted calls, so that its conversation continues with it even if it failed. `session`: that of the agent
+    who asked for it, if that is known."""
 
     id: str
     tenant: str
@@ -64,6 +65,7 @@ class ResponseRecord:
     worker: str | None = None
     results: Mapping[str, bytes] = field(default_factory=dict)
     tools_ran: bool = False
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Running:
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A response as it was stored. `json` is the whole response object; `end` the place of its last output item. The items of
-    the request are those after `input_begin`, up to `input_end`."""
+    the request are those after `input_begin`, up to `input_end`. `session`: that of the agent who asked for it."""
 
     id: str
     status: str
@@ -90,6 +92,7 @@ class Stored:
     input_begin: Place
     input_end: Place
     has_events: bool
+    session: str | None = None
 
     @property
     def active(self) -> bool:

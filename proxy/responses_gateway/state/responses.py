@@ -16,7 +16,7 @@ _LOG_KEPT = 3600.0
 _CONTINUED = frozenset({"completed", "incomplete"})
 # Nobody runs it, nor will: those that wait for their completion window are queued.
 _HAS_ENDED = "alive_until IS NULL AND status <> 'queued'"
-_COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end"
+_COLUMNS = "id, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end, session"
 # Tables of which rows belong to a response that has not ended.
 _OF_ACTIVE = ("events", "journals", "waiting")
 
@@ -42,11 +42,12 @@ class ResponseTable:
         row = sql.execute(f"SELECT {_COLUMNS} FROM responses WHERE tenant = ? AND id = ?", (tenant, response_id)).fetchone()
         if row is None:
             return None
-        key, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end = row
+        key, status, head, tail, background, conversation, input_begin, input_end, output_end, repeated_end, session = row
         has_events = sql.execute("SELECT 1 FROM events WHERE response = ? LIMIT 1", (key,)).fetchone() is not None
         tail = repeated_texts.restored(tail, histories.texts(sql, repeated_end))
         text = head + ",".join(histories.texts(sql, output_end, input_end)) + tail
-        return Stored(key, status, text, bool(background), conversation, output_end, input_begin, input_end, has_events)
+        ends = (output_end, input_begin, input_end)
+        return Stored(key, status, text, bool(background), conversation, *ends, has_events, session)
 
     @transaction
     def is_active(self, sql: Sql, tenant: str, response_id: str) -> bool | None:
@@ -92,6 +93,7 @@ def insert(sql: Sql, record: ResponseRecord, expires_at: float, running: Running
         "repeated_end": histories.append_texts(sql, record.tenant, record.repeated),
         "conversation": record.conversation,
         "background": int(record.background),
+        "session": record.session,
         "log_until": record.created_at + _LOG_KEPT if record.detached and not record.background else None,
     }
     if running is not None:

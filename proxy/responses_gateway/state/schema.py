@@ -16,7 +16,7 @@ POSTGRES = {
 }
 
 # Changes with the tables. Begins above 12, because builds that were never released numbered their stores up to that.
-VERSION = 14
+VERSION = 15
 
 _TABLES = (
     # Each item once; `digest` is that of its JSON in canonical form. `result` is that of the hosted call that the item is, as
@@ -37,7 +37,7 @@ _TABLES = (
     "expires_at {real} NOT NULL, status TEXT NOT NULL, head TEXT NOT NULL, tail TEXT NOT NULL, "
     "input_begin {integer} NOT NULL, input_end {integer} NOT NULL, output_end {integer} NOT NULL, "
     "repeated_end {integer} NOT NULL, conversation TEXT, background {integer} NOT NULL, "
-    "worker TEXT, alive_until {real}, log_until {real}, cancelled {integer} NOT NULL DEFAULT 0)",
+    "session TEXT, worker TEXT, alive_until {real}, log_until {real}, cancelled {integer} NOT NULL DEFAULT 0)",
     "CREATE INDEX responses_expiry ON responses (expires_at)",
     "CREATE INDEX responses_input ON responses (input_end)",
     "CREATE INDEX responses_output ON responses (output_end)",

@@ -6,7 +6,6 @@ metric. What a client does not say is absent; nothing is guessed."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -16,7 +15,6 @@ Headers: TypeAlias = Mapping[str, str]
 Body: TypeAlias = Mapping[str, Any]
 # Characters of an id: twice the longest that a client is known to send, and short enough for a line of the log.
 LONGEST_ID = 256
-_NO_SOURCES: Mapping[str, str] = MappingProxyType({})
 
 
 class Asker(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,7 +34,7 @@ class Asker(msgspec.Struct, frozen=True, omit_defaults=True):
     agent: str | None = None
     final: bool = False
     tool_seconds: float | None = None
-    source: Mapping[str, str] = _NO_SOURCES
+    source: Mapping[str, str] = {}
 
 
 NOBODY = Asker()
@@ -74,7 +72,7 @@ class Statements:
             return NOBODY
         if "session" in self.values:
             self.know("thread", self.values["session"], self.source["session"])
-        return Asker(**self.values, source=MappingProxyType(self.source))
+        return Asker(**self.values, source=self.source)
 
 
 def is_id(value: object) -> bool:

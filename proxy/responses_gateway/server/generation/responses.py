@@ -12,6 +12,7 @@ import msgspec
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.request import Loss
+from responses_gateway.request.who_asks import NOBODY
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.additions import Additions
 from responses_gateway.server.generation.answer_losses import answer_losses
@@ -206,10 +207,14 @@ class Creation:
             request = responses.sessions.with_model(request, caller.tenant, caller.headers[SESSION_HEADER])
         if caller.allows is not None and not caller.allows(request.model):
             raise unknown_model(request.model)
-        asker = asking(request, caller, reading)
-        self.log.understood(request.model, asker, streamed=bool(request.stream) or caller.over_websocket)
+        asker = asking(request, caller, reading) if kept is None else kept.asker
+        streamed = bool(request.stream) or caller.over_websocket
+        asker = self.log.understood(request.model, caller.tenant, asker, streamed=streamed)
+        if asker is not NOBODY:
+            caller = msgspec.structs.replace(caller, asker=asker)
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
+        self.log.facts.asker = prepared.caller.asker
         for step in responses.additions.steps:
             prepared = await step(prepared, self.in_force.settings)
         self.log.losses(prepared.losses)
@@ -311,7 +316,7 @@ class Creation:
             return None
         output = [msgspec.json.decode(item) for item in self.translator.response.output]
         items = [*self.prepared.context.items, *output]
-        return PreviousResponse(self.translator.response_id, items, self.results)
+        return PreviousResponse(self.translator.response_id, items, self.results, self.prepared.caller.asker.session)
 
     @property
     def slow(self) -> bool:

@@ -41,7 +41,8 @@ class Caller(msgspec.Struct, frozen=True):
     `reservation` is what the request holds of its client's limits. `over_websocket`: the request is a message.
     `protocol` is that of the client. `allows` tells the models that the client may use; None if it may use all. `exchange` is
     the HTTP request that the response answers. `sealed_key` is the client's key for the backend, of a response that may outlive
-    this process; empty where none is needed, None where it is not kept."""
+    this process; empty where none is needed, None where it is not kept. `asker`: the agent for which the client asks, in the
+    session that it continues."""
 
     tenant: str
     request_id: str
@@ -53,6 +54,7 @@ class Caller(msgspec.Struct, frozen=True):
     allows: Allows | None = None
     exchange: LoggedExchange | None = None
     sealed_key: str | None = ""
+    asker: Asker = NOBODY
 
 
 def asking(request: ResponsesRequest, caller: Caller, reading: Reading | None) -> Asker:
@@ -78,11 +80,12 @@ def asking(request: ResponsesRequest, caller: Caller, reading: Reading | None) -
 @dataclass(frozen=True, slots=True)
 class PreviousResponse:
     """A response that was not stored, and that the next one on the same connection may continue: its id, all items up to it,
-    and what the model got as results of the hosted calls among them."""
+    what the model got as results of the hosted calls among them, and its session."""
 
     response_id: str
     items: Sequence[Item]
     results: Mapping[str, bytes] = field(default_factory=dict)
+    session: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class Context:
     `history` are the items before the input and `place` is where they end in the store; `references` are stored items by id.
     `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
     `results` are the results of hosted calls in all of this as the model got them, by the ids of their items, as far as they
-    were kept.
+    were kept. `session`: that of the response which the request continues, or the id of the first one in its chain.
     """
 
     request: ResponsesRequest
@@ -103,6 +106,7 @@ class Context:
     references: Mapping[str, Item] = field(default_factory=dict)
     history_tokens: int | None = None
     results: Mapping[str, bytes] = field(default_factory=dict)
+    session: str | None = None
 
     @cached_property
     def input(self) -> list[Item]:
@@ -116,11 +120,12 @@ class Context:
 
 
 class History(NamedTuple):
-    """What a request continues: the place in the store, the conversation, and the length in tokens, if that is known."""
+    """What a request continues: the place in the store, the conversation, the length in tokens, and the session, if known."""
 
     place: int = 0
     conversation: str | None = None
     tokens: int | None = None
+    session: str | None = None
 
 
 async def find_context(store: Store | None, tenant: str, request: ResponsesRequest, most_result_bytes: int) -> Context:
@@ -131,12 +136,14 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
     place = 0
     conversation = None
     tokens = None
+    session = None
     if request.previous_response_id is not None:
         if request.conversation is not None:
             message = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'."
             raise invalid_request(message, "previous_response_id", "mutually_exclusive_parameters")
         previous = await _previous_response(store.responses, tenant, request.previous_response_id)
         place = previous.end
+        session = previous.session or previous.id
         if request.context_management:
             tokens = (msgspec.json.decode(previous.json).get("usage") or {}).get("total_tokens")
     elif request.conversation is not None:
@@ -146,19 +153,27 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         place = record.end
-    return await context_at(store, tenant, request, most_result_bytes, History(place, conversation, tokens))
+    return await context_at(store, tenant, request, most_result_bytes, History(place, conversation, tokens, session))
 
 
 async def context_at(
     store: Store, tenant: str, request: ResponsesRequest, most_result_bytes: int, continued: History
 ) -> Context:
     """Look up the history that a request continues, and what its items refer to."""
-    place, conversation, tokens = continued
+    place, conversation, tokens, session = continued
     items = request.input if isinstance(request.input, list) else []
     ids = [item["id"] for item in items if _is_reference(item)]
     history = await store.histories.items(place) if place else ()
     references = await store.histories.find(tenant, ids) if ids else {}
-    context = Context(request, history, place=place, conversation=conversation, references=references, history_tokens=tokens)
+    context = Context(
+        request,
+        history,
+        place=place,
+        conversation=conversation,
+        references=references,
+        history_tokens=tokens,
+        session=session,
+    )
     with_results = [item["id"] for item in chain(history, context.input) if "id" in item and _has_result(item)]
     if not with_results or not most_result_bytes:
         return context
@@ -169,7 +184,8 @@ def continue_previous(request: ResponsesRequest, previous: PreviousResponse, mos
     """Return what a request builds on that continues the last response of its connection."""
     results = previous.results
     kept = recent({item_id: len(result) for item_id, result in results.items()}, most_result_bytes)
-    return Context(request, previous.items, results={item_id: results[item_id] for item_id in kept})
+    kept_results = {item_id: results[item_id] for item_id in kept}
+    return Context(request, previous.items, results=kept_results, session=previous.session or previous.response_id)
 
 
 def _has_result(item: object) -> bool:
@@ -228,14 +244,14 @@ def _is_reference(item: object) -> bool:
     return kind == "item_reference" or (kind is None and "role" not in item and "content" not in item)
 
 
-def new_record(response_id: str, context: Context, tenant: str) -> ResponseRecord:
+def new_record(response_id: str, context: Context, caller: Caller) -> ResponseRecord:
     """Return what is known before the response begins; `started_record` and `final_record` add the rest."""
     # A history that is not in the store came over this connection.
     came_along = context.history and not context.place
     background = bool(context.request.background)
     return ResponseRecord(
         id=response_id,
-        tenant=tenant,
+        tenant=caller.tenant,
         created_at=time.time(),
         status="queued",
         head="",
@@ -246,6 +262,7 @@ def new_record(response_id: str, context: Context, tenant: str) -> ResponseRecor
         conversation=context.conversation,
         background=background,
         detached=background,
+        session=caller.asker.session,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from responses_gateway.request import Policy
+from responses_gateway.request.who_asks import with_session
 from responses_gateway.server.generation.preparation.context import (
     Context,
     PreviousResponse,
@@ -18,7 +19,8 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """What a request stands on: `request` is that of its context, as it is translated."""
+    """What a request stands on: `request` is that of its context, as it is translated. The caller is in the session of
+    the response that it continues, if it names none."""
 
     request: ResponsesRequest
     context: Context
@@ -48,4 +50,8 @@ async def find_ground(
         context = await context_at(store, scope.caller.tenant, request, most_result_bytes, scope.kept.history)
     elif context is None:
         context = await find_context(store, scope.caller.tenant, request, most_result_bytes)
+    caller = scope.caller
+    if context.session is not None and caller.asker.session is None:
+        asker = with_session(caller.asker, context.session, "previous_response_id")
+        scope = msgspec.structs.replace(scope, caller=msgspec.structs.replace(caller, asker=asker))
     return Ground(context.request, context, policy, scope)

@@ -12,6 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from responses_gateway.request.who_asks import NOBODY, Asker
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.context import Caller, Context, History
 from responses_gateway.stream.tape import METHODS, Call
@@ -45,8 +46,8 @@ class Beginning(msgspec.Struct, frozen=True):
 
 class KeptResponse(msgspec.Struct, frozen=True):
     """The response's id, when it was created (Unix time in seconds), the client's request, who asked and who is charged, and
-    what the request continues. `beginning`: it has begun. `client_key`: the client's key for the backend, sealed, if that is
-    needed."""
+    what the request continues. `asker`: the agent for which it asks. `beginning`: it has begun. `client_key`: the client's key
+    for the backend, sealed, if that is needed."""
 
     response_id: str
     created: float
@@ -58,6 +59,7 @@ class KeptResponse(msgspec.Struct, frozen=True):
     history: History
     beginning: Beginning | None = None
     client_key: str = ""
+    asker: Asker = NOBODY
     format: int = _FORMAT
 
     def encoded(self) -> bytes:
@@ -98,6 +100,7 @@ def keep(
         History(context.place, context.conversation, context.history_tokens),
         beginning,
         caller.sealed_key or "",
+        caller.asker,
     )
 
 

@@ -77,7 +77,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
             start,
             # Nobody is told of what was carried over as it was.
             [loss for loss in losses if loss.outcome != "preserved"],
-            new_record(options.response_id, context, scope.caller.tenant) if stored else None,
+            new_record(options.response_id, context, caller) if stored else None,
             _further_turns(ground, opened, chat, options.response_id),
             compaction,
             continuable,

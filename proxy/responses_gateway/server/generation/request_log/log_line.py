@@ -25,6 +25,9 @@ def log_line(facts: RequestFacts) -> dict[str, Any]:
         "door": facts.protocol.name,
         "key": facts.account.key,
         "team": facts.account.team,
+        "session": facts.asker.session,
+        "thread": facts.asker.thread,
+        "kind": facts.asker.kind,
         "model": facts.model[:200] or None,  # because clients make names up
         "backend": facts.backend,
         "pod": facts.pod,

@@ -105,11 +105,14 @@ class RequestLog:
             exchange.has_log = True
         reports.running += 1
 
-    def understood(self, model: str, asker: Asker, *, streamed: bool) -> None:
-        """Note what was asked for, and for whom."""
-        self.facts.model = model
-        self.facts.asker = with_kind(asker, "compaction") if self._for_compaction else asker
-        self.facts.streamed = streamed
+    def understood(self, model: str, tenant: str, asker: Asker, *, streamed: bool) -> Asker:
+        """Note what was asked for, and for whom. Return the asker as it is noted."""
+        facts = self.facts
+        facts.model = model
+        facts.tenant = tenant
+        facts.asker = with_kind(asker, "compaction") if self._for_compaction and asker.session is not None else asker
+        facts.streamed = streamed
+        return facts.asker
 
     def calling(self, backend: str, url: URL, headers: Mapping[str, str], now: float) -> Mapping[str, str]:
         """Note that a backend is about to be asked; the last one counts. Return the headers to send."""
