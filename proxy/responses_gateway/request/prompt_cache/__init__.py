@@ -1,0 +1,1 @@
+"""What servers could take from their prefix cache, and why they did not."""

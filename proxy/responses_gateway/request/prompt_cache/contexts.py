@@ -1,0 +1,117 @@
+"""The contexts of the sessions that were last active, in bounded memory: with them each turn is compared."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from responses_gateway.request.prompt_cache.context import Answer, Context, Turn
+from responses_gateway.request.prompt_cache.explanation import BLOCK, Explanation, Report, explained, kept_messages
+from responses_gateway.request.prompt_cache.prompt_print import Prompt
+
+# About how many bytes are kept of all sessions, and of one of them.
+_MOST = 64 * 1024 * 1024
+_MOST_OF_SESSION = 2 * 1024 * 1024
+# Contexts of one thread: beside its own there may be those of titles and the like, whose client does not say so.
+_MOST_OF_THREAD = 4
+# About the bytes of one turn, and of a context without any.
+_TURN = 250
+_CONTEXT = 1000
+
+
+class Asking(NamedTuple):
+    """Who asks for a turn: the tenant, its session, and its thread in it."""
+
+    tenant: str
+    session: str
+    thread: str
+
+
+@dataclass(eq=False, slots=True)
+class _Tree:
+    """The contexts of a session, by thread; the one that was last active stands at the end."""
+
+    threads: OrderedDict[str, list[Context]] = field(default_factory=OrderedDict)
+    size: int = 0
+
+
+class Contexts:
+    """Keeps what servers have read, and explains each turn by that. The tenant that has most loses the oldest of its sessions
+    first, so that nobody takes the room of others."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._tenants: dict[str, OrderedDict[str, _Tree]] = {}
+        self._sizes: defaultdict[str, int] = defaultdict(int)
+        self._size = 0
+
+    def turn(self, asking: Asking, prompt: Prompt, report: Report, answer: Answer, block: int = BLOCK) -> Explanation:
+        """Take a turn that has ended, and explain what became of the cache."""
+        sessions = self._tenants.setdefault(asking.tenant, OrderedDict())
+        tree = sessions.setdefault(asking.session, _Tree())
+        sessions.move_to_end(asking.session)
+        contexts = tree.threads.setdefault(asking.thread, [])
+        tree.threads.move_to_end(asking.thread)
+        previous = _continued(contexts, prompt)
+        others = [context for thread in tree.threads.values() for context in thread if context is not previous]
+        explanation = explained(previous, prompt, report, others, block)
+        turn = Turn(prompt.checksums.count, report.prompt, answer)
+        if previous is None:
+            context = Context(report.server, prompt.checksums, (turn,))
+        else:
+            contexts.remove(previous)
+            kept = kept_messages(previous, prompt, explanation)
+            context = previous.followed_by(report.server, prompt, turn, kept)
+        contexts.append(context)
+        del contexts[:-_MOST_OF_THREAD]
+        self._bound(asking.tenant, tree)
+        return explanation
+
+    def forget(self, tenant: str, session: str) -> None:
+        """Forget a session that has ended."""
+        sessions = self._tenants.get(tenant)
+        tree = None if sessions is None else sessions.pop(session, None)
+        if tree is not None:
+            self._resize(tenant, tree, 0)
+
+    def _bound(self, tenant: str, tree: _Tree) -> None:
+        size = sum(map(_size, tree.threads.values()))
+        while size > _MOST_OF_SESSION and len(tree.threads) > 1:
+            size -= _size(tree.threads.popitem(last=False)[1])
+        self._resize(tenant, tree, size)
+        while self._size > self._most:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            sessions = self._tenants[largest]
+            self._resize(largest, sessions.popitem(last=False)[1], 0)
+            if not sessions:
+                del self._tenants[largest], self._sizes[largest]
+
+    def _resize(self, tenant: str, tree: _Tree, size: int) -> None:
+        change = size - tree.size
+        tree.size = size
+        self._sizes[tenant] += change
+        self._size += change
+
+
+def _continued(contexts: list[Context], prompt: Prompt) -> Context | None:
+    """Return the context from which a turn goes on: the one with which it has most in common. One that has nothing in common
+    with any begins anew."""
+    best: Context | None = None
+    most = (0, False, False)
+    for context in reversed(contexts):
+        earlier = context.checksums
+        changed = prompt.checksums.changed(earlier)
+        if "model_changed" in changed:
+            continue
+        same_instructions = prompt.checksums.leading > 0 and prompt.checksums.same_instructions(earlier)
+        same_tools = earlier.has_tools and "tools_changed" not in changed
+        shared = (prompt.checksums.shared_messages(earlier), same_instructions, same_tools)
+        if shared > most:
+            best = context
+            most = shared
+    return best
+
+
+def _size(contexts: list[Context]) -> int:
+    return sum(_CONTEXT + 2 * len(context.checksums.messages) + _TURN * len(context.turns) for context in contexts)

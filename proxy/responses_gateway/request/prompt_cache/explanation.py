@@ -1,0 +1,168 @@
+"""Why a turn found less in the prefix cache of its server than the turn before it had left there.
+
+What a server reports are numbers: the tokens of the prompt, and those of them that were cached. Where a part of the request is
+not what it was, that is why. Where there is only more of it, either the template renders the past in another way, or the server
+has dropped what it had. A template begins to differ at an answer of the model, mostly at its thought, and what it leaves out is
+missing in the length of the prompt; a server that drops blocks knows nothing of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from responses_gateway.request.prompt_cache.context import Context, Turn, difference
+from responses_gateway.request.prompt_cache.prompt_print import Prompt, Reason
+
+Cause: TypeAlias = Literal[
+    "first", "other_backend", "evicted", "tools_changed", "instructions_changed", "input_changed", "template", "unreported"
+]
+# Tokens of a block of the cache, where nobody chose another size: that of vLLM.
+BLOCK = 16
+# Fields that templates read, by what is said of them where one has changed.
+_VARIABLES: dict[Reason, str] = {"reasoning_effort_changed": "reasoning_effort", "verbosity_changed": "verbosity"}
+
+
+class Report(NamedTuple):
+    """What a server reported of a turn: the tokens of the prompt, and those of them that were cached; None: it did not say."""
+
+    server: str
+    prompt: int
+    cached: int | None
+
+
+class Explanation(NamedTuple):
+    """What became of the cache in a turn. `context` are the tokens before it, `possible` those that the server could have had
+    of it, in whole blocks; `lost` those that it had to read again, None where it does not report that. `item` names the first
+    difference."""
+
+    cause: Cause | None
+    lost: int | None
+    context: int
+    cached: int | None
+    possible: int
+    item: str = ""
+
+
+class _Difference(NamedTuple):
+    """The first part of a request that is not what it was, and how many tokens stand before it whatever the template."""
+
+    cause: Cause
+    item: str
+    before: int
+
+
+def explained(
+    previous: Context | None, prompt: Prompt, report: Report, others: Sequence[Context] = (), block: int = BLOCK
+) -> Explanation:
+    """Explain a turn. `previous` has the turns from which it goes on, None if it is the first one; `others` are the other
+    contexts of its tree."""
+    at_server = [one for one in (previous, *others) if one is not None and one.server == report.server]
+    common = max((_common_tokens(one, prompt) for one in at_server), default=0)
+    possible = max(0, min(common, report.prompt - 1)) // block * block
+    if previous is None:
+        return Explanation("first", 0, 0, report.cached, possible)
+    context = previous.last.end
+    if report.cached is None:
+        return Explanation("unreported", None, context, None, possible)
+    lost = max(0, context - report.cached) // block * block
+    # The last token of an answer was not read, so that a block that ends with it is not cached.
+    if not lost or report.cached >= (context - 1) // block * block:
+        return Explanation(None, 0, context, report.cached, possible)
+    cause, item = _cause(previous, prompt, report, report.cached, block)
+    if cause == "template":
+        possible = report.cached // block * block
+    return Explanation(cause, lost, context, report.cached, possible, item)
+
+
+def kept_messages(previous: Context, prompt: Prompt, explanation: Explanation) -> int:
+    """Return behind how many messages the earlier turns are not where they were, in the prompt of a turn."""
+    found = _difference(previous, prompt)
+    if found is not None and found.cause != "input_changed":
+        return 0
+    if explanation.cause == "template" and explanation.cached is not None:
+        return _turn_at(previous, explanation.cached).messages
+    place = difference(previous, prompt)
+    return previous.checksums.count + 1 if place is None else place + 1
+
+
+def _common_tokens(earlier: Context, prompt: Prompt) -> int:
+    found = _difference(earlier, prompt)
+    return earlier.last.end if found is None else found.before
+
+
+def _difference(earlier: Context, prompt: Prompt) -> _Difference | None:
+    """Return the first difference, in the order of the causes: templates have tools and instructions in either order, so that
+    nothing is certain to stand before them."""
+    checksums = prompt.checksums
+    changed = checksums.changed(earlier.checksums)
+    if "tools_changed" in changed:
+        return _Difference("tools_changed", "tools", 0)
+    if not checksums.same_instructions(earlier.checksums):
+        return _Difference("instructions_changed", "messages[0]", 0)
+    place = difference(earlier, prompt)
+    variables = [name for reason, name in _VARIABLES.items() if reason in changed]
+    if place is not None:
+        before = 0 if variables else earlier.tokens_before(place)
+        return _Difference("input_changed", f"messages[{place}]", before)
+    return _Difference("template", variables[0], 0) if variables else None
+
+
+def _cause(previous: Context, prompt: Prompt, report: Report, cached: int, block: int) -> tuple[Cause, str]:
+    if previous.server != report.server:
+        return "other_backend", ""
+    found = _difference(previous, prompt)
+    if found is None:
+        turn = _rendered_anew(previous, prompt, report, cached, block)
+        return ("evicted", "") if turn is None else ("template", f"messages[{turn.messages}]")
+    if cached + 2 * block <= found.before and not _left_out(previous, cached, block):
+        return "evicted", ""
+    return found.cause, found.item
+
+
+def _rendered_anew(previous: Context, prompt: Prompt, report: Report, cached: int, block: int) -> Turn | None:
+    """Return the turn whose answer the template renders in another way than it was generated; None if it does not."""
+    new = previous.new_tokens(prompt)
+    missing = previous.last.end + new - report.prompt
+    turn = _left_out(previous, cached, block)
+    if turn is not None and missing + new // 2 >= _thoughts_from(previous, turn) // 2 and _speaks(previous, prompt):
+        return turn
+    last = previous.last
+    thought = last.answer.thought
+    begins = last.prompt - (2 * block if thought and missing * 2 >= thought else block)
+    if begins <= cached:
+        return last
+    if report.prompt >= last.end:
+        return None
+    # It is certain that something is rendered anew; whether that is where the cache ends is not.
+    thinking = [one for one in previous.turns if one.answer.thought]
+    first = thinking[0] if thinking else previous.turns[0]
+    return None if cached + 2 * block <= first.prompt else _turn_at(previous, cached)
+
+
+def _left_out(previous: Context, cached: int, block: int) -> Turn | None:
+    """Return the turn before whose thought the cache ends, as if that were left out. Its prompt may have opened the thought,
+    with some tokens."""
+    for turn in previous.turns:
+        if turn.answer.thought and turn.prompt - 2 * block <= cached < turn.prompt + block:
+            return turn
+    return None
+
+
+def _thoughts_from(previous: Context, turn: Turn) -> int:
+    return sum(one.answer.thought for one in previous.turns if one.messages >= turn.messages)
+
+
+def _speaks(previous: Context, prompt: Prompt) -> bool:
+    """Tell whether somebody speaks to the model after its last answer: templates leave out thoughts before that, and none while
+    its calls are answered."""
+    places = range(previous.checksums.count, prompt.checksums.count)
+    messages = (prompt.message(place) for place in places)
+    return any(message is not None and message.role not in ("assistant", "tool") for message in messages)
+
+
+def _turn_at(previous: Context, tokens: int) -> Turn:
+    """Return the turn in whose answer so many tokens of the prompt end."""
+    for turn in previous.turns:
+        if tokens < turn.end:
+            return turn
+    return previous.last

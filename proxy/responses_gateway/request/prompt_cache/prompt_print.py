@@ -1,0 +1,161 @@
+"""A chat request reduced to what tells whether the prompt of a later one begins like it.
+
+Checksums of the parts are made of the bytes that are sent, in C, because this is done for each turn of a session, whose
+requests are long. They need not withstand an attack: a client that makes two parts look alike misleads itself alone."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, Literal
+from zlib import crc32
+
+import msgspec
+
+Reason = Literal["model_changed", "tools_changed", "reasoning_effort_changed", "verbosity_changed"]
+# Bytes of the checksum of a message.
+_WIDTH = 4
+_ABSENT = msgspec.Raw()
+
+
+class _Body(msgspec.Struct):
+    """The fields of a chat request that its prompt is made of."""
+
+    messages: list[msgspec.Raw]
+    model: msgspec.Raw = _ABSENT
+    tools: msgspec.Raw = _ABSENT
+    reasoning_effort: msgspec.Raw = _ABSENT
+    chat_template_kwargs: msgspec.Raw = _ABSENT
+    verbosity: msgspec.Raw = _ABSENT
+
+
+class Message(msgspec.Struct):
+    """What is read of a single message."""
+
+    role: str = ""
+    content: Any = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    tool_calls: Any = None
+
+    @property
+    def thinks(self) -> bool:
+        """Whether it brings a thought back to the model."""
+        return bool(self.reasoning or self.reasoning_content)
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        parts = self.content if isinstance(self.content, list) else [{"text": self.content}]
+        texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        return "".join(texts)
+
+
+_read_body = msgspec.json.Decoder(_Body).decode
+_read_message = msgspec.json.Decoder(Message).decode
+
+
+class PromptPrint(msgspec.Struct, array_like=True, frozen=True):
+    """The checksums of one prompt. `before`: those of what templates read before the messages, by what is said to have
+    changed. `messages` has four bytes for each; the first `leading` ones are instructions. `sizes` are their lengths in bytes,
+    and `size` that of all parts. `key` names the cache, where requests are routed by it."""
+
+    before: dict[Reason, int]
+    messages: bytes
+    leading: int
+    sizes: bytes
+    size: int
+    key: int = 0
+
+    @property
+    def count(self) -> int:
+        """The number of its messages."""
+        return len(self.messages) // _WIDTH
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether it declares any tools."""
+        return self.before["tools_changed"] != crc32(b"")
+
+    def changed(self, earlier: PromptPrint) -> list[Reason]:
+        """Return what of the parts before the messages is not as in an earlier prompt."""
+        return [reason for reason, checksum in self.before.items() if checksum != earlier.before.get(reason)]
+
+    def same_instructions(self, earlier: PromptPrint) -> bool:
+        """Tell whether both begin with the same instructions."""
+        return self.messages[: self.leading * _WIDTH] == earlier.messages[: earlier.leading * _WIDTH]
+
+    def shared_messages(self, earlier: PromptPrint) -> int:
+        """Return how many messages behind the instructions are the same."""
+        mine = self.messages[self.leading * _WIDTH :]
+        theirs = earlier.messages[earlier.leading * _WIDTH :]
+        return _common(mine, theirs)
+
+    def in_common(self, earlier: PromptPrint) -> int:
+        """Return how many messages at the beginning are the same."""
+        return _common(self.messages, earlier.messages)
+
+    def bytes_of(self, first: int, last: int | None = None) -> int:
+        """Return the length of some messages together."""
+        return sum(array("I", self.sizes)[first:last])
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A chat request: its checksums, and its messages as they are sent."""
+
+    checksums: PromptPrint
+    messages: Sequence[msgspec.Raw]
+
+    def message(self, index: int) -> Message | None:
+        """Return one message; None if there is none, or none of this form."""
+        if index >= len(self.messages):
+            return None
+        try:
+            return _read_message(self.messages[index])
+        except msgspec.ValidationError:
+            return None
+
+
+def text_checksum(text: str) -> int:
+    """Return the checksum of what a message says, which does not depend on white space around it; 0 for nothing."""
+    stripped = text.strip()
+    return crc32(stripped.encode("utf-8", "replace")) if stripped else 0
+
+
+def read_prompt(data: bytes, key: str | None = None) -> Prompt:
+    """Read a chat request as it is sent. `key` is the client's name of the cache, where requests are routed by it."""
+    body = _read_body(data)
+    before: dict[Reason, int] = {
+        "model_changed": crc32(body.model),
+        "tools_changed": crc32(body.tools),
+        "reasoning_effort_changed": crc32(body.chat_template_kwargs, crc32(body.reasoning_effort)),
+        "verbosity_changed": crc32(body.verbosity),
+    }
+    messages = body.messages
+    sizes = array("I", map(len, messages))
+    checksums = PromptPrint(
+        before,
+        array("I", map(crc32, messages)).tobytes(),
+        _leading(messages),
+        sizes.tobytes(),
+        sum(sizes) + len(body.tools),
+        0 if key is None else crc32(key.encode("utf-8", "replace")),
+    )
+    return Prompt(checksums, messages)
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Return how many checksums two rows of them have in common at the beginning."""
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return length // _WIDTH
+    pairs = zip(array("I", one), array("I", other), strict=False)
+    return next(index for index, (mine, theirs) in enumerate(pairs) if mine != theirs)
+
+
+def _leading(messages: Sequence[msgspec.Raw]) -> int:
+    """Return how many messages are instructions, before anybody has said anything."""
+    for index, message in enumerate(messages):
+        if _read_message(message).role not in ("system", "developer"):
+            return index
+    return len(messages)
