@@ -178,6 +178,9 @@ BY_MODEL = Dashboard(
                 Panel("From the prefix cache", "Share of the input that the backend found in its cache, if it reports this.",
                       SHARE, {ratio(rate("tokens_total", "model", select=MODELS + ', kind="cached"'),
                                     rate("tokens_total", "model", select=MODELS + ', kind="input"')): "{{model}}"}),
+                Panel("Lost from the prefix cache", "Tokens per second of sessions' contexts that backends had read before and "
+                      "read again, by cause.", TOKENS,
+                      {rate("cache_lost_tokens_total", "cause", select=MODELS): "{{cause}}"}, stacked=True),
                 Panel("Output by kind", "Reasoning, text, tool arguments, and markup (`other`).", TOKENS,
                       {rate("tokens_total", "kind", select=MODELS + ', kind!~"input|cached|output"'): "{{kind}}"},
                       stacked=True),

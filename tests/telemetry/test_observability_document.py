@@ -78,6 +78,8 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
         async with fleet(access_log=True) as served:
             await ask(served, "plain", "drop=2,times=1")
             await post(served, input="fault: drop=2", text={"format": {"type": "json_object"}})
+            for instructions in ("long " * 40, "other " * 40):  # loses what a backend has cached
+                await post(served, instructions=instructions, prompt_cache_key="session")
 
     try:
         run(test())

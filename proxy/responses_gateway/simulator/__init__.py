@@ -5,7 +5,19 @@ wording; faults determine what goes wrong."""
 
 from responses_gateway.simulator.app import create_app, serving
 from responses_gateway.simulator.dialect import DIALECTS, Dialect
-from responses_gateway.simulator.state import COUNTERS, RECEIVED, SimulatorOptions
+from responses_gateway.simulator.prefix_cache import CacheModel
+from responses_gateway.simulator.state import CACHE, COUNTERS, RECEIVED, SimulatorOptions
 from responses_gateway.simulator.weak import WeakModel
 
-__all__ = ["COUNTERS", "DIALECTS", "RECEIVED", "Dialect", "SimulatorOptions", "WeakModel", "create_app", "serving"]
+__all__ = [
+    "CACHE",
+    "COUNTERS",
+    "DIALECTS",
+    "RECEIVED",
+    "CacheModel",
+    "Dialect",
+    "SimulatorOptions",
+    "WeakModel",
+    "create_app",
+    "serving",
+]

@@ -20,9 +20,10 @@ from responses_gateway.simulator.errors import WORDINGS, ErrorAnswer, context_ov
 from responses_gateway.simulator.faults import Faults
 from responses_gateway.simulator.frames import Stream
 from responses_gateway.simulator.generation import Token
+from responses_gateway.simulator.prefix_cache import PrefixCache
 from responses_gateway.simulator.scenarios import SCENARIOS, long
 from responses_gateway.simulator.script import CallTool, Script, Think
-from responses_gateway.simulator.state import FAULT_COUNTS, OPTIONS, SimulatorOptions
+from responses_gateway.simulator.state import CACHE, FAULT_COUNTS, OPTIONS, SimulatorOptions
 from responses_gateway.simulator.token_prompts import TokenPrompt, chat_prompt_ids, read_prompt
 from responses_gateway.simulator.validation import check_chat_request, check_prompt_length
 from responses_gateway.simulator.weak import Work, weakened, work_of
@@ -70,16 +71,26 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
         style = replace(style, generated=len(continued.generated))
         _check_beginning(written_tokens(script, style), continued.generated)
     rendered = render(script, style)
+    stream = replace(_stream(body, model, dialect, prompt, prompt_tokens, rendered.calls), prompt_ids=given or ())
     pace = directives.tokens_per_second
     return AnswerPlan(
         rendered=rendered,
-        stream=replace(_stream(body, model, dialect, prompt, prompt_tokens, rendered.calls), prompt_ids=given or ()),
+        stream=_with_cache(stream, app.get(CACHE), request, rendered),
         faults=faults,
         streams=bool(body.get("stream")),
         tokens_per_second=options.tokens_per_second if pace is None else pace,
         first_token_seconds=options.first_token_seconds + faults.delay,
         error=_error(faults, dialect, prompt_tokens, options),
     )
+
+
+def _with_cache(stream: Stream, cache: PrefixCache | None, request: ChatRequest, rendered: Rendered) -> Stream:
+    """Return the stream with what the cache of the server, if it has one, tells of its prompt."""
+    if cache is None or stream.prompt_ids:
+        return stream
+    prompt = cache.tokens(request, stream.dialect.notation)
+    cached = cache.read(prompt, [token.raw for token in rendered.tokens])
+    return replace(stream, prompt_tokens=len(prompt), cached_tokens=cached if cache.model.reports else None)
 
 
 def _work(request: ChatRequest, app: web.Application) -> Work:

@@ -17,7 +17,9 @@ from responses_gateway.simulator.endpoints import add_model_routes
 from responses_gateway.simulator.errors import ErrorAnswer, status_error, vllm_error
 from responses_gateway.simulator.frames import build_frames, completion
 from responses_gateway.simulator.playback import stream_frames
+from responses_gateway.simulator.prefix_cache import PrefixCache
 from responses_gateway.simulator.state import (
+    CACHE,
     COUNTERS,
     FAULT_COUNTS,
     OPTIONS,
@@ -41,6 +43,9 @@ def create_app(options: SimulatorOptions | None = None) -> web.Application:
     app[RECEIVED] = deque(maxlen=32)
     app[FAULT_COUNTS] = FaultCounts()
     app[PLAYERS] = set()
+    cache = app[OPTIONS].cache
+    if cache is not None:
+        app[CACHE] = PrefixCache(cache)
     app.on_shutdown.append(_abort_streams)
     app.router.add_post("/v1/chat/completions", chat_completions)
     app.router.add_post("/v1/completions", completions)

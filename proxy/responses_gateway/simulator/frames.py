@@ -67,8 +67,8 @@ class Stream:
     dialect: Dialect
     prompt: str
     prompt_tokens: int
-    # tokens of the prompt that were in the cache
-    cached_tokens: int
+    # tokens of the prompt that were in the cache; None: the server does not tell
+    cached_tokens: int | None
     call_ids: Sequence[str]
     include_usage: bool = False
     usage_in_every_chunk: bool = False
@@ -101,7 +101,10 @@ def build_frames(rendered: Rendered, stream: Stream, faults: Faults) -> Frames:
 def usage(rendered: Rendered, stream: Stream) -> dict[str, Any]:
     """Return the usage of the whole answer."""
     counts = _usage_counts(stream, rendered.completion_tokens, rendered.reasoning_tokens)
-    if stream.dialect.shape.server == "vllm":
+    details: dict[str, int] | None = None
+    if stream.cached_tokens is None:
+        pass
+    elif stream.dialect.shape.server == "vllm":
         created = stream.prompt_tokens // 16 * 16 - stream.cached_tokens
         details = {"cached_tokens": stream.cached_tokens, "created_cache_tokens": created}
     else:

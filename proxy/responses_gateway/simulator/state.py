@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from responses_gateway.simulator.dialect import DIALECTS, Dialect
+from responses_gateway.simulator.prefix_cache import CacheModel, PrefixCache
 from responses_gateway.simulator.weak import WeakModel
 
 # Messages for which faults are counted.
@@ -19,7 +20,8 @@ _REMEMBERED = 1000
 class SimulatorOptions:
     """The options of a simulator. A request may override dialect and pace (see `directives.py`). `tokens_per_second` is the
     pace of each stream, 0 for no limit; `first_token_seconds` is the simulated prefill. `models` are listed; any other name is
-    accepted too, unless `strict_models`. With `api_key`, requests without it get 401. `weak`: the mistakes of a weak model."""
+    accepted too, unless `strict_models`. With `api_key`, requests without it get 401. `weak`: the mistakes of a weak model.
+    `cache`: a real prefix cache; without one, three quarters of every history are cached."""
 
     models: tuple[str, ...] = ("simulator",)
     dialect: Dialect = field(default_factory=lambda: DIALECTS["vllm"])
@@ -29,6 +31,7 @@ class SimulatorOptions:
     strict_models: bool = False
     api_key: str | None = None
     weak: WeakModel | None = None
+    cache: CacheModel | None = None
 
 
 class RunningAnswer(Protocol):
@@ -104,3 +107,5 @@ RECEIVED: web.AppKey[deque[dict[str, Any]]] = web.AppKey("received", deque)
 FAULT_COUNTS = web.AppKey("fault_counts", FaultCounts)
 # the streams that are being sent
 PLAYERS: web.AppKey[set[RunningAnswer]] = web.AppKey("players", set)
+# there with the option `cache`
+CACHE = web.AppKey("cache", PrefixCache)

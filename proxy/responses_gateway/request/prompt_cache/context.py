@@ -34,7 +34,7 @@ class Turn(NamedTuple):
         return self.prompt + self.answer.tokens
 
 
-class Context(NamedTuple):
+class CachedContext(NamedTuple):
     """A row of turns, each of which goes on from the one before: the checksums of the last prompt, and the turns that stand in
     it; the last one has given its answer at this `server`."""
 
@@ -72,13 +72,13 @@ class Context(NamedTuple):
         count = self.checksums.count + (self.last.answer.tokens > 0)
         return prompt.checksums.bytes_of(count) * self.last.prompt // max(1, self.checksums.size)
 
-    def followed_by(self, server: str, prompt: Prompt, turn: Turn, kept: int) -> Context:
+    def followed_by(self, server: str, prompt: Prompt, turn: Turn, kept: int) -> CachedContext:
         """Return the context after another turn; the turns behind `kept` messages are not where they were."""
         turns = [earlier for earlier in self.turns if earlier.messages < kept]
-        return Context(server, prompt.checksums, (*turns, turn)[-_MOST_TURNS:])
+        return CachedContext(server, prompt.checksums, (*turns, turn)[-_MOST_TURNS:])
 
 
-def difference(earlier: Context, prompt: Prompt) -> int | None:
+def difference(earlier: CachedContext, prompt: Prompt) -> int | None:
     """Return the place of the first message that is not what was there in an earlier turn; the answer of that turn is expected
     behind its prompt. None: there is no difference."""
     common = prompt.checksums.in_common(earlier.checksums)

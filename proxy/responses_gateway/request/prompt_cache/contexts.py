@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from responses_gateway.request.prompt_cache.context import Answer, Context, Turn
+from responses_gateway.request.prompt_cache.context import Answer, CachedContext, Turn
 from responses_gateway.request.prompt_cache.explanation import BLOCK, Explanation, Report, explained, kept_messages
 from responses_gateway.request.prompt_cache.prompt_print import Prompt
 
@@ -32,7 +32,7 @@ class Asking(NamedTuple):
 class _Tree:
     """The contexts of a session, by thread; the one that was last active stands at the end."""
 
-    threads: OrderedDict[str, list[Context]] = field(default_factory=OrderedDict)
+    threads: OrderedDict[str, list[CachedContext]] = field(default_factory=OrderedDict)
     size: int = 0
 
 
@@ -58,7 +58,7 @@ class Contexts:
         explanation = explained(previous, prompt, report, others, block)
         turn = Turn(prompt.checksums.count, report.prompt, answer)
         if previous is None:
-            context = Context(report.server, prompt.checksums, (turn,))
+            context = CachedContext(report.server, prompt.checksums, (turn,))
         else:
             contexts.remove(previous)
             kept = kept_messages(previous, prompt, explanation)
@@ -94,10 +94,10 @@ class Contexts:
         self._size += change
 
 
-def _continued(contexts: list[Context], prompt: Prompt) -> Context | None:
+def _continued(contexts: list[CachedContext], prompt: Prompt) -> CachedContext | None:
     """Return the context from which a turn goes on: the one with which it has most in common. One that has nothing in common
     with any begins anew."""
-    best: Context | None = None
+    best: CachedContext | None = None
     most = (0, False, False)
     for context in reversed(contexts):
         earlier = context.checksums
@@ -113,5 +113,5 @@ def _continued(contexts: list[Context], prompt: Prompt) -> Context | None:
     return best
 
 
-def _size(contexts: list[Context]) -> int:
+def _size(contexts: list[CachedContext]) -> int:
     return sum(_CONTEXT + 2 * len(context.checksums.messages) + _TURN * len(context.turns) for context in contexts)

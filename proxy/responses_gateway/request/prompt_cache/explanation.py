@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from responses_gateway.request.prompt_cache.context import Context, Turn, difference
+from responses_gateway.request.prompt_cache.context import CachedContext, Turn, difference
 from responses_gateway.request.prompt_cache.prompt_print import Prompt, Reason
 
 Cause: TypeAlias = Literal[
@@ -52,7 +52,7 @@ class _Difference(NamedTuple):
 
 
 def explained(
-    previous: Context | None, prompt: Prompt, report: Report, others: Sequence[Context] = (), block: int = BLOCK
+    previous: CachedContext | None, prompt: Prompt, report: Report, others: Sequence[CachedContext] = (), block: int = BLOCK
 ) -> Explanation:
     """Explain a turn. `previous` has the turns from which it goes on, None if it is the first one; `others` are the other
     contexts of its tree."""
@@ -74,23 +74,27 @@ def explained(
     return Explanation(cause, lost, context, report.cached, possible, item)
 
 
-def kept_messages(previous: Context, prompt: Prompt, explanation: Explanation) -> int:
+def kept_messages(previous: CachedContext, prompt: Prompt, explanation: Explanation) -> int:
     """Return behind how many messages the earlier turns are not where they were, in the prompt of a turn."""
     found = _difference(previous, prompt)
     if found is not None and found.cause != "input_changed":
         return 0
     if explanation.cause == "template" and explanation.cached is not None:
         return _turn_at(previous, explanation.cached).messages
+    if explanation.cause in ("evicted", "other_backend") and _speaks(previous, prompt):
+        thinking = [turn.messages for turn in previous.turns if turn.answer.thought]
+        if thinking:
+            return thinking[0]  # because thoughts may be left out now, which does not show
     place = difference(previous, prompt)
     return previous.checksums.count + 1 if place is None else place + 1
 
 
-def _common_tokens(earlier: Context, prompt: Prompt) -> int:
+def _common_tokens(earlier: CachedContext, prompt: Prompt) -> int:
     found = _difference(earlier, prompt)
     return earlier.last.end if found is None else found.before
 
 
-def _difference(earlier: Context, prompt: Prompt) -> _Difference | None:
+def _difference(earlier: CachedContext, prompt: Prompt) -> _Difference | None:
     """Return the first difference, in the order of the causes: templates have tools and instructions in either order, so that
     nothing is certain to stand before them."""
     checksums = prompt.checksums
@@ -107,7 +111,7 @@ def _difference(earlier: Context, prompt: Prompt) -> _Difference | None:
     return _Difference("template", variables[0], 0) if variables else None
 
 
-def _cause(previous: Context, prompt: Prompt, report: Report, cached: int, block: int) -> tuple[Cause, str]:
+def _cause(previous: CachedContext, prompt: Prompt, report: Report, cached: int, block: int) -> tuple[Cause, str]:
     if previous.server != report.server:
         return "other_backend", ""
     found = _difference(previous, prompt)
@@ -119,7 +123,7 @@ def _cause(previous: Context, prompt: Prompt, report: Report, cached: int, block
     return found.cause, found.item
 
 
-def _rendered_anew(previous: Context, prompt: Prompt, report: Report, cached: int, block: int) -> Turn | None:
+def _rendered_anew(previous: CachedContext, prompt: Prompt, report: Report, cached: int, block: int) -> Turn | None:
     """Return the turn whose answer the template renders in another way than it was generated; None if it does not."""
     new = previous.new_tokens(prompt)
     missing = previous.last.end + new - report.prompt
@@ -139,7 +143,7 @@ def _rendered_anew(previous: Context, prompt: Prompt, report: Report, cached: in
     return None if cached + 2 * block <= first.prompt else _turn_at(previous, cached)
 
 
-def _left_out(previous: Context, cached: int, block: int) -> Turn | None:
+def _left_out(previous: CachedContext, cached: int, block: int) -> Turn | None:
     """Return the turn before whose thought the cache ends, as if that were left out. Its prompt may have opened the thought,
     with some tokens."""
     for turn in previous.turns:
@@ -148,11 +152,11 @@ def _left_out(previous: Context, cached: int, block: int) -> Turn | None:
     return None
 
 
-def _thoughts_from(previous: Context, turn: Turn) -> int:
+def _thoughts_from(previous: CachedContext, turn: Turn) -> int:
     return sum(one.answer.thought for one in previous.turns if one.messages >= turn.messages)
 
 
-def _speaks(previous: Context, prompt: Prompt) -> bool:
+def _speaks(previous: CachedContext, prompt: Prompt) -> bool:
     """Tell whether somebody speaks to the model after its last answer: templates leave out thoughts before that, and none while
     its calls are answered."""
     places = range(previous.checksums.count, prompt.checksums.count)
@@ -160,7 +164,7 @@ def _speaks(previous: Context, prompt: Prompt) -> bool:
     return any(message is not None and message.role not in ("assistant", "tool") for message in messages)
 
 
-def _turn_at(previous: Context, tokens: int) -> Turn:
+def _turn_at(previous: CachedContext, tokens: int) -> Turn:
     """Return the turn in whose answer so many tokens of the prompt end."""
     for turn in previous.turns:
         if tokens < turn.end:

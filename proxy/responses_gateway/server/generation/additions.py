@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from responses_gateway.request import Loss
 from responses_gateway.server.generation.preparation.opened import HostedToolbox
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.request_log.request_log import RequestLog
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
@@ -20,8 +21,9 @@ Announce: TypeAlias = Callable[[str], Awaitable[None]]
 # Lets a background response wait that is ready to begin: returns it as it stands. A `Loss`: it may not wait, which is on
 # record; None: it is to begin at once. Raises `ApiError`, `StoreUnavailable`.
 Postpone: TypeAlias = Callable[[PreparedRequest, Translator, RequestLog, Settings], Awaitable[str | Loss | None]]
-# Called with an answer that has ended, for what the gateway counts of it: returns further fields of its line in the log.
-Note: TypeAlias = Callable[[PreparedRequest, Translator], Mapping[str, Any]]
+# Called with an answer that has ended, and what is known of its request, for what the gateway counts of it: returns further
+# fields of its line in the log.
+Note: TypeAlias = Callable[[PreparedRequest, Translator, RequestFacts], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)

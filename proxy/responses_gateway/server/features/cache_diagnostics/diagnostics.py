@@ -1,18 +1,20 @@
 """`prompt_cache_diagnostics`: why a backend could not use what it had cached for an earlier response.
 
-Two prompts are compared as they were sent, by hashes: the model, what stands before the messages in a chat template (tools, how
-much to reason), and the messages, one by one. What only constrains the answer, such as an output format, changes no prompt."""
+Two prompts are compared as they were sent, by their checksums: the model, what stands before the messages in a chat template
+(tools, how much to reason), and the messages, one by one. What only constrains the answer, such as an output format, changes no
+prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
 
+from responses_gateway.request.prompt_cache.prompt_print import PromptPrint, read_prompt
+from responses_gateway.server.features.cache_diagnostics.turns import LOST, TurnNotes
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
@@ -32,28 +34,6 @@ Reason = Literal[
     "context_compacted",
     "input_changed",
 ]
-Object = dict[str, Any]
-# Bytes of the digest of a part of a prompt.
-_DIGEST = 12
-# Fields of a chat request that templates read before the messages, by what is said to have changed.
-_BEFORE_MESSAGES: dict[Reason, tuple[str, ...]] = {
-    "model_changed": ("model",),
-    "tools_changed": ("tools",),
-    "reasoning_effort_changed": ("reasoning_effort", "chat_template_kwargs"),
-    "verbosity_changed": ("verbosity",),
-}
-
-
-class PromptPrint(msgspec.Struct, array_like=True):
-    """The hashes of one prompt. `parts` are those of what precedes the messages, by reason; `messages` has one for each,
-    `sizes` their lengths in bytes. `key` names the cache; empty where requests are not routed by it. `compacted`: what is sent
-    was not known yet, because a summary had to be made first."""
-
-    parts: dict[str, bytes]
-    messages: list[bytes]
-    sizes: list[int]
-    key: bytes
-    compacted: bool
 
 
 class Divergence(msgspec.Struct, frozen=True):
@@ -63,39 +43,22 @@ class Divergence(msgspec.Struct, frozen=True):
     missed: float
 
 
-def print_of(body: Mapping[str, Any] | None, key: str | None) -> PromptPrint:
-    """Return the hashes of a chat request, or of one that is not known yet. `key` is the client's name of the cache, where
-    requests are routed by it."""
-    if body is None:
-        return PromptPrint({}, [], [], b"", compacted=True)
-    parts: dict[str, bytes] = {
-        reason: _digest({name: body.get(name) for name in names}) for reason, names in _BEFORE_MESSAGES.items()
-    }
-    texts = [msgspec.json.encode(message) for message in body["messages"]]
-    return PromptPrint(
-        parts, [_digest_of(text) for text in texts], [len(text) for text in texts], _digest(key), compacted=False
-    )
-
-
 def divergence(earlier: PromptPrint, later: PromptPrint, *, has_summary: bool) -> Divergence | None:
     """Return the first difference between two prompts; None if the later one continues the earlier one, or is its beginning.
     `has_summary`: the later one contains a summary of what came before."""
-    if later.compacted:
-        return Divergence("context_compacted", 1.0)
-    changed: list[Reason] = [reason for reason in _BEFORE_MESSAGES if later.parts[reason] != earlier.parts.get(reason)]
+    changed = later.changed(earlier)
     if changed[:1] == ["model_changed"]:
         return Divergence("model_changed", 1.0)
     if later.key != earlier.key:
         return Divergence("prompt_cache_key_changed", 1.0)
     if changed:
         return Divergence(changed[0], 1.0)
-    pairs = zip(earlier.messages, later.messages, strict=False)
-    place = next((index for index, (one, other) in enumerate(pairs) if one != other), None)
-    if place is None:
+    place = later.in_common(earlier)
+    if place == min(later.count, earlier.count):
         return None
-    total = sum(later.sizes)
+    total = later.bytes_of(0)
     reason: Reason = "context_compacted" if has_summary else "input_changed"
-    return Divergence(reason, sum(later.sizes[place:]) / total if total else 1.0)
+    return Divergence(reason, later.bytes_of(place) / total if total else 1.0)
 
 
 async def diagnostics(
@@ -103,18 +66,19 @@ async def diagnostics(
     request: ResponsesRequest,
     tenant: str,
     response_id: str,
-    body: Mapping[str, Any] | None,
+    data: bytes | None,
     *,
     routed: bool,
 ) -> AtEnd | None:
     """Keep the hashes of a prompt, and compare it with that of the response that the request names. Return what the end of the
-    response tells; None if the request names none. `body` is None where a summary has to be made first. `routed`: requests go
-    to backends by their keys. Never raises: what cannot be compared is `unavailable`."""
+    response tells; None if the request names none. `data` is the chat request, None where a summary has to be made first.
+    `routed`: requests go to backends by their keys. Never raises: what cannot be compared is `unavailable`."""
     options = request.prompt_cache_options or {}
     other_id = options.get("comparison_response_id")
-    later = print_of(body, request.prompt_cache_key if routed else None)
+    later = None if data is None else read_prompt(data, request.prompt_cache_key if routed else None).checksums
+    encoded = b"" if later is None else msgspec.msgpack.encode(later)
     try:
-        earlier_print = await hashes.exchange(tenant, response_id, msgspec.msgpack.encode(later), other_id)
+        earlier_print = await hashes.exchange(tenant, response_id, encoded, other_id)
     except StoreUnavailable:
         return _fixed("unavailable") if other_id is not None else None
     if other_id is None:
@@ -123,10 +87,10 @@ async def diagnostics(
         return _fixed("comparison_response_not_found")
     try:
         earlier = msgspec.msgpack.decode(earlier_print, type=PromptPrint)
-    except msgspec.DecodeError:  # of another version of the gateway
+    except msgspec.DecodeError:  # of another version of the gateway, or before a summary
         return _fixed("unavailable")
-    if earlier.compacted:
-        return _fixed("unavailable")
+    if later is None:
+        return partial(_result, Divergence("context_compacted", 1.0))
     has_summary = isinstance(request.input, list) and any(is_compaction(item) for item in request.input)
     return partial(_result, divergence(earlier, later, has_summary=has_summary))
 
@@ -148,14 +112,6 @@ def _result(difference: Divergence | None, usage: Usage | None) -> Mapping[str, 
     return {"prompt_cache_diagnostics": missed}
 
 
-def _digest(value: object) -> bytes:
-    return _digest_of(msgspec.json.encode(value))
-
-
-def _digest_of(text: bytes) -> bytes:
-    return blake2b(text, digest_size=_DIGEST).digest()
-
-
 async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
     store = core.responses.store
     hashes = PromptHashMemory() if store is None else PromptHashTable(store.database)
@@ -166,13 +122,13 @@ async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
         request = prepared.context.request
         if request.prompt_cache_options is None:
             return prepared
-        chat = prepared.call.body if prepared.compaction is None else None
+        chat = prepared.call.data if prepared.compaction is None else None
         response_id = prepared.options.response_id
         tenant = prepared.caller.tenant
         at_end = await diagnostics(hashes, request, tenant, response_id, chat, routed=pool.chooses)
         return prepared if at_end is None else prepared.with_end(at_end)
 
-    return Opened(steps=[with_diagnostics])
+    return Opened(steps=[with_diagnostics], notes=[TurnNotes(core.metrics).note])
 
 
-CACHE_DIAGNOSTICS = Feature("cache_diagnostics", None, _open)
+CACHE_DIAGNOSTICS = Feature("cache_diagnostics", None, _open, [LOST])

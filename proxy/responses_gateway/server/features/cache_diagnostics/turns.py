@@ -1,0 +1,88 @@
+"""What each turn of a session found in the cache of its server, counted and explained when it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from responses_gateway.request.prompt_cache.context import Answer
+from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
+from responses_gateway.request.prompt_cache.explanation import Report
+from responses_gateway.request.prompt_cache.prompt_print import read_prompt, text_checksum
+from responses_gateway.request.who_asks.asker import Kind
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.stream.translator import Translator
+from responses_gateway.telemetry.instruments import Counter
+from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.wire.deltas import Usage
+
+LOST = Counter(
+    "cache_lost_tokens_total",
+    "Tokens of a session's context that a backend had read before and had to read again, by cause.",
+    ("model", "cause"),
+)
+# Kinds of requests that no later one goes on from: each has a row of its own in its thread.
+_APART: frozenset[Kind | None] = frozenset({"title", "auxiliary"})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+# Bytes of an answer that is compared with what the next request repeats of it.
+_LONGEST_ANSWER = 1024 * 1024
+
+
+class TurnNotes:
+    """Explains the turns of sessions, as a feature's note."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._contexts = Contexts()
+
+    def note(self, prepared: PreparedRequest, translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
+        """Return the fields of the log for a turn; none without a session, or where the server has counted nothing."""
+        asker = facts.asker
+        turns = translator.lifecycle.turns
+        used = turns[0].used
+        if asker.session is None or used is None or used.input is None or facts.backend is None:
+            return _NOTHING
+        if prepared.compaction is not None:
+            return _NOTHING  # because what was sent behind the summary is not this request
+        row = f"{asker.thread}\n{asker.kind}" if asker.kind in _APART else asker.thread or asker.session
+        asking = Asking(prepared.caller.tenant, asker.session, row)
+        report = Report(f"{facts.backend}\n{facts.pod or ''}", used.input, used.cached)
+        last = turns[-1].used or used
+        explanation = self._contexts.turn(
+            asking, read_prompt(prepared.call.data), report, _answer(prepared, translator, used, last)
+        )
+        if asker.final:
+            self._contexts.forget(asking.tenant, asking.session)
+        if explanation.cause is not None:
+            model = self._metrics.model(facts.model)
+            self._metrics.counted[LOST, (model, explanation.cause)] += explanation.lost or 0
+        return {
+            "cache_cause": explanation.cause,
+            "cache_lost": explanation.lost,
+            "cache_context": explanation.context,
+            "cache_possible": explanation.possible,
+            "cache_item": explanation.item or None,
+        }
+
+
+def _answer(prepared: PreparedRequest, translator: Translator, first: Usage, last: Usage) -> Answer:
+    """Return what was said in a response, behind the prompt of its `first` turn; nothing where no request will repeat it."""
+    if translator.status == "failed" or prepared.options.discarded:
+        return Answer()
+    tokens = (last.input or 0) + (last.output or 0) - (first.input or 0)
+    thought = first.reasoning or translator.tokens.by_kind().get("reasoning", 0)
+    output = translator.response.output
+    if last is not first or sum(map(len, output)) > _LONGEST_ANSWER:
+        return Answer(tokens, thought)
+    items = [msgspec.json.decode(item) for item in output]
+    spoken = [item for item in items if item["type"] != "reasoning"]
+    texts = [part.get("text", "") for item in spoken for part in _parts(item)]
+    return Answer(tokens, thought, text_checksum("".join(texts)), sum(item["type"] != "message" for item in spoken))
+
+
+def _parts(item: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    return item["content"] if item["type"] == "message" else ()

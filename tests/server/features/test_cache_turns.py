@@ -1,0 +1,173 @@
+"""What a session lost of its prefix cache, turn by turn, and why: through the front door, with a real cache."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from responses_gateway.simulator import CACHE, RECEIVED, CacheModel, SimulatorOptions, create_app, serving
+from tests.log_lines import Line, log_lines
+from tests.request.builders import function, user
+from tests.server.running_gateway import Served, gateway, post, run
+
+MODEL = "sim-agent"
+INSTRUCTIONS = "You are an agent. " + "Be careful with every file. " * 20
+Item = dict[str, Any]
+
+
+@dataclass
+class Client:
+    """A client that sends the whole history each time, as Codex does."""
+
+    served: Served
+    lines: Callable[[str], list[Line]]
+    session: str = "s1"
+    instructions: str = INSTRUCTIONS
+    tools: list[Item] = field(default_factory=lambda: [function("read_file"), function("write_file")])
+    items: list[Item] = field(default_factory=list)
+
+    async def turn(self, *items: Item, keep: bool = True, **fields: Any) -> Line:
+        """Have the model answer once more, and return what the log says of that."""
+        self.items += items
+        asked = {"input": self.items, "instructions": self.instructions, "tools": self.tools, "store": False, **fields}
+        headers = {"x-session-id": self.session, **asked.pop("headers", {})}
+        answer = await post(self.served, model=asked.pop("model", "simulator"), headers=headers, **asked)
+        output = answer.final["output"]
+        if keep:
+            self.items += output
+        self.served.parts.metrics.flush()
+        return self.lines("response")[-1]
+
+
+def caused(line: Line) -> tuple[str | None, int | None]:
+    return line.get("cache_cause"), line.get("cache_lost")
+
+
+@asynccontextmanager
+async def clients(*servers: web.Application, **settings: Any) -> AsyncIterator[Callable[..., Client]]:
+    """Serve a gateway before simulated servers; yields what makes its clients."""
+    with log_lines() as lines:
+        async with serving(servers[0]) as first:
+            if len(servers) == 1:
+                async with gateway(first, access_log=True, **settings) as served:
+                    yield lambda **fields: Client(served, lines, **fields)
+            else:
+                async with serving(servers[1]) as second, gateway(first, second, access_log=True, **settings) as served:
+                    yield lambda **fields: Client(served, lines, **fields)
+
+
+def server(**model: Any) -> web.Application:
+    return create_app(SimulatorOptions(cache=CacheModel(**model)))
+
+
+def test_fifty_turns_of_a_loop_lose_nothing() -> None:
+    async def test() -> None:
+        async with clients(server()) as new:
+            client = new()
+            line = await client.turn(user("scenario: reasoning"))
+            assert caused(line) == ("first", 0)
+            for number in range(49):
+                line = await client.turn(user(f"scenario: reasoning, and question {number}: {'why? ' * (number % 7)}"))
+                assert caused(line) == (None, 0), line
+                assert line["cached_tokens"] >= (line["cache_context"] - 1) // 16 * 16
+
+    run(test())
+
+
+def test_each_change_of_a_client_is_named() -> None:
+    async def test() -> None:
+        async with clients(server()) as new:
+            client = new()
+            await client.turn(user("scenario: reasoning"))
+            await client.turn(user("scenario: reasoning, again"))
+            client.tools = [*client.tools, function("search")]
+            line = await client.turn(user("scenario: plain"))
+            assert caused(line) == ("tools_changed", lost(line))
+            client.instructions += "Answer briefly."
+            line = await client.turn(user("scenario: plain"))
+            assert caused(line) == ("instructions_changed", lost(line))
+            client.tools = client.tools[:1]
+            client.instructions += "And truly."
+            line = await client.turn(user("scenario: plain"))
+            assert caused(line) == ("tools_changed", lost(line))  # the first of several
+            client.items[0] = user("scenario: reasoning, edited " + "and so on " * 30)
+            line = await client.turn(user("scenario: plain"))
+            assert caused(line) == ("input_changed", lost(line))
+            assert line["cache_item"] == "messages[1]"
+            assert caused(await client.turn(user("scenario: plain"))) == (None, 0)
+            name = "cache_lost_tokens_total"
+            assert client.served.metric(name, model="simulator", cause="tools_changed") > 0
+            assert client.served.metric(name, model="simulator", cause="template") == 0
+
+    run(test())
+
+
+def lost(line: Line) -> int:
+    """Return what the rule of the log's field says: the context before less what was cached, in whole blocks."""
+    return int((line["cache_context"] - line["cached_tokens"]) // 16 * 16)
+
+
+def test_a_template_that_leaves_out_thoughts_is_named_and_told_from_eviction() -> None:
+    """Fifty turns of work: tools are called, and now and then the user speaks, when the thoughts before that are left out."""
+    app = server(drops_thoughts=True)
+
+    async def test() -> None:
+        async with clients(app) as new:
+            client = new()
+            assert caused(await client.turn(user("scenario: tool"))) == ("first", 0)
+            for number in range(49):
+                evicts = number % 11 == 7
+                if evicts:
+                    app[CACHE].clear()
+                call = next((item for item in client.items[-3:] if item["type"] == "function_call"), None)
+                if call is not None:
+                    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "some result " * 40}
+                    line = await client.turn(result)
+                else:
+                    text = "a long description of the next task, " * (number % 5 * 20)
+                    line = await client.turn(user(f"scenario: {'tool' if number % 3 else 'reasoning'} {text}"))
+                expected = "evicted" if evicts else "template" if call is None else None
+                assert caused(line) == (expected, lost(line) if expected else 0), line
+                item = f"messages[{left_out(app)}]" if expected == "template" else None
+                assert line.get("cache_item") == item
+
+    run(test())
+
+
+def left_out(app: web.Application) -> int:
+    """Return the place of the first message whose thought the template leaves out for the first time."""
+    messages = app[RECEIVED][-1]["body"]["messages"]
+    users = [place for place, message in enumerate(messages) if message["role"] == "user"]
+    return next(place for place in range(users[-2], users[-1]) if messages[place].get("reasoning"))
+
+
+def test_another_backend_is_named() -> None:
+    async def test() -> None:
+        async with clients(server(), server()) as new:
+            client = new()
+            line = await client.turn(user("scenario: plain"), prompt_cache_key="s1")
+            line = await client.turn(user("scenario: plain"), prompt_cache_key="s1")
+            assert caused(line) == (None, 0)
+            members = client.served.parts.pool.members.by_name
+            members[line["backend"]].draining = True
+            app_line = await client.turn(user("scenario: plain"), prompt_cache_key="s1")
+            assert app_line["backend"] != line["backend"]
+            assert caused(app_line) == ("other_backend", lost(app_line))
+            assert caused(await client.turn(user("scenario: plain"), prompt_cache_key="s1")) == (None, 0)
+
+    run(test())
+
+
+def test_what_is_not_reported_is_not_zero() -> None:
+    async def test() -> None:
+        async with clients(server(reports=False)) as new:
+            client = new()
+            assert caused(await client.turn(user("scenario: plain"))) == ("first", 0)
+            line = await client.turn(user("scenario: plain"))
+            assert caused(line) == ("unreported", None)
+
+    run(test())
