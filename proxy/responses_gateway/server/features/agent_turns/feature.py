@@ -14,6 +14,7 @@ from responses_gateway.request.repeated_calls import last_calls, repeats_in
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.context import Context
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.stream.lifecycle.turn import Turn
 from responses_gateway.stream.outcomes.early_ends import EarlyEnds
@@ -53,7 +54,7 @@ async def _watched(prepared: PreparedRequest, _settings: Settings) -> PreparedRe
     return replace(prepared, options=replace(options, early_ends=judged))
 
 
-def _count(metrics: Metrics, prepared: PreparedRequest, translator: Translator) -> Mapping[str, Any]:
+def _count(metrics: Metrics, prepared: PreparedRequest, translator: Translator, _facts: RequestFacts) -> Mapping[str, Any]:
     """Count how the turns of a response have ended, and which calls it has followed on. Return the fields of its line."""
     if prepared.options.early_ends is None:
         return {}
