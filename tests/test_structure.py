@@ -53,7 +53,7 @@ CLASSES_OF_MORE_PARTS = {
     "ModelEntry": 26,
     "PartialCall": 18,  # what has come of one, see the rule
     "Recording": 24,
-    "StreamOptions": 30,  # how answers are judged at their ends, too
+    "StreamOptions": 31,  # how answers are judged at their ends, and what takes the tokens that a trainer wants, too
 }
 
 

@@ -208,9 +208,12 @@ async def _nothing(_request: web.Request) -> web.StreamResponse:
 
 
 def _add_features(router: web.UrlDispatcher, parts: Parts) -> None:
+    handlers: dict[str, dict[str, Handler]] = {}
     for route in parts.routes:
         if not route.for_operators:
-            _add(router, route.path, **{route.method: route.handler})
+            handlers.setdefault(route.path, {})[route.method] = route.handler
+    for path, by_method in handlers.items():
+        _add(router, path, **by_method)
 
 
 def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:

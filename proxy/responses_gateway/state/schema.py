@@ -79,6 +79,20 @@ _TABLES = (
     "CREATE TABLE prompt_hashes (response TEXT PRIMARY KEY, tenant TEXT NOT NULL, data {blob} NOT NULL, "
     "expires_at {real} NOT NULL)",
     "CREATE INDEX prompt_hashes_expiry ON prompt_hashes (expires_at)",
+    # The calls of the model that were kept, token by token, as trees (see `token_trees.py`). A tree is a rollout, or a chain of
+    # responses. The prompt of a call is the first `shared` tokens of its parent (0: it has none), and the `rest`.
+    "CREATE TABLE token_trees (key {key}, tenant TEXT NOT NULL, name TEXT NOT NULL, expires_at {real} NOT NULL, "
+    "calls {integer} NOT NULL DEFAULT 0, reward TEXT)",
+    "CREATE UNIQUE INDEX token_trees_name ON token_trees (tenant, name)",
+    "CREATE INDEX token_trees_expiry ON token_trees (expires_at)",
+    "CREATE INDEX token_trees_age ON token_trees (tenant, key)",
+    "CREATE TABLE model_calls (key {key}, tree {integer} NOT NULL, id TEXT NOT NULL, response TEXT NOT NULL, "
+    "parent {integer} NOT NULL, shared {integer} NOT NULL, rest {blob}, sampled {blob}, log_probs {blob}, kind TEXT, "
+    "thread TEXT, prompt_digest {blob}, answer_digest {blob}, details {blob} NOT NULL)",
+    "CREATE INDEX model_calls_tree ON model_calls (tree, id)",
+    "CREATE INDEX model_calls_response ON model_calls (response)",
+    "CREATE INDEX model_calls_prompt ON model_calls (tree, prompt_digest)",
+    "CREATE INDEX model_calls_thread ON model_calls (tree, thread)",
     # What was used; `team` is that to which the key belonged when it was used last on that day (see `usage.py`).
     "CREATE TABLE token_usage (day {integer} NOT NULL, key TEXT NOT NULL, team TEXT NOT NULL, model TEXT NOT NULL, "
     "requests {integer} NOT NULL, input_tokens {integer} NOT NULL, cached_tokens {integer} NOT NULL, "

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from responses_gateway.state import conversations, hosted_calls, responses
+from responses_gateway.state import conversations, hosted_calls, responses, token_trees
 from responses_gateway.state.interfaces import Database, Sql, transaction
 from responses_gateway.state.records import Ages
 
@@ -41,6 +41,7 @@ class Upkeep:
         conversations were deleted."""
         await self._in_steps(self._in_batches(responses.delete_logs))
         await self._in_steps(self._in_batches(hosted_calls.delete_expired_approvals))
+        await self._in_steps(self._in_batches(token_trees.delete_expired))
         return await self._in_steps(self._in_batches(_delete_expired))
 
     async def make_room(self) -> int:
@@ -87,7 +88,8 @@ def _delete_expired(sql: Sql, now: float, limit: int) -> int:
 
 
 def _delete_oldest(sql: Sql) -> int:
-    """Delete the responses and conversations that would expire first, a batch of each at most. Return how many."""
+    """Delete the responses, conversations and kept tokens that would expire first, a batch of each at most. Return how
+    many."""
     deleted = responses.delete_expired(sql, float("inf"), _BATCH)
     until = deleted[-1] if deleted else float("inf")
-    return len(deleted) + conversations.delete_expired(sql, until, _BATCH)
+    return len(deleted) + conversations.delete_expired(sql, until, _BATCH) + token_trees.delete_expired(sql, until, _BATCH)

@@ -12,6 +12,7 @@ from responses_gateway.stream.items.hosted import HostedOptions
 from responses_gateway.stream.outcomes.early_ends import EarlyEnds
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.stream.sampling.recorder import CallRecorder
 from responses_gateway.stream.tokens.meter import Encode
 from responses_gateway.stream.writer.interface import AnswerForm, AnswerStream, StreamStart
 from responses_gateway.stream.writer.response import AtEnd, new_response_stream
@@ -77,6 +78,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     client: Client = STANDARD
     form: AnswerForm | None = None  # None: of the Responses API, as `echo`, `summary` and the names of events say
     markup: Markup | LeadingThoughtDetector | None = None  # reads the markup in the text; one for each stream
+    recorder: CallRecorder | None = None  # takes what the model samples, token by token; one for each stream
     start: object = None  # how it reads the answer, as plain data, for who continues it
     encode: Encode | None = None  # the model's tokenizer, to count where the backend does not
     thoughts: ThoughtTokens | None = None  # by which the tokens of reasoning are counted in ids
@@ -86,6 +88,11 @@ class StreamOptions(msgspec.Struct, frozen=True):
     def hides_answer(self) -> bool:
         """Whether the client gets nothing of what the model writes as the model wrote it."""
         return self.discarded or self.compaction is not None
+
+    @property
+    def may_skip_chunks(self) -> bool:
+        """Whether chunks that are like others need not be decoded: nothing but their text is wanted of them."""
+        return not self.hides_answer and self.recorder is None
 
     def new_stream(self, start: StreamStart) -> AnswerStream:
         """Return the stream of the response, of which nothing is written yet."""

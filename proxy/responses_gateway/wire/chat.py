@@ -85,6 +85,8 @@ class Logprobs(msgspec.Struct, gc=False):
     """`choices[0].logprobs`."""
 
     content: list[TokenLogprob] | None = None
+    # Of text completions.
+    token_logprobs: list[float | None] | None = None
 
 
 class Choice(msgspec.Struct, gc=False):
@@ -103,6 +105,9 @@ class Choice(msgspec.Struct, gc=False):
     # Of text completions, which have no delta.
     text: Any = None
     prompt_token_ids: msgspec.Raw = msgspec.Raw()
+    # What vLLM and SGLang tell of sampling, if they are asked.
+    weight_versions: msgspec.Raw = msgspec.Raw()
+    sglext: msgspec.Raw = msgspec.Raw()
 
     @property
     def stop_string(self) -> str | None:
@@ -232,6 +237,8 @@ class Chunk(msgspec.Struct, gc=False):
     type: Any = None
     # vLLM, in the first chunk: as it came, since there may be hundreds of thousands.
     prompt_token_ids: msgspec.Raw = msgspec.Raw()
+    # SGLang, at the end, if it is asked.
+    sglext: msgspec.Raw = msgspec.Raw()
     # Set by `decode_chunk`: the payload was not valid Unicode and may contain halves of surrogate pairs.
     lenient: bool = False
     # Set by `decode_chunk`: some fields had other types.

@@ -22,6 +22,8 @@ MAX_DEPTH = 128
 # Every value but the first follows one of these characters; they also occur in texts, but no model accepts so long a text.
 MAX_VALUES = 1_000_000
 _SIGNS = (b",", b"[", b"{")
+# Asks for the ids of the tokens, which no other API has.
+TOKEN_IDS = "token_ids"
 # What `include` may ask for. Some of it items have anyway, some only hosted tools have.
 INCLUDABLE = (
     "code_interpreter_call.outputs",
@@ -30,6 +32,7 @@ INCLUDABLE = (
     "message.input_image.image_url",
     "message.output_text.logprobs",
     "reasoning.encrypted_content",
+    TOKEN_IDS,
     "web_search_call.action.sources",
     "web_search_call.results",
 )

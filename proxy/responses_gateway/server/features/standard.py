@@ -9,6 +9,7 @@ from responses_gateway.server.features.decisions.decisions import DECISIONS
 from responses_gateway.server.features.feature import Feature
 from responses_gateway.server.features.hosted_tools.feature import HOSTED_TOOLS
 from responses_gateway.server.features.moderation.feature import MODERATION
+from responses_gateway.server.features.rollouts.feature import ROLLOUTS
 from responses_gateway.server.features.webhooks.feature import WEBHOOKS
 
 FEATURES: tuple[Feature, ...] = (
@@ -19,4 +20,5 @@ FEATURES: tuple[Feature, ...] = (
     COMPLETION_WINDOWS,
     WEBHOOKS,
     DECISIONS,
+    ROLLOUTS,
 )

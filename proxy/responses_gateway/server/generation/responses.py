@@ -130,6 +130,8 @@ class Responses:
             await generation.open()
             await generation.run()
             await settle(caller.reservation, creation.translator)
+            if creation.prepared.call.keeper is not None:
+                await creation.prepared.call.keeper.keep(creation.translator)
         translator = creation.translator
         if translator.error is not None:
             raise translator.error.copy()
@@ -244,17 +246,6 @@ class Creation:
         responses = self._responses
         prepared = self.prepared
         settings = self.in_force.settings
-        continuation = None
-        if prepared.continuable.attempts:
-            continuation = Continuation(
-                responses.pool,
-                prepared.continuable.attempts,
-                prepared.continuable.obstacle,
-                self.in_force.parsers,
-                on_failure=self.log.continuation_failed,
-                within=settings.idle_timeout,
-                checkpoint=prepared.continuable.checkpoint,
-            )
         translator = self.translator
         log = self.log
         counter = None
@@ -267,10 +258,12 @@ class Creation:
             log,
             self.recording,
             settings.idle_timeout,
-            continuation,
+            self._continuation(),
             counter,
             prepared.answer_filter,
         )
+        if prepared.call.keeper is not None:
+            prepared.call.keeper.begin(log.facts)
         client = ClientTimer(sink, log, settings, translator.lifecycle, self.abandon, self._clock())
         prelude = None
         if prepared.compaction is not None or (prepared.turns is not None and prepared.hosted is not None):
@@ -280,6 +273,21 @@ class Creation:
         self._generation = Generation(translator, upstream, client, prelude, prepared.turns, judge)
         return self._generation
 
+    def _continuation(self) -> Continuation | None:
+        """Return what has another backend continue an answer; None if none may."""
+        continuable = self.prepared.continuable
+        if not continuable.attempts:
+            return None
+        return Continuation(
+            self._responses.pool,
+            continuable.attempts,
+            continuable.obstacle,
+            self.in_force.parsers,
+            on_failure=self.log.continuation_failed,
+            within=self.in_force.settings.idle_timeout,
+            checkpoint=continuable.checkpoint,
+        )
+
     async def finish(self) -> bool:
         """Take the generation to its end and store the response, if it is to be stored. Return False if that failed."""
         if self._generation is not None:
@@ -287,6 +295,8 @@ class Creation:
             reservation = self.caller.reservation
             if reservation is not None:
                 await settle(reservation, self.translator)
+            if self.prepared.call.keeper is not None:
+                await self.prepared.call.keeper.keep(self.translator)
         record = self.prepared.record
         store = None if record is None else self._responses.store
         if store is None or record is None:

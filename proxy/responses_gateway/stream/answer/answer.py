@@ -86,7 +86,7 @@ class Answer:
             generated=options.continuable,  # because only servers of a known type continue an answer
             raw=type(markup) is Markup,
         )
-        self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=not options.hides_answer)
+        self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=options.may_skip_chunks)
         self._observers = self._chosen_observers()
         self._stages = self._chosen_stages()
         self._plain = citations is None and join is None
@@ -103,6 +103,9 @@ class Answer:
         observers: list[Observer] = []
         if self.join is not None:
             observers.append(self.join.observe)
+        if self._options.recorder is not None:
+            kept = None if self.join is None else self.join.generated
+            observers.append(self._options.recorder.answer(len(self._lifecycle.turns) - 1, kept))
         if self.ledger is not None:
             observers.append(self.ledger.observe)
         if type(self._markup) is Markup:

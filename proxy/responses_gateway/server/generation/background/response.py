@@ -229,7 +229,10 @@ class BackgroundResponse:
         try:
             try:
                 await generation.run()
-                await settle(self._creation.prepared.caller.reservation, self._creation.translator)
+                prepared = self._creation.prepared
+                await settle(prepared.caller.reservation, self._creation.translator)
+                if prepared.call.keeper is not None:
+                    await prepared.call.keeper.keep(self._creation.translator)
             except asyncio.CancelledError:
                 if not self._stopped:
                     raise

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 import msgspec
 
 from responses_gateway.backend.served_models import Route
 from responses_gateway.request import Loss
+from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.settings.backend import PLACEHOLDERS
+from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.tracing import trace_headers
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
 
@@ -22,9 +24,23 @@ _LONGEST = 256
 _SAFE = "!#$&'()*+,/:;=?@[]^`|~ "
 
 
+class AnswerKeeper(Protocol):
+    """Keeps something of the answers of one response, whose turns and backends may be several."""
+
+    def begin(self, facts: RequestFacts) -> None:
+        """Take the facts of the request, before a backend is asked."""
+
+    async def asking(self, call: ChatCall) -> ChatCall:
+        """Return a request as it is to be sent: that of each turn, and again for each backend that is asked it."""
+
+    async def keep(self, translator: Translator) -> None:
+        """Keep what is to be kept of a response that has ended, before its client gets the terminal event. Never raises."""
+
+
 class ChatCall(NamedTuple):
     """The body of a chat request, as data and as the JSON that is sent (`data`); the headers that go with it, and its route.
-    `added` are the fields of the body that the client has not asked for, and `words` names what it loses with them.
+    `added` are the fields of the body that the client has not asked for, and `words` names what it loses with them. `keeper`
+    may keep something of the answer.
 
     Nothing changes a body in place: `with_body` returns the call of another one."""
 
@@ -34,6 +50,7 @@ class ChatCall(NamedTuple):
     route: Route
     added: AddedFields = ALWAYS_ADDED
     words: Callable[[Iterable[Loss]], Sequence[Loss]] = list
+    keeper: AnswerKeeper | None = None
 
     def with_body(self, body: Mapping[str, Any]) -> ChatCall:
         """Return the call with another body, which is encoded here and nowhere else."""

@@ -146,6 +146,8 @@ class Upstream:
             self._instead = await self._filter.admit(self.call)
             if self._instead is not None:
                 return
+        if self.call.keeper is not None:
+            self.call = await self.call.keeper.asking(self.call)
         if self._counter is not None:
             self._counter.start(self.call)
         call = self.call

@@ -1,0 +1,74 @@
+"""Which earlier call a prompt continues, by digests of its messages: a client that sends its whole history names no response.
+
+A call is known by what the model was asked, and by what it answered. Reasoning does not count, because clients leave it out as
+they like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+# Fields of a chat request that a template may read before the messages.
+_BEFORE_MESSAGES = ("model", "tools", "reasoning_effort", "chat_template_kwargs", "verbosity")
+_REASONING = ("reasoning", "reasoning_content")
+# Bytes of a digest.
+_SIZE = 16
+# Answers of the model in a prompt that are looked for, the last ones.
+_MOST = 50
+
+
+class Link(NamedTuple):
+    """A prompt and the answer to it, as digests."""
+
+    prompt: bytes
+    answer: bytes
+
+
+def links_of(body: Mapping[str, Any]) -> tuple[bytes, list[Link]]:
+    """Return the digest of the messages of a chat request, and the links of the answers among them, the last one first."""
+    rolling = blake2b(msgspec.json.encode([body.get(name) for name in _BEFORE_MESSAGES]), digest_size=_SIZE)
+    links: list[Link] = []
+    for message in body["messages"]:
+        if message.get("role") == "assistant":
+            links.append(Link(rolling.digest(), answer_of_message(message)))
+        rolling.update(msgspec.json.encode({name: value for name, value in message.items() if name not in _REASONING}))
+    return rolling.digest(), links[: -_MOST - 1 : -1]
+
+
+def answer_of_message(message: Mapping[str, Any]) -> bytes:
+    """Return the digest of an answer as a message of a chat request has it."""
+    content = message.get("content") or ""
+    parts = content if isinstance(content, list) else [{"text": content}]
+    text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    calls = message.get("tool_calls") or ()
+    return _digest(text, [(call["id"], call["function"]["arguments"]) for call in calls])
+
+
+def answer_of_items(items: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return the digest of an answer as items of a response have it."""
+    text = ""
+    calls: list[tuple[str, str]] = []
+    for item in items:
+        if item["type"] == "message":
+            text += "".join(part.get("text") or part.get("refusal") or "" for part in item["content"])
+        elif item["type"] == "custom_tool_call":
+            calls.append((item["call_id"], msgspec.json.encode({"input": item["input"]}).decode()))
+        elif "call_id" in item:
+            calls.append((item["call_id"], item.get("arguments") or ""))
+    return _digest(text, calls)
+
+
+def _digest(text: str, calls: Sequence[tuple[str, str]]) -> bytes:
+    """Hash what was said, whatever white space there is around it, and the calls, however their JSON is written."""
+    said = ["".join(text.split()), [(call_id, _canonical(arguments)) for call_id, arguments in calls]]
+    return blake2b(msgspec.json.encode(said), digest_size=_SIZE).digest()
+
+
+def _canonical(arguments: str) -> Any:
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted").decode()
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return arguments.strip()

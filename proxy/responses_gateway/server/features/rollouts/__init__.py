@@ -1,0 +1,1 @@
+"""Rollouts: the calls of the model are kept token by token, and given to trainers."""

@@ -1,0 +1,172 @@
+"""`/rollouts/{id}`, and `/v1/responses/{id}/trajectory`: what was kept, as a tree of calls, or as one list of tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from responses_gateway.request.rollouts.names import rollout_name, unknown_rollout
+from responses_gateway.server.access.api_keys import tenant_of
+from responses_gateway.server.http.bodies import too_large
+from responses_gateway.server.http.exchange import read_json_body
+from responses_gateway.state.token_trees import KeptCall, Page, TokenTreeTable, Tree
+from responses_gateway.stream.sampling.chains import Chain, ChainedCall, chain_of, pieces_of
+from responses_gateway.wire.errors import ApiError, invalid_request
+
+# Calls in one answer.
+_LIMIT = 100
+_MOST = 1000
+# The largest reward, in bytes of JSON.
+_LARGEST_REWARD = 64 * 1024
+# What stands around a reward in the body that has it.
+_AROUND_REWARD = 1024
+_JSON = "application/json"
+_LINES = "application/jsonl"
+
+Form: TypeAlias = Literal["json", "jsonl"]
+_N = TypeVar("_N", int, float)
+
+
+class _Rewarded(msgspec.Struct):
+    reward: msgspec.Raw
+
+
+def full() -> ApiError:
+    """Return the error for a rollout that has as many calls as it may have."""
+    return ApiError(409, "This rollout has as many calls as a rollout may have. Begin another one.", code="rollout_full")
+
+
+class Rollouts:
+    """Serves the paths."""
+
+    def __init__(self, table: TokenTreeTable) -> None:
+        self._table = table
+
+    async def read(self, request: web.Request) -> web.Response:
+        """Answer `GET /rollouts/{id}`. Raise `ApiError`, `StoreUnavailable`."""
+        name = rollout_name(request.match_info["id"])
+        tree = await self._table.tree(tenant_of(request), _tree_name(name))
+        if tree is None:
+            raise unknown_rollout(name)
+        reward = None if tree.reward is None else msgspec.Raw(tree.reward.encode())
+        return await self._answer(request, tree, {"object": "rollout", "id": name, "reward": reward}, None)
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Answer `DELETE /rollouts/{id}`. Raise `ApiError`, `StoreUnavailable`."""
+        name = rollout_name(request.match_info["id"])
+        if not await self._table.delete(tenant_of(request), _tree_name(name)):
+            raise unknown_rollout(name)
+        return web.json_response({"id": name, "object": "rollout.deleted", "deleted": True})
+
+    async def reward(self, request: web.Request) -> web.Response:
+        """Answer `POST /rollouts/{id}/reward`: keep what a trainer says of it. Raise `ApiError`, `StoreUnavailable`."""
+        name = rollout_name(request.match_info["id"])
+        body = await read_json_body(request)
+        if len(body) > _LARGEST_REWARD + _AROUND_REWARD:
+            raise too_large(_LARGEST_REWARD)
+        try:
+            reward = bytes(msgspec.json.decode(body, type=_Rewarded).reward)
+            text = reward.decode()
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise invalid_request('The body has to be {"reward": …}, with any JSON.', "reward", "invalid_value") from None
+        if len(reward) > _LARGEST_REWARD:
+            raise too_large(_LARGEST_REWARD)
+        if not await self._table.reward(tenant_of(request), _tree_name(name), text):
+            raise unknown_rollout(name)
+        shown = msgspec.json.encode({"object": "rollout.reward", "id": name, "reward": msgspec.Raw(reward)})
+        return web.Response(body=shown, content_type=_JSON)
+
+    async def trajectory(self, request: web.Request) -> web.Response:
+        """Answer `GET /v1/responses/{id}/trajectory`: the calls that led to a response, and its own. Raise `ApiError`,
+        `StoreUnavailable`."""
+        response_id = request.match_info["id"]
+        tenant = tenant_of(request)
+        name = await self._table.name_of(tenant, response_id)
+        tree = None if name is None else await self._table.tree(tenant, name)
+        if tree is None:
+            message = f"No tokens were kept of a response with id '{response_id[:100]}'."
+            raise ApiError(404, message, code="response_not_found")
+        return await self._answer(request, tree, {"object": "trajectory", "id": response_id}, response_id)
+
+    async def _answer(self, request: web.Request, tree: Tree, about: Mapping[str, Any], last: str | None) -> web.Response:
+        """Answer with calls of a tree: all, or those that lead to the `last` one."""
+        form = _form(request)
+        limit = _limit(request)
+        after = request.query.get("after")
+        chain = request.query.get("chain")
+        last = chain or last
+        if last is None:
+            page = await self._table.page(tree, after, limit)
+        else:
+            page = await self._table.chain(tree, last, after, limit)
+        if page is None:
+            name = "chain" if chain is not None and after is None else "after"
+            raise invalid_request("There is no such call.", name, "call_not_found")
+        # In a thread, so that no stream waits for a million numbers.
+        body = await asyncio.to_thread(_written, page, about, form, chained=chain is not None)
+        return web.Response(body=body, content_type=_LINES if form == "jsonl" else _JSON)
+
+
+def _written(page: Page, about: Mapping[str, Any], form: Form, *, chained: bool) -> bytes:
+    """Return the body of an answer."""
+    encode = msgspec.json.Encoder().encode
+    if form == "jsonl":
+        shown: Iterable[Any] = map(_chain, pieces_of(map(_chained, page.calls))) if chained else map(_shown, page.calls)
+        return b"".join(encode(line) + b"\n" for line in shown)
+    content = _chain(chain_of(map(_chained, page.calls))) if chained else {"calls": [_shown(call) for call in page.calls]}
+    paging = {"has_more": page.more, "last_id": page.calls[-1].id if page.calls else None}
+    return encode({**about, **content, **paging})
+
+
+def _shown(call: KeptCall) -> dict[str, Any]:
+    return {
+        "id": call.id,
+        "response_id": call.response,
+        "parent": call.parent,
+        "kind": call.kind,
+        **msgspec.json.decode(call.details),
+        "prompt_token_ids": _listed(call.tokens.prompt),
+        "generation_token_ids": _listed(call.tokens.sampled),
+        "generation_log_probs": _listed(call.tokens.log_probs),
+    }
+
+
+def _chained(call: KeptCall) -> ChainedCall:
+    return ChainedCall(call.id, *call.tokens, call.unbroken)
+
+
+def _chain(chain: Chain) -> dict[str, Any]:
+    return chain._asdict()
+
+
+def _listed(numbers: array[_N] | None) -> list[_N] | None:
+    return None if numbers is None else numbers.tolist()
+
+
+def _tree_name(rollout: str) -> str:
+    return f"rollout:{rollout}"
+
+
+def _form(request: web.Request) -> Form:
+    """Return the form of the answer: as the query says, or else the header. Raise `ApiError` 400."""
+    form = request.query.get("format")
+    if form is None:
+        accepted = request.headers.get("Accept", "")
+        return "jsonl" if "jsonl" in accepted or "ndjson" in accepted else "json"
+    if form == "json":
+        return "json"
+    if form == "jsonl":
+        return "jsonl"
+    raise invalid_request("Invalid value for 'format': 'json' or 'jsonl' is expected.", "format", "invalid_value")
+
+
+def _limit(request: web.Request) -> int:
+    limit = request.query.get("limit", str(_LIMIT))
+    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= _MOST:
+        raise invalid_request(f"Invalid value for 'limit': a number from 1 to {_MOST} is expected.", "limit", "invalid_value")
+    return int(limit)

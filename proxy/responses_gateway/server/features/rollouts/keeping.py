@@ -1,0 +1,144 @@
+"""What is kept of one response: each call of the model, as it was sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from responses_gateway.request.rollouts.links import Link, answer_of_items, links_of
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.upstream.chat_call import ChatCall
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.state.token_trees import CallRecord, CallTokens, Parentage, TokenTreeTable
+from responses_gateway.stream.sampling.recorder import CallRecorder
+from responses_gateway.stream.translator import Translator
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.added_fields import AddedField, AddedFields
+
+# What a server is asked for, by its name in the list of models: ids and log probabilities.
+_LOGPROBS: Mapping[str, Any] = {"logprobs": True, "top_logprobs": 0}
+_IDS: Mapping[str, Mapping[str, Any]] = {
+    "sglang": {"return_input_ids_in_sglext": True, "return_output_ids_in_sglext": True},
+    "": {"return_token_ids": True},
+}
+
+
+class CallDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept of a call besides its tokens, and shown as it is."""
+
+    model: str
+    created_at: float
+    finish_reason: str | None = None
+    weight_version: str | None = None
+    backend: str | None = None
+    session: str | None = None
+    thread: str | None = None
+    parent_thread: str | None = None
+    agent: str | None = None
+    reason: str | None = None
+
+
+@dataclass(eq=False, slots=True)
+class TreeName:
+    """Where the calls of a response are kept: the tenant, and the name of the tree."""
+
+    tenant: str
+    name: str
+
+
+@dataclass(eq=False, slots=True)
+class ResponseKeeper:
+    """An `AnswerKeeper` of `chat_call.py`. `place` is None where nothing is stored."""
+
+    table: TokenTreeTable
+    place: TreeName | None
+    recorder: CallRecorder
+    owner: str
+    prepared: PreparedRequest
+    _facts: RequestFacts | None = None
+    _prompts: list[bytes] = field(default_factory=list)  # the digest of that of each turn
+    _links: Sequence[Link] = ()  # of the first turn
+    _sent: Mapping[str, Any] | None = None
+
+    def begin(self, facts: RequestFacts) -> None:
+        """Take the facts of the request, which tell who asks, and which backend answers."""
+        self._facts = facts
+        self.recorder.backend = lambda: facts.backend
+
+    async def asking(self, call: ChatCall) -> ChatCall:
+        """Return a request as it is sent: with what the server is asked for."""
+        if call.body is self._sent:  # another backend is asked the same
+            return call
+        prompt, links = links_of(call.body)
+        if not self._prompts:
+            self._links = links
+        self._prompts.append(prompt)
+        wanted = {**_IDS.get(self.owner, _IDS[""]), **({} if call.body.get("logprobs") else _LOGPROBS)}
+        call = call.with_body({**call.body, **wanted})._replace(added={**call.added, **_added(wanted)})
+        self._sent = call.body
+        return call
+
+    async def keep(self, translator: Translator) -> None:
+        """Store the calls of a response that has ended. Never raises: the response is the client's whatever becomes of them."""
+        place = self.place
+        if place is None:
+            return
+        calls = self._records(translator)
+        parentage = Parentage(self.prepared.context.request.previous_response_id, self._links)
+        try:
+            await self.table.add(place.tenant, place.name, calls, parentage)
+        except StoreUnavailable as error:
+            fields = logs.fields(response_id=translator.response_id, error=str(error))
+            logs.logger().error("tokens not stored", extra=fields)
+
+    def _records(self, translator: Translator) -> list[CallRecord]:
+        """Return the calls; the id of the last one is that of the response."""
+        response_id = translator.response_id
+        last = len(self.recorder.calls) - 1
+        done = translator.lifecycle.writer.done
+        firsts = [turn.first_item for turn in translator.lifecycle.turns] + [len(done)]
+        records: list[CallRecord] = []
+        for number, sampled in enumerate(self.recorder.calls):
+            tokens = sampled.tokens()
+            items = [msgspec.json.decode(item) for item in done[firsts[number] : firsts[number + 1]]]
+            link = Link(self._prompts[number], answer_of_items(items)) if number < len(self._prompts) else None
+            details = self._details(translator, tokens.finish_reason, tokens.weight_version, sampled.backend, tokens.reason)
+            asker = None if self._facts is None else self._facts.asker
+            records.append(
+                CallRecord(
+                    response_id if number == last else f"{response_id}.{number + 1}",
+                    response_id,
+                    None if asker is None else asker.kind,
+                    None if asker is None else asker.thread,
+                    msgspec.json.encode(details),
+                    CallTokens(tokens.prompt, tokens.ids, tokens.log_probs),
+                    link,
+                )
+            )
+        return records
+
+    def _details(
+        self, translator: Translator, finish_reason: str | None, version: str | None, backend: str | None, reason: str | None
+    ) -> CallDetails:
+        asker = None if self._facts is None else self._facts.asker
+        return CallDetails(
+            translator.options.model,
+            translator.created,
+            finish_reason,
+            version,
+            backend,
+            None if asker is None else asker.session,
+            None if asker is None else asker.thread,
+            None if asker is None else asker.parent,
+            None if asker is None else asker.agent,
+            reason,
+        )
+
+
+def _added(wanted: Mapping[str, Any]) -> AddedFields:
+    """Return the fields as those that a server may refuse: the call is on record without them."""
+    return {name: AddedField(value=value) for name, value in wanted.items()}

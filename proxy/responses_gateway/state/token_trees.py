@@ -1,0 +1,395 @@
+"""The calls of the model that were kept, token by token, as trees: a rollout, or a chain of responses.
+
+A call has its prompt as what is new since its parent, because whole prompts of a chain would grow with its square."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from responses_gateway.state.interfaces import Database, Sql, add_row, transaction
+
+# The most trees of one tenant: another one takes the place of the oldest.
+MOST_TREES = 10_000
+# The most calls of a tree: more than the longest task of an agent has.
+MOST_CALLS = 10_000
+# The most ids of whole prompts and answers in one page, because it is built in memory.
+MOST_IDS = 1_000_000
+# The most trees that are deleted in one transaction besides what it does.
+_BATCH = 20
+
+
+class TreeFull(Exception):
+    """A tree has as many calls as it may have."""
+
+
+# What a prompt may continue: the digest of the messages of an earlier one, and that of the answer behind them.
+Link: TypeAlias = tuple[bytes, bytes]
+
+
+class CallTokens(NamedTuple):
+    """The tokens of one call; None where they are not known."""
+
+    prompt: array[int] | None
+    sampled: array[int] | None
+    log_probs: array[float] | None
+
+
+class CallRecord(NamedTuple):
+    """One call. `details` is JSON that is kept as it is. `link` is what a later call has as one of its links, if it continues
+    this one."""
+
+    id: str
+    response: str
+    kind: str | None
+    thread: str | None
+    details: bytes
+    tokens: CallTokens
+    link: Link | None
+
+
+class Parentage(NamedTuple):
+    """Where the parent of a response's first call is looked for: the response that the request names, what its messages
+    continue (the longest first), the thread."""
+
+    response: str | None
+    links: Sequence[Link]
+
+
+class KeptCall(NamedTuple):
+    """One call as it was kept. `unbroken`: its prompt begins with all tokens of its parent."""
+
+    id: str
+    response: str
+    parent: str | None
+    kind: str | None
+    details: bytes
+    tokens: CallTokens
+    unbroken: bool
+
+
+class Page(NamedTuple):
+    """Some calls of a tree, the oldest first."""
+
+    calls: Sequence[KeptCall]
+    more: bool
+
+
+class Tree(NamedTuple):
+    """A tree: its key, and the reward that it was given, as JSON."""
+
+    key: int
+    reward: str | None
+
+
+_COLUMNS = "key, id, response, parent, shared, rest, sampled, log_probs, kind, details"
+_DELETE_CALLS = "DELETE FROM model_calls WHERE tree = ?"
+_DELETE_TREE = "DELETE FROM token_trees WHERE key = ?"
+
+
+@dataclass(eq=False)
+class TokenTreeTable:
+    """The trees of a database. `retention`: how long a tree is kept after its last call, in seconds."""
+
+    database: Database
+    retention: float
+    clock: Callable[[], float] = time.time
+
+    @transaction
+    def begin(self, sql: Sql, tenant: str, name: str) -> None:
+        """Make sure that there is a tree of this name, which may get another call. Raise `TreeFull`."""
+        now = self.clock()
+        delete_expired(sql, now, _BATCH)
+        row = sql.execute("SELECT key, calls FROM token_trees WHERE tenant = ? AND name = ?", (tenant, name)).fetchone()
+        if row is not None:
+            if row[1] >= MOST_CALLS:
+                raise TreeFull
+            sql.execute("UPDATE token_trees SET expires_at = ? WHERE key = ?", (now + self.retention, row[0]))
+            return
+        add_row(sql, "token_trees", {"tenant": tenant, "name": name, "expires_at": now + self.retention})
+        _delete_oldest(sql, tenant)
+
+    @transaction
+    def add(self, sql: Sql, tenant: str, name: str, calls: Sequence[CallRecord], parentage: Parentage) -> None:
+        """Add the calls of one response, each the parent of the next one. Nothing is added to a tree that is gone."""
+        tree = _tree(sql, tenant, name)
+        if tree is None or not calls:
+            return
+        first = calls[0]
+        parent = _parent_of(sql, tree.key, parentage, first)
+        rebuilt = _Rebuilt(sql)
+        for call in calls:
+            parent = _insert(sql, tree.key, call, parent, rebuilt)
+        sql.execute("UPDATE token_trees SET calls = calls + ? WHERE key = ?", (len(calls), tree.key))
+
+    @transaction
+    def continued(self, sql: Sql, tenant: str, name: str, links: Sequence[Link]) -> KeptCall | None:
+        """Return the call of a tree that one of these links continues, of the first one that any does."""
+        tree = _tree(sql, tenant, name)
+        key = 0 if tree is None else _linked(sql, tree.key, links)
+        return _kept(_Rebuilt(sql), _row(sql, key)) if key else None
+
+    @transaction
+    def name_of(self, sql: Sql, tenant: str, response: str) -> str | None:
+        """Return the name of the tree that has the calls of a response."""
+        row = sql.execute(
+            "SELECT token_trees.name FROM model_calls JOIN token_trees ON token_trees.key = model_calls.tree "
+            "WHERE model_calls.response = ? AND token_trees.tenant = ? ORDER BY model_calls.key DESC LIMIT 1",
+            (response, tenant),
+        ).fetchone()
+        return None if row is None else row[0]
+
+    @transaction
+    def tree(self, sql: Sql, tenant: str, name: str) -> Tree | None:
+        """Return a tree."""
+        return _tree(sql, tenant, name)
+
+    @transaction
+    def page(self, sql: Sql, tree: Tree, after: str | None, limit: int) -> Page | None:
+        """Return some calls of a tree; None where there is none of the id `after`."""
+        start = 0
+        if after is not None:
+            row = sql.execute("SELECT key FROM model_calls WHERE tree = ? AND id = ?", (tree.key, after)).fetchone()
+            if row is None:
+                return None
+            start = row[0]
+        keys = sql.execute(
+            "SELECT key FROM model_calls WHERE tree = ? AND key > ? ORDER BY key LIMIT ?", (tree.key, start, limit + 1)
+        ).fetchall()
+        return _page(sql, [row[0] for row in keys], limit)
+
+    @transaction
+    def chain(self, sql: Sql, tree: Tree, last: str, after: str | None, limit: int) -> Page | None:
+        """Return some of the calls that lead to one, from the first one on; None where there is no such call."""
+        row = sql.execute("SELECT key FROM model_calls WHERE tree = ? AND id = ?", (tree.key, last)).fetchone()
+        if row is None:
+            return None
+        path = _path_to(sql, row[0])
+        if after is not None:
+            ids = [_row(sql, key)[1] for key in path]
+            if after not in ids:
+                return None
+            path = path[ids.index(after) + 1 :]
+        return _page(sql, path[: limit + 1], limit)
+
+    @transaction
+    def reward(self, sql: Sql, tenant: str, name: str, reward: str) -> bool:
+        """Give a tree a reward, as JSON, in the place of an earlier one. Return False where there is no such tree."""
+        statement = "UPDATE token_trees SET reward = ? WHERE tenant = ? AND name = ?"
+        return sql.execute(statement, (reward, tenant, name)).rowcount > 0
+
+    @transaction
+    def delete(self, sql: Sql, tenant: str, name: str) -> bool:
+        """Delete a tree. Return False where there is none."""
+        tree = _tree(sql, tenant, name)
+        if tree is None:
+            return False
+        _delete(sql, tree.key)
+        return True
+
+
+def delete_expired(sql: Sql, now: float, limit: int) -> int:
+    """Delete at most `limit` trees that have expired. Return how many."""
+    rows = sql.execute("SELECT key FROM token_trees WHERE expires_at < ? ORDER BY expires_at LIMIT ?", (now, limit)).fetchall()
+    for row in rows:
+        _delete(sql, row[0])
+    return len(rows)
+
+
+def _delete_oldest(sql: Sql, tenant: str) -> None:
+    """Delete the oldest trees of a tenant that has too many."""
+    statement = "SELECT key FROM token_trees WHERE tenant = ? ORDER BY key DESC LIMIT 1 OFFSET ?"
+    newest_too_many = sql.execute(statement, (tenant, MOST_TREES)).fetchone()
+    if newest_too_many is None:
+        return
+    statement = "SELECT key FROM token_trees WHERE tenant = ? AND key <= ? ORDER BY key LIMIT ?"
+    for row in sql.execute(statement, (tenant, newest_too_many[0], _BATCH)).fetchall():
+        _delete(sql, row[0])
+
+
+def _delete(sql: Sql, key: int) -> None:
+    sql.execute(_DELETE_CALLS, (key,))
+    sql.execute(_DELETE_TREE, (key,))
+
+
+def _tree(sql: Sql, tenant: str, name: str) -> Tree | None:
+    row = sql.execute("SELECT key, reward FROM token_trees WHERE tenant = ? AND name = ?", (tenant, name)).fetchone()
+    return None if row is None else Tree(*row)
+
+
+# ---- parents -------------------------------------------------------------------------------------------------------------
+
+
+def _parent_of(sql: Sql, tree: int, parentage: Parentage, call: CallRecord) -> int:
+    """Return the key of the call that another one continues; 0 if it begins something."""
+    if parentage.response is not None:
+        statement = "SELECT key FROM model_calls WHERE tree = ? AND id = ? ORDER BY key DESC LIMIT 1"
+        row = sql.execute(statement, (tree, parentage.response)).fetchone()
+        if row is not None:
+            return int(row[0])
+    linked = _linked(sql, tree, parentage.links)
+    if linked or call.thread is None:
+        return linked
+    # A thread whose history was rewritten goes on all the same: the calls of another kind in it stand beside it.
+    statement = (
+        "SELECT key FROM model_calls WHERE tree = ? AND thread = ? AND coalesce(kind, 'main') = coalesce(?, 'main') "
+        "ORDER BY key DESC LIMIT 1"
+    )
+    row = sql.execute(statement, (tree, call.thread, call.kind)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _linked(sql: Sql, tree: int, links: Sequence[Link]) -> int:
+    """Return the key of the call that the first of these links continues that continues any; 0 without one."""
+    statement = (
+        "SELECT key FROM model_calls WHERE tree = ? AND prompt_digest = ? AND answer_digest = ? ORDER BY key DESC LIMIT 1"
+    )
+    for link in links:
+        row = sql.execute(statement, (tree, *link)).fetchone()
+        if row is not None:
+            return int(row[0])
+    return 0
+
+
+def _path_to(sql: Sql, key: int) -> list[int]:
+    """Return the keys of a call and of those before it, the first one first."""
+    rows = sql.execute(
+        "WITH RECURSIVE path (key, parent) AS (SELECT key, parent FROM model_calls WHERE key = ? "
+        "UNION ALL SELECT model_calls.key, model_calls.parent FROM model_calls JOIN path ON model_calls.key = path.parent) "
+        "SELECT key FROM path ORDER BY key",
+        (key,),
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+# ---- tokens --------------------------------------------------------------------------------------------------------------
+
+
+class _Rebuilt:
+    """The whole tokens of calls, each rebuilt out of those of its parent; the last ones are kept, because they are next."""
+
+    def __init__(self, sql: Sql) -> None:
+        self._sql = sql
+        self._whole: dict[int, array[int]] = {}
+
+    def whole(self, key: int) -> array[int]:
+        """Return the prompt of a call and what was sampled behind it; nothing where that is not known."""
+        if key in self._whole:
+            return self._whole[key]
+        tokens: array[int] = array("q")
+        for ancestor in _path_to(self._sql, key):
+            row = _row(self._sql, ancestor)
+            self.keep(ancestor, _prompt(row, tokens), row[6])
+            tokens = self._whole[ancestor]
+        return tokens
+
+    def keep(self, key: int, prompt: array[int] | None, sampled: bytes | None) -> None:
+        """Note the tokens of a call."""
+        self._whole[key] = array("q") if prompt is None or sampled is None else prompt + _ids(sampled)
+        if len(self._whole) > 2:
+            del self._whole[next(iter(self._whole))]
+
+
+def _insert(sql: Sql, tree: int, call: CallRecord, parent: int, rebuilt: _Rebuilt) -> int:
+    """Write a call. Return its key."""
+    [key] = sql.new_keys("model_calls", 1)
+    shared = 0
+    if call.tokens.prompt is not None and parent:
+        shared = common_prefix(rebuilt.whole(parent), call.tokens.prompt)
+    sampled = None if call.tokens.sampled is None else packed(call.tokens.sampled)
+    row: dict[str, Any] = {
+        "key": key,
+        "tree": tree,
+        "id": call.id,
+        "response": call.response,
+        "parent": parent,
+        "shared": shared,
+        "rest": None if call.tokens.prompt is None else packed(call.tokens.prompt[shared:]),
+        "sampled": sampled,
+        "log_probs": None if call.tokens.log_probs is None else call.tokens.log_probs.tobytes(),
+        "kind": call.kind,
+        "thread": call.thread,
+        "prompt_digest": None if call.link is None else call.link[0],
+        "answer_digest": None if call.link is None else call.link[1],
+        "details": call.details,
+    }
+    add_row(sql, "model_calls", row)
+    rebuilt.keep(key, call.tokens.prompt, sampled)
+    return key
+
+
+def common_prefix(one: array[int], other: array[int]) -> int:
+    """Return how many numbers at the beginning of two arrays are the same."""
+    least = 0
+    most = min(len(one), len(other))
+    if one[:most] == other[:most]:
+        return most
+    while most - least > 1:  # `least` are the same, `most` are not
+        middle = (least + most) // 2
+        if one[least:middle] == other[least:middle]:
+            least = middle
+        else:
+            most = middle
+    return least
+
+
+def _row(sql: Sql, key: int) -> Any:
+    return sql.execute(f"SELECT {_COLUMNS} FROM model_calls WHERE key = ?", (key,)).fetchone()
+
+
+def _page(sql: Sql, keys: Sequence[int], limit: int) -> Page:
+    rebuilt = _Rebuilt(sql)
+    calls: list[KeptCall] = []
+    ids = 0
+    for key in keys[:limit]:
+        call = _kept(rebuilt, _row(sql, key))
+        ids += len(call.tokens.prompt or ()) + len(call.tokens.sampled or ())
+        if calls and ids > MOST_IDS:
+            return Page(calls, more=True)
+        calls.append(call)
+    return Page(calls, len(keys) > limit)
+
+
+def _kept(rebuilt: _Rebuilt, row: Any) -> KeptCall:
+    key, call_id, response, parent, shared, _, sampled, log_probs, kind, details = row
+    before = rebuilt.whole(parent) if parent else array("q")
+    prompt = _prompt(row, before)
+    rebuilt.keep(key, prompt, sampled)
+    return KeptCall(
+        call_id,
+        response,
+        _row(rebuilt._sql, parent)[1] if parent else None,
+        kind,
+        bytes(details),
+        CallTokens(prompt, None if sampled is None else _ids(sampled), None if log_probs is None else _log_probs(log_probs)),
+        unbroken=bool(before) and shared == len(before),
+    )
+
+
+def _prompt(row: Any, before: array[int]) -> array[int] | None:
+    rest = row[5]
+    return None if rest is None else before[: row[4]] + _ids(rest)
+
+
+def packed(ids: array[int]) -> bytes:
+    """Return ids as they are stored: the type of the numbers, which nearly always have four bytes, and these."""
+    try:
+        return b"i" + array("i", ids).tobytes()
+    except OverflowError:
+        return b"q" + ids.tobytes()
+
+
+def _ids(data: bytes) -> array[int]:
+    data = bytes(data)
+    ids: array[int] = array(chr(data[0]))
+    ids.frombytes(data[1:])
+    return ids if ids.typecode == "q" else array("q", ids)
+
+
+def _log_probs(data: bytes) -> array[float]:
+    numbers = array("d")
+    numbers.frombytes(bytes(data))
+    return numbers

@@ -1,0 +1,213 @@
+"""The calls of the model within one response, as they were sampled: ids and log probabilities, as the backend sent them.
+
+Nothing is made of text: where a server sends no ids, the call has a `reason` in their place."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from responses_gateway.wire.chat import Choice, Chunk, Logprobs
+
+# Why a call has no ids: the server sends none (or not all), or its answer broke off.
+Reason: TypeAlias = Literal["no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "no_log_probs", "broke_off"]
+# Names the backend that is being asked.
+Backend: TypeAlias = Callable[[], str | None]
+_LIST = b"["
+
+
+class SampledTokens(NamedTuple):
+    """What was sampled in one call of the model. `prompt`, `ids` and `log_probs` are None where the server did not tell all of
+    them, for this `reason`."""
+
+    prompt: array[int] | None
+    ids: array[int] | None
+    log_probs: array[float] | None
+    finish_reason: str | None
+    weight_version: str | None
+    reason: Reason | None
+
+
+class _Sglext(msgspec.Struct, gc=False):
+    """What SGLang sends with the end of a stream."""
+
+    input_ids: list[int] | None = None
+    output_ids: list[int] | None = None
+
+
+class _WeightVersion(msgspec.Struct, gc=False):
+    version: Any = None
+
+
+class SampledCall:
+    """One call: `observe` each chunk of its answer. Another backend may continue that: `cut` it first."""
+
+    __slots__ = (
+        "_finish_reason",
+        "_hides_logprobs",
+        "_ids",
+        "_log_probs",
+        "_prompt",
+        "_silent",
+        "_weight_version",
+        "_whole",
+        "backend",
+    )
+
+    def __init__(self, *, hides_logprobs: bool) -> None:
+        """`hides_logprobs`: the client has not asked for them, so that nobody else is to see them."""
+        self.backend: str | None = None  # the last one that had a part in it
+        self._hides_logprobs = hides_logprobs
+        self._prompt = b""  # as it came, because there may be hundreds of thousands
+        self._ids = array("q")
+        self._log_probs = array("d")
+        self._finish_reason: str | None = None
+        self._weight_version: str | None = None
+        self._whole = True  # no id is missing
+        self._silent = True  # the server has sent no id
+
+    @property
+    def count(self) -> int:
+        """How many ids came so far."""
+        return len(self._ids)
+
+    def cut(self, kept: int) -> None:
+        """Keep the first ids: what follows comes from another backend."""
+        del self._ids[kept:]
+        del self._log_probs[kept:]
+        self._finish_reason = None
+
+    def observe(self, chunk: Chunk) -> None:
+        """Take a chunk."""
+        if chunk.sglext:
+            self._take_sglext(chunk.sglext)
+        choices = chunk.choices
+        if not choices:
+            return
+        choice = choices[0]
+        if not self._prompt:
+            prompt = bytes(chunk.prompt_token_ids or choice.prompt_token_ids)
+            if prompt[:1] == _LIST:  # not null
+                self._prompt = prompt
+        if choice.sglext:
+            self._take_sglext(choice.sglext)
+        if choice.weight_versions:
+            self._weight_version = _last_version(choice.weight_versions) or self._weight_version
+        self._take_tokens(choice)
+        if choice.finish_reason is not None:
+            self._finish_reason = choice.finish_reason
+        if self._hides_logprobs:
+            choice.logprobs = None
+
+    def _take_tokens(self, choice: Choice) -> None:
+        if choice.logprobs is not None:
+            self._log_probs.extend(_log_probs_of(choice.logprobs))
+        ids = choice.token_ids
+        if ids is not None:
+            self._silent = False
+            try:
+                self._ids.extend(ids)
+            except OverflowError:
+                self._whole = False
+        elif _says_something(choice):
+            self._whole = False
+
+    def _take_sglext(self, raw: msgspec.Raw) -> None:
+        try:
+            told = msgspec.json.decode(raw, type=_Sglext | None)
+        except msgspec.DecodeError:
+            return
+        if told is None:
+            return
+        if told.input_ids is not None:
+            self._prompt = msgspec.json.encode(told.input_ids)
+        if told.output_ids is not None:
+            self._silent = False
+            try:
+                self._ids = array("q", told.output_ids)
+                self._whole = True  # these are all
+            except OverflowError:
+                self._whole = False
+
+    def tokens(self) -> SampledTokens:
+        """Return what came, behind the end of the answer."""
+        finish_reason = self._finish_reason
+        prompt = _numbers(self._prompt)
+        reason: Reason | None = None
+        if self._silent:
+            reason = "no_token_ids"
+        elif finish_reason in (None, "abort", "error"):
+            reason = "broke_off"
+        elif not self._whole:
+            reason = "incomplete_token_ids"
+        elif prompt is None:
+            reason = "no_prompt_token_ids"
+        if reason is not None:
+            return SampledTokens(None, None, None, finish_reason, self._weight_version, reason)
+        log_probs: array[float] | None = self._log_probs
+        if len(self._log_probs) != len(self._ids):
+            log_probs = None
+            reason = "no_log_probs"
+        return SampledTokens(prompt, self._ids, log_probs, finish_reason, self._weight_version, reason)
+
+
+class CallRecorder:
+    """The calls of one response, in the order of the model's turns. `shows`: the client gets the tokens of the last one."""
+
+    __slots__ = ("_hides_logprobs", "backend", "calls", "shows")
+
+    def __init__(self, *, hides_logprobs: bool, shows: bool) -> None:
+        self._hides_logprobs = hides_logprobs
+        self.backend: Backend = lambda: None
+        self.shows = shows
+        self.calls: list[SampledCall] = []
+
+    def answer(self, turn: int, kept: int | None) -> Callable[[Chunk], None]:
+        """Return what takes the chunks of an answer that begins: that of a turn, or the rest of an answer of which `kept` ids
+        are part of its prompt. An answer in the place of one that said nothing begins the call anew."""
+        if kept is not None and self.calls:
+            self.calls[-1].cut(kept)
+        else:
+            del self.calls[turn:]
+            self.calls.append(SampledCall(hides_logprobs=self._hides_logprobs))
+        call = self.calls[-1]
+
+        def observe(chunk: Chunk) -> None:
+            call.backend = self.backend()
+            call.observe(chunk)
+
+        return observe
+
+
+def _numbers(raw: bytes) -> array[int] | None:
+    """Return the ids in a JSON list; None if it is none of ids."""
+    try:
+        return array("q", msgspec.json.decode(raw or b"null", type=list[int]))
+    except (msgspec.DecodeError, OverflowError):
+        return None
+
+
+def _log_probs_of(logprobs: Logprobs) -> list[float]:
+    """Return those of the sampled tokens, of chat chunks or of text completions."""
+    if logprobs.content is not None:
+        return [token.logprob for token in logprobs.content]
+    return [value for value in logprobs.token_logprobs or () if value is not None]
+
+
+def _says_something(choice: Choice) -> bool:
+    delta = choice.delta
+    if delta is None:
+        return bool(choice.text)
+    return bool(delta.content or delta.reasoning or delta.reasoning_content or delta.tool_calls)
+
+
+def _last_version(raw: msgspec.Raw) -> str | None:
+    """Return the version of the weights that sampled the last tokens."""
+    try:
+        versions = msgspec.json.decode(raw, type=list[_WeightVersion] | None)
+    except msgspec.DecodeError:
+        return None
+    return str(versions[-1].version) if versions and versions[-1].version is not None else None

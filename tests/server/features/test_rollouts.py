@@ -1,0 +1,84 @@
+"""Rollouts through the front door: named, kept token by token, read as trees."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from tests.server.running_gateway import run, simulated
+
+
+def test_the_calls_of_a_rollout_are_kept_as_they_were_sampled() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served, aiohttp.ClientSession() as session:
+            headers = {"X-Rollout-Id": "ep1"}
+            first = await post(session, served.url, {"model": "simulator", "input": "hi"}, headers)
+            body = {"model": "simulator", "input": "go on", "previous_response_id": first["id"]}
+            second = await post(session, served.url, body, headers)
+            rollout = await read(session, f"{served.url}/rollouts/ep1")
+        one, two = rollout["calls"]
+        assert [one["response_id"], two["response_id"]] == [first["id"], second["id"]]
+        assert [one["parent"], two["parent"]] == [None, first["id"]]
+        assert len(one["generation_token_ids"]) == first["usage"]["output_tokens"]
+        assert len(one["generation_log_probs"]) == len(one["generation_token_ids"])
+        assert len(two["prompt_token_ids"]) == second["usage"]["input_tokens"]
+        assert "generation_token_ids" not in first["output"][-1]
+
+    run(test())
+
+
+async def post(session: aiohttp.ClientSession, url: str, body: dict, headers: dict) -> dict:
+    async with session.post(f"{url}/v1/responses", json=body, headers=headers) as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+async def read(session: aiohttp.ClientSession, url: str) -> dict:
+    async with session.get(url) as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+def test_a_chain_is_one_list_with_what_was_sampled_marked() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served, aiohttp.ClientSession() as session:
+            headers = {"X-Rollout-Id": "ep1"}
+            first = await post(session, served.url, {"model": "simulator", "input": "hi"}, headers)
+            body = {"model": "simulator", "input": "go on", "previous_response_id": first["id"]}
+            second = await post(session, served.url, body, headers)
+            rollout = await read(session, f"{served.url}/rollouts/ep1")
+            chain = await read(session, f"{served.url}/rollouts/ep1?chain={second['id']}")
+            of_response = await read(session, f"{served.url}/v1/responses/{second['id']}/trajectory")
+            of_first = await read(session, f"{served.url}/v1/responses/{first['id']}/trajectory")
+        one, two = rollout["calls"]
+        sampled = one["generation_token_ids"] + two["generation_token_ids"]
+        assert [token for token, mask in zip(chain["token_ids"], chain["mask"], strict=True) if mask] == sampled
+        assert len(chain["log_probs"]) == len(chain["token_ids"])
+        begin = chain["breaks"][-1] if chain["breaks"] else 0
+        assert chain["token_ids"][begin:] == two["prompt_token_ids"] + two["generation_token_ids"]
+        assert of_response["calls"] == [one, two]
+        assert of_first["calls"] == [one]
+
+    run(test())
+
+
+def test_a_rollout_has_the_last_reward_that_it_was_given() -> None:
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            url = f"{served.url}/rollouts/ep1"
+            assert await status(session, "post", f"{url}/reward", json={"reward": 1}) == 404
+            await post(session, served.url, {"model": "simulator", "input": "hi"}, {"X-Rollout-Id": "ep1"})
+            for reward in (1, {"score": [0.5, None]}):
+                assert await status(session, "post", f"{url}/reward", json={"reward": reward}) == 200
+            assert (await read(session, url))["reward"] == {"score": [0.5, None]}
+            assert await status(session, "post", f"{url}/reward", json={"reward": "x" * 65_537}) == 413
+            assert await status(session, "post", f"{url}/reward", json={}) == 400
+            assert await status(session, "delete", url) == 200
+            assert await status(session, "get", url) == 404
+
+    run(test())
+
+
+async def status(session: aiohttp.ClientSession, method: str, url: str, **body: object) -> int:
+    async with session.request(method, url, **body) as answer:
+        await answer.read()
+        return answer.status
