@@ -32,16 +32,16 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _LONGEST_ANSWER = 1024 * 1024
 
 
-class TurnNotes:
-    """Explains the turns of sessions, as a feature's note."""
+class SessionTurns:
+    """Explains the turns of sessions when they have ended."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._contexts = Contexts()
 
-    def note(self, prepared: PreparedRequest, translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
+    def explained(self, prepared: PreparedRequest, translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
         """Return the fields of the log for a turn; none without a session, or where the server has counted nothing."""
-        asker = facts.asker
+        asker = prepared.caller.asker
         turns = translator.lifecycle.turns
         used = turns[0].used
         if asker.session is None or used is None or used.input is None or facts.backend is None:
