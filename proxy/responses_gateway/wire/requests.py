@@ -53,6 +53,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Key = Annotated[str, StringConstraints(max_length=128)]
+LaneName = Annotated[str, StringConstraints(max_length=256)]
 Metadata = Annotated[
     dict[Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=512)]],
     Field(max_length=16),
@@ -136,7 +137,7 @@ class ResponsesRequest(BaseModel):
     # Part of the WebSocket message that contains this body.
     type: str | None = None
     generate: bool | None = None
-    stream_id: Key | None = None
+    stream_id: LaneName | None = None
 
     @property
     def only_warms(self) -> bool:

@@ -68,7 +68,7 @@ def test_the_successor_begins_unasked(store: str, tmp_path: Path) -> None:
             first = events[0]["response"]["id"]
             await say(socket, type="response.steer", previous_response_id=first, input="scenario: plain")
             await say(socket, type="response.steer", previous_response_id=first, input="scenario: plain words: 2")
-            await socket.send(previous_response_id=None)  # waits
+            await socket.send(previous_response_id=None, stream_id="lane")  # waits
             events += await whole_rest(socket)
             accepted = [event for event in events if event["type"] == "response.steer.accepted"]
             assert [event["stream_id"] for event in accepted] == ["lane", "lane"]

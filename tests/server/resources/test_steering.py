@@ -122,6 +122,17 @@ def test_what_cannot_be_continued_gives_its_steers_back() -> None:
     assert [in_short(notice) for notice in other.steering.forget("resp_1")] == ["successor_creation_failed: b"]
 
 
+def test_the_steers_of_other_lanes_count() -> None:
+    here = running(most=2, most_bytes=100)
+    other = running()
+    other.say("other", size=80)
+    message = {"type": "response.steer", "previous_response_id": "resp_1", "input": "a"}
+    elsewhere = other.steering.waiting
+    assert in_short(here.steering.steer(message, 30, "id", elsewhere)) == "too_many_pending_steers: a"
+    assert in_short(here.steering.steer(message, 20, "id", elsewhere)) == "accepted a"
+    assert in_short(here.steering.steer(message, 0, "id", elsewhere)) == "too_many_pending_steers: a"
+
+
 def test_limits() -> None:
     script = running(most=2, most_bytes=100)
     assert script.say("a", size=90) == "accepted a"

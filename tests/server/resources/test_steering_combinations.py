@@ -163,6 +163,7 @@ class Client:
     def __init__(self, world: World, plan: Plan, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.world = world
         self.store = plan.store
+        self.lane = f"lane-{world.next_number()}"
         self.plan = plan
         self.socket = socket
         self.waiting: list[Waits] = []
@@ -246,7 +247,7 @@ class Client:
                 await self.send(steer.target, [mark], [*outputs, {"role": "user", "content": given}], {})
 
     async def send(self, previous: str | None, said: Said, given: list[Any], fields: Mapping[str, Any]) -> None:
-        lane = f"lane {self.world.next_number()}"
+        lane = self.lane
         if "conversation" in fields and not self.store:
             fields = {}
         self.waiting.append(Waits(lane, previous, said, fields))

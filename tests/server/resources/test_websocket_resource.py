@@ -105,8 +105,7 @@ def test_what_is_not_known_is_an_error_frame(store: str) -> None:
                 first = await socket.ask()
                 unknown = await socket.error(previous_response_id="resp_x")
                 assert (unknown["status"], unknown["code"]) == (400, "previous_response_not_found")
-                assert (await socket.error(previous_response_id=first["id"]))["code"] == "previous_response_not_found"
-                assert (await socket.ask())["status"] == "completed"
+                assert (await socket.ask(previous_response_id=first["id"]))["status"] == "completed"
             async with connect(served) as other:
                 assert (await other.error(previous_response_id=first["id"]))["code"] == "previous_response_not_found"
 
@@ -184,7 +183,7 @@ def test_a_wrong_message_ends_nothing(message: str, code: str) -> None:
 def test_events_bear_the_name_of_their_message() -> None:
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:
-            name = 'lane "1"\n'
+            name = "lane_1.a-Z"
             await socket.send(stream_id=name)
             await socket.send()
             assert {event.get("stream_id") for event in await socket.rest()} == {name}
@@ -423,7 +422,7 @@ def test_a_client_whose_messages_wait_is_not_taken_for_gone(monkeypatch: pytest.
     async def test() -> None:
         async with simulated() as served, connect(served) as socket:
             await socket.send("tokens: 60 tps: 60")
-            await socket.send("scenario: plain", x="x" * 300_000)
+            await socket.send("scenario: plain", x="x" * 5_000_000)
             assert [(await socket.rest())[-1]["type"] for _ in range(2)] == ["response.completed"] * 2
 
     run(test())

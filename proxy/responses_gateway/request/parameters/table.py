@@ -159,7 +159,7 @@ SPECIAL = (
         "false: the backend reads the prompt, and the one token it writes is dropped; over a WebSocket one that it "
         "refuses is completed without `usage`",
     ),
-    Parameter("stream_id", "preserved", "marks a WebSocket message, and the events of its response"),
+    Parameter("stream_id", "preserved", "the lane of a WebSocket message, and of the events of its response"),
     Parameter("unknown", "preserved", "any other parameter, if the settings forward it"),
     Parameter("unknown", "ignored", "any other parameter", matters=True),
 )

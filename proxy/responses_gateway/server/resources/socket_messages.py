@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+import msgspec
+
 from responses_gateway.request.fields import missing, wrong_type
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import read_object
@@ -17,10 +19,21 @@ _STEERED = "previous_response_id"
 _REQUEST_SIGN = b'"response.create"'
 _OTHER_FIRST = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?!response\.create")')
 
-# Of the ids that clients give to their streams, in characters.
-_LONGEST_STREAM_ID = 128
+# Names of lanes, in characters.
+_LONGEST_STREAM_ID = 256
+# Of a request in a named lane, unless it writes the name of the field with escapes, which begin like this.
+_LANE_SIGNS = (b"stream_id", b"\\u00")
+# Larger messages are decoded in a thread, so that no other stream waits for them, in bytes.
+LARGE = 256 * 1024
 
 Message = dict[str, Any]
+
+
+class _Head(msgspec.Struct):
+    """What is to be known of a request before it is its turn."""
+
+    stream_id: Any = None
+    previous_response_id: Any = None
 
 
 def may_be_other(data: bytes) -> bool:
@@ -35,6 +48,29 @@ def other_message(data: bytes) -> Message | ApiError | None:
     except ApiError as error:
         return error.copy()
     return message if message.get("type") != _REQUEST_TYPE else None
+
+
+def may_name_lane(data: bytes) -> bool:
+    """Tell at little cost whether a request has to be decoded to know its lane."""
+    return any(sign in data for sign in _LANE_SIGNS)
+
+
+def lane_in(data: bytes) -> object:
+    """Return what a request says is its lane; None if it cannot be read."""
+    return _head(data).stream_id
+
+
+def continued_in(data: bytes) -> str | None:
+    """Return the id of the response that a request continues, which may be wrong in other ways."""
+    continued = _head(data).previous_response_id
+    return continued if isinstance(continued, str) else None
+
+
+def _head(data: bytes) -> _Head:
+    try:
+        return msgspec.json.decode(data, type=_Head)
+    except (ValueError, RecursionError):
+        return _Head()
 
 
 def unknown_message(message: Message) -> bytes:

@@ -1,4 +1,4 @@
-"""The steers of one connection, between its messages, its responses and what it sends."""
+"""The steers of one lane, between its messages, its responses and what it sends."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 from responses_gateway.server.generation.responses import Creation
 from responses_gateway.server.http.bodies import Bodies, Body
 from responses_gateway.server.http.event_stream import WebSocketSender
-from responses_gateway.server.resources.socket_messages import Message, event_of, is_steer, unknown_message
+from responses_gateway.server.resources.socket_messages import Message, event_of
 from responses_gateway.server.steering.given_input import message_of
 from responses_gateway.server.steering.required_input import required_input
-from responses_gateway.server.steering.steering import Accepted, Failed, Notice, Steering
+from responses_gateway.server.steering.steering import Accepted, Failed, Notice, Steer, Steering
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest
 
@@ -22,7 +22,7 @@ _REASON = "steered"
 
 
 class SocketSteering:
-    """Steers what a connection makes: see `Steering` for the order of events."""
+    """Steers what a lane makes: see `Steering` for the order of events."""
 
     def __init__(self, outbox: WebSocketSender, bodies: Bodies) -> None:
         self._outbox = outbox
@@ -37,12 +37,18 @@ class SocketSteering:
 
     # ---- messages ------------------------------------------------------------------------------------------------------
 
-    def answer(self, message: Message, size: int, running: Creation | None) -> None:
-        """Answer a message that does not ask for a response."""
-        if not is_steer(message):
-            self._outbox.write(unknown_message(message))
-            return
-        notice = self._take(message, size)
+    def knows(self, response_id: str) -> bool:
+        """Tell whether this is where a response is made, or was."""
+        return self._steering.knows(response_id)
+
+    @property
+    def waiting(self) -> Sequence[Steer]:
+        """All that were accepted, and are neither applied nor given back."""
+        return self._steering.waiting
+
+    def answer(self, message: Message, size: int, running: Creation | None, elsewhere: Sequence[Steer]) -> None:
+        """Answer a `response.steer`. `elsewhere`: those that wait in other lanes."""
+        notice = self._take(message, size, elsewhere)
         if running is not None and notice_of(notice) == running.translator.response_id:
             if running.translator.ended:
                 self._early.append(notice)
@@ -56,8 +62,8 @@ class SocketSteering:
         else:
             self._send_behind(notice)
 
-    def _take(self, message: Message, size: int) -> Accepted | Failed:
-        notice = self._steering.steer(message, size, f"steer_{secrets.token_hex(16)}")
+    def _take(self, message: Message, size: int, elsewhere: Sequence[Steer]) -> Accepted | Failed:
+        notice = self._steering.steer(message, size, f"steer_{secrets.token_hex(16)}", elsewhere)
         if isinstance(notice, Accepted):
             body = self._bodies.open()
             try:
@@ -87,6 +93,11 @@ class SocketSteering:
         if due is None or asked is None:
             return None
         return asked.model_copy(update={"previous_response_id": due, "input": self._steering.take(due)})
+
+    @property
+    def taken_bytes(self) -> int:
+        """The size of the steers in the input of the response that is about to begin."""
+        return self._steering.taken_bytes
 
     @property
     def applies(self) -> bool:

@@ -1,4 +1,4 @@
-"""What steers the responses of one connection: a value without I/O. Events in, notices for the client out.
+"""What steers the responses of one lane of a connection: a value without I/O. Events in, notices for the client out.
 
     begin(response)       a response runs, and may be steered
     steer(message)        -> Accepted: the open item is to be the last one; or Failed
@@ -27,7 +27,7 @@ from responses_gateway.wire.errors import ApiError
 # Steers of one connection that may wait, and their bytes together.
 MOST_STEERS = 32
 MOST_BYTES = 4 * 1024 * 1024
-# Of so many responses that have ended a connection knows that they were its own.
+# Of so many responses that have ended a lane knows that they were its own.
 _REMEMBERED = 64
 
 Code: TypeAlias = Literal[
@@ -99,7 +99,7 @@ Notice: TypeAlias = Accepted | Pending | Failed
 
 
 class Steering:
-    """The steers of one connection. `due` is the response that is to be continued unasked."""
+    """The steers of one lane. `due` is the response that is to be continued unasked."""
 
     def __init__(self, most: int = MOST_STEERS, most_bytes: int = MOST_BYTES) -> None:
         self.due: str | None = None
@@ -143,9 +143,13 @@ class Steering:
 
     # ---- a steer -------------------------------------------------------------------------------------------------------
 
-    def steer(self, message: Mapping[str, Any], size: int, steer_id: str) -> Accepted | Failed:
+    def knows(self, response_id: str) -> bool:
+        """Tell whether a response runs here, or did."""
+        return response_id == self._running or response_id in self._ended
+
+    def steer(self, message: Mapping[str, Any], size: int, steer_id: str, elsewhere: Sequence[Steer] = ()) -> Accepted | Failed:
         """Take a `response.steer` of so many bytes. One that is accepted gets the id. One that could never be accepted for its
-        size is neither looked at nor returned: that would take too long."""
+        size is neither looked at nor returned: that would take too long. `elsewhere`: those that wait in other lanes."""
         response_id = message["previous_response_id"]
         given = message.get("input")
         if not isinstance(given, str | list) or size > self._most_bytes or has_too_many(given):
@@ -153,7 +157,7 @@ class Steering:
         refused = self._refusal(response_id)
         items: Sequence[Item] = ()
         if refused is None or refused[0] != "response_not_found":
-            excess = self._excess(size)
+            excess = self._excess(size, elsewhere)
             try:
                 items = () if excess is not None else read_input(message)
                 refused = refused or excess
@@ -175,8 +179,8 @@ class Steering:
             return "response_already_completed", "The response has completed: send the input with 'response.create'."
         return "response_not_active", f"The response has ended with the status '{status}'."
 
-    def _excess(self, size: int) -> tuple[Code, str] | None:
-        waiting = self.waiting
+    def _excess(self, size: int, elsewhere: Sequence[Steer]) -> tuple[Code, str] | None:
+        waiting = [*self.waiting, *elsewhere]
         if len(waiting) >= self._most:
             return "too_many_pending_steers", f"At most {self._most} steers may wait on a connection."
         if sum(steer.size for steer in waiting) + size > self._most_bytes:
@@ -202,6 +206,11 @@ class Steering:
             return []
         self._taken = response_id
         return [item for steer in self._steers[response_id] for item in steer.items]
+
+    @property
+    def taken_bytes(self) -> int:
+        """The size of the steers that were taken, for a response that has not begun."""
+        return 0 if self._taken is None else sum(steer.size for steer in self._steers[self._taken])
 
     @property
     def applies(self) -> bool:
