@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from aiohttp import web
@@ -18,7 +19,6 @@ from responses_gateway.server.generation.preparation.context import Caller, Prev
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.event_stream import WebSocketSender
 from responses_gateway.server.http.exchange import EXCHANGE, in_thread
-from responses_gateway.server.recording.recording import Recording
 from responses_gateway.server.resources.socket_lane import Lane, Waiting
 from responses_gateway.server.resources.socket_lanes import Lanes
 from responses_gateway.server.resources.socket_messages import LARGE, continued_in
@@ -60,7 +60,9 @@ class SocketResponses:
         recorder = self._responses.recorder
         recording = None if recorder is None else recorder.begin(self._request.headers, settings, websocket=True)
         try:
-            request, size = await self._read(lane, asked, recording)
+            request, size = await self._read(lane, asked, _ignore if recording is None else recording.received)
+            if recording is not None:
+                recording.parsed()
             caller = await self._admit(request)
         except ApiError as error:
             if recording is not None:
@@ -87,25 +89,21 @@ class SocketResponses:
     # ---- the request ---------------------------------------------------------------------------------------------------
 
     async def _read(
-        self, lane: Lane, asked: Waiting | ResponsesRequest, recording: Recording | None
+        self, lane: Lane, asked: Waiting | ResponsesRequest, received: Callable[[bytes], None]
     ) -> tuple[ResponsesRequest, int]:
-        """Return the request in a message, with the steers that wait for it, and the bytes of both. It is recorded with them.
+        """Return the request in a message, with the steers that wait for it, and the bytes of both: it is received with them.
         Raise `ApiError`."""
-        data = asked.take() if isinstance(asked, Waiting) else _as_message(asked)
-        if recording is not None:
-            recording.received(data)
-        if isinstance(asked, Waiting):
-            parsed = await self._parse(lane, data)
-            request = lane.steering.with_input(parsed)
-            size = len(data)
-            if recording is not None and request is not parsed:
-                recording.received(_as_message(request))
-        else:
-            request = asked
-            size = 0
-        if recording is not None:
-            recording.parsed()
-        return request, size + lane.steering.taken_bytes
+        if not isinstance(asked, Waiting):
+            if received is not _ignore:
+                received(_as_message(asked))
+            return asked, lane.steering.taken_bytes
+        data = asked.take()
+        received(data)
+        parsed = await self._parse(lane, data)
+        request = lane.steering.with_input(parsed)
+        if received is not _ignore and request is not parsed:
+            received(_as_message(request))
+        return request, len(data) + lane.steering.taken_bytes
 
     async def _parse(self, lane: Lane, data: bytes) -> ResponsesRequest:
         large = len(data) >= LARGE
@@ -183,6 +181,10 @@ class SocketResponses:
     def _drop(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+def _ignore(_data: bytes) -> None:
+    """Receive a message that is not recorded."""
 
 
 def _as_message(request: ResponsesRequest) -> bytes:
