@@ -16,7 +16,7 @@ MOST_WAITING_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class WaitingMessage:
     """A message that waits for its turn, or the error that answers it. `body` counts it until it is answered."""
 
     data: bytes
@@ -45,12 +45,12 @@ class Lane:
         self.continues: str | None = None  # what the message asks to continue that is being answered
         self._bodies = bodies
         self._turn = turn
-        self._messages: asyncio.Queue[Waiting] = asyncio.Queue()
+        self._messages: asyncio.Queue[WaitingMessage] = asyncio.Queue()
         self._bytes = 0
 
     def accept(self, data: bytes) -> None:
         """Let a message wait."""
-        message = Waiting(data, self._bodies.open())
+        message = WaitingMessage(data, self._bodies.open())
         try:
             message.body.add(len(data))
         except ApiError as error:
@@ -65,7 +65,7 @@ class Lane:
         """Whether so much waits that no more should."""
         return self._bytes > MOST_WAITING_BYTES or self._messages.qsize() >= MOST_WAITING
 
-    async def next(self) -> Waiting:
+    async def next(self) -> WaitingMessage:
         """Wait for a message, and return it."""
         message = await self._messages.get()
         self._bytes -= len(message.data)

@@ -19,7 +19,7 @@ from responses_gateway.server.generation.preparation.context import Caller, Prev
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.event_stream import WebSocketSender
 from responses_gateway.server.http.exchange import EXCHANGE, in_thread
-from responses_gateway.server.resources.socket_lane import Lane, Waiting
+from responses_gateway.server.resources.socket_lane import Lane, WaitingMessage
 from responses_gateway.server.resources.socket_lanes import Lanes
 from responses_gateway.server.resources.socket_messages import LARGE, continued_in
 from responses_gateway.server.resources.unstored_responses import Unstored, UnstoredResponses
@@ -53,14 +53,14 @@ class SocketResponses:
         self._transport = request.transport
         self._unstored = UnstoredResponses()
 
-    async def make(self, lane: Lane, asked: Waiting | ResponsesRequest) -> None:
+    async def make(self, lane: Lane, asked: WaitingMessage | ResponsesRequest) -> None:
         """Make a response; `lane.continues` says what it was to continue if it cannot begin. Raise `ApiError` and
         `StoreUnavailable`."""
         settings = self._responses.live.current.settings
         recorder = self._responses.recorder
         recording = None if recorder is None else recorder.begin(self._request.headers, settings, websocket=True)
         try:
-            request, size = await self._read(lane, asked, _ignore if recording is None else recording.received)
+            request, size = await self._read(lane, asked, None if recording is None else recording.received)
             if recording is not None:
                 recording.parsed()
             caller = await self._admit(request)
@@ -89,19 +89,20 @@ class SocketResponses:
     # ---- the request ---------------------------------------------------------------------------------------------------
 
     async def _read(
-        self, lane: Lane, asked: Waiting | ResponsesRequest, received: Callable[[bytes], None]
+        self, lane: Lane, asked: WaitingMessage | ResponsesRequest, received: Callable[[bytes], None] | None
     ) -> tuple[ResponsesRequest, int]:
         """Return the request in a message, with the steers that wait for it, and the bytes of both: it is received with them.
         Raise `ApiError`."""
-        if not isinstance(asked, Waiting):
-            if received is not _ignore:
+        if not isinstance(asked, WaitingMessage):
+            if received is not None:
                 received(_as_message(asked))
             return asked, lane.steering.taken_bytes
         data = asked.take()
-        received(data)
+        if received is not None:
+            received(data)
         parsed = await self._parse(lane, data)
         request = lane.steering.with_input(parsed)
-        if received is not _ignore and request is not parsed:
+        if received is not None and request is not parsed:
             received(_as_message(request))
         return request, len(data) + lane.steering.taken_bytes
 
@@ -181,10 +182,6 @@ class SocketResponses:
     def _drop(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-
-
-def _ignore(_data: bytes) -> None:
-    """Receive a message that is not recorded."""
 
 
 def _as_message(request: ResponsesRequest) -> bytes:

@@ -19,7 +19,7 @@ from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.bodies import Bodies
 from responses_gateway.server.http.event_stream import WebSocketSender
 from responses_gateway.server.http.exchange import in_thread
-from responses_gateway.server.resources.socket_lane import Lane, Waiting
+from responses_gateway.server.resources.socket_lane import Lane, WaitingMessage
 from responses_gateway.server.resources.socket_lanes import Lanes
 from responses_gateway.server.resources.socket_messages import (
     LARGE,
@@ -224,7 +224,7 @@ class _Session:
                     message.body.close()
                 await self._continue_steered(lane)
 
-    async def _answer(self, lane: Lane, message: Waiting) -> None:
+    async def _answer(self, lane: Lane, message: WaitingMessage) -> None:
         error = await self._create(lane, message)
         if error is not None:
             lane.steering.not_applied()
@@ -243,7 +243,7 @@ class _Session:
                 lane.steering.not_applied(error)
             lane.answered()
 
-    async def _create(self, lane: Lane, asked: Waiting | ResponsesRequest) -> ApiError | None:
+    async def _create(self, lane: Lane, asked: WaitingMessage | ResponsesRequest) -> ApiError | None:
         """Make a response; return the error of one that could not begin."""
         try:
             await self._responses.make(lane, asked)
