@@ -7,6 +7,7 @@ from dashboards.queries import GATEWAYS, MODELS, PREFIX, ended, percentiles, qua
 
 SUCCEEDED = "completed|incomplete"
 ANSWERED = "completed|incomplete|failed"
+EARLY = "announced|reasoning_only|empty|finish_without_call|malformed_call|call_in_thought"
 # Requests that no backend answered have no model, and have always failed.
 KNOWN = MODELS + ', model!="unknown"'
 
@@ -249,14 +250,19 @@ ERRORS = Dashboard(
             ],
         ),
         Row(
-            "Agents",
+            "How well does this model behave",
             [
-                Panel("Ends of turns", "Answers to requests with tools, by what they came to. See docs/observability.md.",
-                      PER_SECOND, {rate("turn_outcomes_total", "outcome"): "{{outcome}}"}),
-                Panel("Early ends", "Answers that ended before the model's work did, by kind, and what came of it.", PER_SECOND,
+                Panel("Turns that ended early", "By model: the share of the answers to requests with tools that ended before "
+                      "the model's work did, announcements (a guess) included. See docs/agents.md.", SHARE,
+                      {ratio(rate("turn_outcomes_total", "model", select=f'{GATEWAYS}, outcome=~"{EARLY}"'),
+                             rate("turn_outcomes_total", "model")): "{{model}}"}),
+                Panel("Repeated calls", "By model: the same call with the same output as one shortly before.", PER_SECOND,
+                      {rate("repeated_calls_total", "model", "action"): "{{model}}: {{action}}"}),
+                Panel("Ends of turns", "Answers to requests with tools, by what they came to.", PER_SECOND,
+                      {rate("turn_outcomes_total", "outcome"): "{{outcome}}"}, stacked=True),
+                Panel("Early ends", "Answers that ended early, by kind: whether the model was asked to go on, and what came of "
+                      "it.", PER_SECOND,
                       {rate("early_ends_total", "kind", "action", "outcome"): "{{kind}}: {{action}} {{outcome}}"}),
-                Panel("Repeated calls", "The same call with the same output as one shortly before.", PER_SECOND,
-                      {rate("repeated_calls_total", "action"): "{{action}}"}),
             ],
         ),
         Row(

@@ -26,7 +26,7 @@ from responses_gateway.server.generation.request_log.recent_requests import (
     Interval,
 )
 from responses_gateway.settings.keys import hash_of
-from responses_gateway.simulator import SimulatorOptions
+from responses_gateway.simulator import SimulatorOptions, WeakModel
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 from tests.codex.codex_cli import BINARY, Codex
 from tests.server.ended_requests import ended_facts
@@ -276,6 +276,29 @@ def test_plots_show_the_minutes_that_there_are_and_their_values_to_the_keyboard(
                 await page.value("document.querySelector('#range').dispatchEvent(new Event('change'))")
                 await page.holds("document.querySelector('#charts svg').textContent.includes('−60 min')", "an hour")
                 assert (await page.value(said)).endswith(": maximum 3"), "it still has the focus"
+
+    run(test())
+
+
+def test_how_turns_end_is_a_column_a_filter_and_a_table_by_model(profile: Path) -> None:
+    tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}]
+
+    async def test() -> None:
+        async with simulated(SimulatorOptions(weak=WeakModel(1, {"finish_without_call": 100}))) as served:
+            await post(served, input="What is the weather?", tools=tools)
+            await post(served, input="scenario: plain", tools=tools)
+            await post(served, input="scenario: plain")
+            async with visiting(served, profile) as page:
+                await page.holds(f"{count('#rows tr')} === 3")
+                turns = await page.value("[...document.querySelectorAll('#rows td:nth-child(10)')].map(cell => cell.innerText)")
+                assert turns == ["", "final", "finish without call"]
+                await page.value("document.querySelector('#turns').value = 'early'")
+                await page.value("document.querySelector('#turns').dispatchEvent(new Event('change'))")
+                await page.holds(f"{count('#rows tr')} === 1", "the turn that ended early")
+                await page.press("3")
+                await page.holds(f"{count('#behaviour tbody tr')} === 1")
+                row = (await page.text("#behaviour tbody tr")).split()
+                assert row == ["simulator", "2", "1", "(50", "%)", "0", "0"]
 
     run(test())
 

@@ -7,6 +7,7 @@ import { byId, clock, setText } from "./dom.js";
 import { Plots } from "./plots.js";
 import { Requests } from "./requests.js";
 import { Try } from "./try.js";
+import { drawBehaviour } from "./turns.js";
 import { Usage } from "./usage.js";
 
 const VIEWS = ["requests", "backends", "plots", "usage", "try"];
@@ -20,6 +21,7 @@ const views = { backends: new Backends(state), plots: new Plots(), usage: new Us
 function route() {
   const [, view = "requests", id] = location.hash.split("/");
   const shown = VIEWS.includes(view) ? view : "requests";
+  if (shown === "plots") drawBehaviour(requests.all);
   for (const name of VIEWS) {
     byId(name).hidden = name !== shown;
     const link = document.querySelector(`[data-view="${name}"]`);
@@ -60,6 +62,7 @@ async function connect() {
       await watch((update) => {
         requests.take(update.views);
         detail.take(requests.all);
+        if (!byId("plots").hidden) drawBehaviour(requests.all);
         showRecording(update.recording);
       }, () => showConnection("live", "good"));
     } catch (error) {

@@ -6,6 +6,7 @@ import { byId, clock, h, number, seconds, setText, svg } from "./dom.js";
 import { itemBlocks } from "./items.js";
 import { paceOf } from "./requests.js";
 import { stepRows } from "./steps.js";
+import { turnOf } from "./turns.js";
 
 const REFRESH = 1000;
 
@@ -228,6 +229,7 @@ function facts(summary) {
     ["Model turns", summary.turns > 1 ? number(summary.turns) : ""],
     ["Hosted calls", Object.entries(summary.hosted_calls ?? {}).map(([kind, count]) => `${kind} × ${count}`).join(", ")],
     ["Finish reason", summary.finish_reason],
+    ["Turn", turnOf(summary)],
     ["Delivery", summary.outcome === "running" ? "" : summary.delivery],
     ["Status", summary.status],
     ["Error", [summary.code, summary.error].filter(Boolean).join(": ")],

@@ -1,6 +1,7 @@
 // The list of requests: running and recently ended ones.
 
 import { byId, clock, h, legible, number, seconds, setText } from "./dom.js";
+import { faults, isKind, turnOf } from "./turns.js";
 
 const KEPT = 500;
 const REFUSALS_KEPT = 100;
@@ -18,6 +19,7 @@ export class Requests {
     this.ended = 0; // in all workers, including those that are not in the list any more
     this.body = byId("rows");
     byId("filter").addEventListener("input", () => this.draw());
+    byId("turns").addEventListener("change", () => this.draw());
     byId("pause").addEventListener("change", () => this.draw());
     this.body.addEventListener("click", (event) => {
       const row = event.target.closest("tr");
@@ -97,7 +99,8 @@ export class Requests {
     setText(byId("totals"), `${number(running.length)} running, ${number(Math.round(pace))} tokens/s; ${number(this.ended)} ended`);
     if (byId("pause").checked) return;
     const wanted = byId("filter").value.trim().toLowerCase();
-    const shown = [...this.all.values()].filter((summary) => matches(summary, wanted));
+    const kind = byId("turns").value;
+    const shown = [...this.all.values()].filter((summary) => isKind(summary, kind) && matches(summary, wanted));
     shown.sort((a, b) => b.started - a.started || (a.id < b.id ? 1 : -1));
     const ids = new Set(shown.map((summary) => summary.id));
     for (const [id, row] of this.rows) {
@@ -120,10 +123,11 @@ export class Requests {
 
   add(summary) {
     const link = h("a", { href: `#/requests/${summary.id}` });
-    const cells = Array.from({ length: 10 }, (_, at) => h("td", at >= 5 && at <= 8 ? { class: "number" } : {}));
+    const cells = Array.from({ length: 11 }, (_, at) => h("td", at >= 5 && at <= 8 ? { class: "number" } : {}));
     cells[0].append(link);
     cells[1].append(h("span", { class: "state" }));
-    cells[9].append(h("div", { class: "items" }));
+    cells[9].append(h("span", { class: "turn" }));
+    cells[10].append(h("div", { class: "items" }));
     const row = h("tr", { "data-id": summary.id, "aria-selected": String(summary.id === this.selected) }, cells);
     const made = { row, link, cells, summary: null };
     this.rows.set(summary.id, made);
@@ -164,17 +168,21 @@ function update(row, summary) {
     setText(cells[at], text ?? "");
     if (at < 5) cells[at].title = legible(text ?? "");
   }
+  const turn = cells[9].firstChild;
+  turn.className = faults(summary) ? "turn warn" : "turn";
+  setText(turn, turnOf(summary));
+  cells[9].title = turnOf(summary);
   const reason = summary.code ?? "";
   const signature = `${reason} ${summary.items.map((item) => `${item.type}${item.closed ? "" : "*"}`).join(" ")}`;
   if (row.signature !== signature) {
     row.signature = signature;
-    cells[9].firstChild.replaceChildren(...itemChips(summary.items).filter(Boolean), ...(reason ? [h("span", { class: "reason", title: summary.error ?? reason }, reason)] : []));
+    cells[10].firstChild.replaceChildren(...itemChips(summary.items).filter(Boolean), ...(reason ? [h("span", { class: "reason", title: summary.error ?? reason }, reason)] : []));
   }
 }
 
 function matches(summary, wanted) {
   if (!wanted) return true;
-  const fields = [summary.model, summary.backend, summary.key, summary.outcome, summary.id, summary.request_id, summary.response_id, summary.client, summary.code, summary.status, summary.path];
+  const fields = [summary.model, summary.backend, summary.key, summary.outcome, summary.id, summary.request_id, summary.response_id, summary.client, summary.code, summary.status, summary.path, turnOf(summary)];
   const text = fields.filter(Boolean).join(" ").toLowerCase();
   return wanted.split(/\s+/).every((word) => text.includes(word));
 }
