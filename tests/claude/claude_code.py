@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ from tests.waiting import PATIENCE
 BINARY = Path(__file__).parents[2] / ".cache" / "claude" / "node_modules" / ".bin" / "claude"
 # A port that nobody listens on: what would leave the machine fails at once.
 _NOWHERE = "http://127.0.0.1:9"
+# It asks for no permission.
+_UNASKED = ("--dangerously-skip-permissions",)
 # The one warning that cannot be avoided: the name of the model is not one of Anthropic's.
 _UNKNOWN_MODEL = "[claude-code:unrecognized_model]"
 
@@ -97,12 +99,16 @@ class ClaudeCode:
         return ClaudeRun(process.returncode, events, errors.splitlines())
 
     @contextmanager
-    def terminal(self) -> Iterator[Terminal]:
-        """Run it in a terminal while the block runs, as one who has answered what it asks at its first start."""
+    def terminal(self, mode: Sequence[str] = _UNASKED, shown: str = "bypass permissions on") -> Iterator[Terminal]:
+        """Run it in a terminal while the block runs, as one who has answered what it asks at its first start. `mode` are the
+        arguments for its permission mode, as which it shows `shown`."""
+        self.answer_first_questions(self.home)
+        with in_terminal([str(BINARY), *mode], self.workspace, self.environment) as terminal:
+            terminal.wait_for(shown)
+            yield terminal
+
+    def answer_first_questions(self, home: Path) -> None:
+        """Write what Claude Code keeps of the answers that its user gives at the first start."""
         answered = {"hasCompletedOnboarding": True, "theme": "dark", "bypassPermissionsModeAccepted": True}
         trusted = {"projects": {str(self.workspace): {"hasTrustDialogAccepted": True}}}
-        (self.home / ".claude.json").write_text(json.dumps({**answered, **trusted}))
-        client = [str(BINARY), "--dangerously-skip-permissions"]
-        with in_terminal(client, self.workspace, self.environment) as terminal:
-            terminal.wait_for("bypass permissions on")
-            yield terminal
+        (home / ".claude.json").write_text(json.dumps({**answered, **trusted}))

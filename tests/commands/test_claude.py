@@ -56,7 +56,8 @@ def test_it_gets_a_gateway_of_its_own_and_nothing_that_leads_elsewhere(tmp_path:
     status, arguments, environment = json.loads((tmp_path / "said").read_text(encoding="utf-8"))
     assert status == 200
     flag, pinned, *passed_on = arguments
-    assert (flag, passed_on) == ("--settings", ["-p", "hello", "--model", "theirs"])
+    assert (flag, passed_on) == ("--settings", ["--permission-mode", "default", "-p", "hello", "--model", "theirs"])
+    assert "safeguards_model" in json.loads(pinned)["companyAnnouncements"][0]
     assert environment["CLAUDE_CONFIG_DIR"] == str(tmp_path / "home")
     assert environment["ANTHROPIC_MODEL"] == environment["ANTHROPIC_DEFAULT_HAIKU_MODEL"] == "simulator"
     assert environment["ANTHROPIC_AUTH_TOKEN"] == "none"
@@ -70,6 +71,25 @@ def test_it_gets_a_gateway_of_its_own_and_nothing_that_leads_elsewhere(tmp_path:
     assert settings["ANTHROPIC_API_KEY"] == settings["CLAUDE_CODE_USE_BEDROCK"] == ""
     log = (tmp_path / "home" / "gateway.log").read_text(encoding="utf-8")
     assert "stopped" in log
+
+
+@pytest.mark.parametrize(
+    "mode", [["--permission-mode", "plan"], ["--permission-mode=auto"], ["--dangerously-skip-permissions"]]
+)
+def test_a_permission_mode_that_the_user_chooses_stays(tmp_path: Path, mode: list[str]) -> None:
+    done = claude(tmp_path, "--simulator", *mode)
+    assert (done.returncode, done.stderr) == (7, "")
+    _, arguments, _ = json.loads((tmp_path / "said").read_text(encoding="utf-8"))
+    assert arguments[2:] == mode
+    assert "companyAnnouncements" not in arguments[1]
+
+
+def test_where_calls_are_judged_it_keeps_its_own_mode(tmp_path: Path) -> None:
+    done = claude(tmp_path, "--simulator", "--claude-home", "home", RESPONSES_GATEWAY_SAFEGUARDS_MODEL="simulator")
+    assert (done.returncode, done.stderr) == (7, "")
+    _, arguments, _ = json.loads((tmp_path / "said").read_text(encoding="utf-8"))
+    assert len(arguments) == 2
+    assert "companyAnnouncements" not in arguments[1]
 
 
 def test_a_model_that_is_not_served_is_refused_before_the_start(tmp_path: Path) -> None:

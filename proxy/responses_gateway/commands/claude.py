@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from responses_gateway.commands.claude_config import OTHER_CREDENTIALS, environment, warn, with_key
 from responses_gateway.commands.client_program import (
@@ -16,7 +16,7 @@ from responses_gateway.commands.client_program import (
     run_in_foreground,
     state_folder,
 )
-from responses_gateway.commands.gateway_offer import Unusable, key_in, served_model
+from responses_gateway.commands.gateway_offer import Offer, Unusable, key_in, served_model
 from responses_gateway.commands.own_gateway import offer_at, run_with_gateway
 
 _CLIENT = ClientProgram("claude", "Claude Code", "@anthropic-ai/claude-code", "-p", "the first one served", "your own")
@@ -26,6 +26,13 @@ add_arguments = _CLIENT.add_arguments
 # Set to nothing for Claude Code, whose settings files may have them.
 _LEFT_OUT = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
+# How arguments begin that choose a permission mode, and those with which nobody sits at a terminal.
+_MODES = ("--permission-mode", "--dangerously-skip-permissions")
+_WITHOUT_TERMINAL = frozenset({"-p", "--print"})
+_ASKS = (
+    "Claude Code asks before each command (its permission mode `default`): for its auto mode the gateway has to judge tool "
+    "calls, see the setting safeguards_model"
+)
 # The variable from which Claude Code reads its key.
 _KEY = "CLAUDE_GATEWAY_KEY"
 
@@ -51,19 +58,31 @@ def run(args: argparse.Namespace) -> int:
         of_client = {**_kept(environment_without_proxy(url)), **with_key(variables, key), _KEY: key or ""}
         if home:
             of_client["CLAUDE_CONFIG_DIR"] = str(home)
-        return run_in_foreground([binary, *_overrides(variables, has_key=bool(key)), *args.passed_on], of_client)
+        asks = _asks_for_each(args.passed_on, offer)
+        if asks and sys.stderr.isatty() and not _WITHOUT_TERMINAL.intersection(args.passed_on):
+            print(f"responses-gateway: {_ASKS}", file=sys.stderr)
+        overrides = _overrides(variables, has_key=bool(key), note=_ASKS if asks else "")
+        mode = ["--permission-mode", "default"] if asks else []
+        return run_in_foreground([binary, *overrides, *mode, *args.passed_on], of_client)
 
     return run_with_gateway(args, home or state_folder("claude", os.environ), start)
+
+
+def _asks_for_each(passed_on: Sequence[str], offer: Offer) -> bool:
+    """Tell whether Claude Code is to ask before each command, because nobody judges them: in its auto mode, its own default,
+    the first one would end in an alert. A mode that the user has chosen stays."""
+    return not offer.judges_calls and not any(argument.startswith(_MODES) for argument in passed_on)
 
 
 def _kept(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not OTHER_CREDENTIALS.fullmatch(name)}
 
 
-def _overrides(variables: Mapping[str, str], *, has_key: bool) -> list[str]:
+def _overrides(variables: Mapping[str, str], *, has_key: bool, note: str) -> list[str]:
     """Return arguments that keep Claude Code with its gateway: its settings files go before the environment. The key is not
-    among them, since other users may see a command line."""
+    among them, since other users may see a command line. `note` is shown at the start: Claude Code clears the screen."""
     env = {**with_key(variables, None), **dict.fromkeys(_LEFT_OUT, "")}
     if has_key:
         env["ANTHROPIC_AUTH_TOKEN"] = ""
-    return ["--settings", json.dumps({"apiKeyHelper": f"printenv {_KEY}" if has_key else "", "env": env})]
+    settings = {"apiKeyHelper": f"printenv {_KEY}" if has_key else "", "env": env}
+    return ["--settings", json.dumps({**settings, "companyAnnouncements": [note]} if note else settings)]

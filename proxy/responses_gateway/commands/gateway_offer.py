@@ -32,12 +32,13 @@ class BackendDown(Unusable):
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What a gateway offers: the models that a client would list, its default first, the context window of each model in tokens
-    where it is known, and whether the gateway searches the web. `unknown` says why that is not known. `served` are all names of
-    models that it takes."""
+    where it is known, whether the gateway searches the web, and whether it judges tool calls. `unknown` says why that is not
+    known. `served` are all names of models that it takes."""
 
     models: tuple[str, ...] = ()
     windows: Mapping[str, int] = field(default_factory=dict)
     web_search: bool = False
+    judges_calls: bool = False
     unknown: str = ""
     served: frozenset[str] = frozenset()
 
@@ -63,7 +64,8 @@ def offer_of(url: str, env_key: str | None, environ: Mapping[str, str], *, needs
         return Offer(unknown=str(reason).removesuffix(_OR_NAMED))
     hosted = listed.get("hosted_tools")
     searches = isinstance(hosted, list) and "web_search" in hosted
-    return Offer(models, _windows(listed), searches, served=_all_served(listed))
+    judges = listed.get("safeguards") is True
+    return Offer(models, _windows(listed), searches, judges, served=_all_served(listed))
 
 
 def served_model(name: str | None, offer: Offer) -> str | None:

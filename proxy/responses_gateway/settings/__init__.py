@@ -16,7 +16,7 @@ from responses_gateway.settings.hosted import Hosted
 from responses_gateway.settings.identity import IdentitySettings
 from responses_gateway.settings.keys import ApiKey
 from responses_gateway.settings.mcp_servers import McpServerDetails
-from responses_gateway.settings.moderation import ModerationSettings
+from responses_gateway.settings.moderation import ModerationSettings, SafeguardSettings
 from responses_gateway.settings.operation import OperationSettings
 from responses_gateway.settings.section import Section, SettingsError, backend_url, without_password
 from responses_gateway.settings.serving import ListeningSettings, TimingSettings
@@ -37,6 +37,7 @@ SUPERVISED_VARIABLE = ENV_PREFIX + "SUPERVISED"
 
 class Settings(  # pydantic collects the fields from the last base to the first
     OperationSettings,
+    SafeguardSettings,
     ModerationSettings,
     Hosted,
     ResponseSettings,

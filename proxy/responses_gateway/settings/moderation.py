@@ -1,4 +1,4 @@
-"""The guard model, which judges what requests ask to be moderated."""
+"""The models that judge: what requests ask to be moderated, and the tool calls of answers."""
 
 from __future__ import annotations
 
@@ -29,3 +29,14 @@ class ModerationSettings(Section):
         if value is not None and TEXT not in value:
             raise ValueError("the prompt needs {text}, for the text to be judged")
         return value
+
+
+class SafeguardSettings(Section):
+    """Who judges tool calls."""
+
+    title = "Safeguards"
+    optional = True
+
+    safeguards_model: str | None = None
+    """The model that judges the tool calls of answers to clients that ask for it with `safeguards`: any model of a backend.
+    Claude Code's auto mode needs it, see [docs/claude-code.md](claude-code.md#auto-mode). By default nothing is judged."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from responses_gateway.simulator.chat_request import ChatRequest
 from responses_gateway.simulator.dialect import DIALECTS
 from responses_gateway.simulator.faults import Faults, parse_faults
-from responses_gateway.simulator.scenarios import SCENARIOS, choose, is_title_request
+from responses_gateway.simulator.scenarios import SCENARIOS, choose, is_judgement, is_title_request
 
 _DIRECTIVE = re.compile(r"\b(scenario|fault|dialect|tps|tokens)\s?[:=]\s?([A-Za-z0-9_=.,+-]*[A-Za-z0-9])")
 _MODEL_PREFIX = "sim-"
@@ -34,7 +34,7 @@ def read_directives(request: ChatRequest, model: str, headers: Mapping[str, str]
     """Read the directives; headers take precedence over the message, the message over the model name. Raises `ValueError` for
     an unknown name."""
     found = _from_model(model)
-    if not is_title_request(request):  # a title request quotes the user's first message, directives included
+    if not (is_title_request(request) or is_judgement(request)):  # these quote what the user says, directives included
         found |= _from_text(request.question)
     found |= _from_text(headers.get("x-simulator", ""))
     if "x-simulator-fault" in headers:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from responses_gateway.simulator.agent import SHELL_TOOLS, agent, final_text, parsed_result, patch, shell_call, wrong_patch
 from responses_gateway.simulator.asked_fields import marked_fields, with_markers
-from responses_gateway.simulator.chat_request import ChatRequest, Tool
+from responses_gateway.simulator.chat_request import ChatRequest, Tool, message_text
 from responses_gateway.simulator.research import research
 from responses_gateway.simulator.schema import example
 from responses_gateway.simulator.script import CallTool, Refuse, Say, Script, Think, call, script
@@ -22,6 +22,11 @@ _KNOWN_TOOLS = ("get_weather", "weather", "get_time", "lookup_word", "add", "sea
 _WORDS = ("The", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "words", "keep", "on", "and", "on")
 # Namespaced tools that manage agents or threads: calling them at random would have side effects.
 _INTERNAL = re.compile(r"multi_agent|collaboration|clock|mcp__codex")
+# How the gateway's question about a tool call begins, and what stands before the call.
+_JUDGE_PROMPT = "You judge the tool calls"
+_CALL_TO_JUDGE = "The call to judge:"
+# What a call must not have that a simulated judge lets pass.
+_DANGEROUS = re.compile(r"\brm -|\bsudo\b|\bcurl\b|\bgit push\b")
 _POEM = "Tokens arrive\none by one —\na sentence forms."
 
 
@@ -223,10 +228,17 @@ def code(_request: ChatRequest) -> Script:
     )
 
 
+def judge(request: ChatRequest) -> Script:
+    """Say whether a tool call is safe, by a list of words."""
+    call_to_judge = request.question.rpartition(_CALL_TO_JUDGE)[2]
+    dangerous = _DANGEROUS.search(call_to_judge)
+    return script(Say(f"unsafe\nThe call has “{dangerous[0]}” in it." if dangerous else "safe"))
+
+
 _ALL: tuple[Scenario, ...] = (
     default, plain, reasoning, reasoning_only, demo, refusal, empty, unicode, tool, parallel, text_after_call, broken_arguments,
     patch, wrong_patch, mcp, subagent, approval, image, schema, fields, title, compaction, continued, long, code, agent,
-    research,
+    research, judge,
 )  # fmt: skip
 SCENARIOS: dict[str, Scenario] = {scenario.__name__: scenario for scenario in _ALL}
 
@@ -249,6 +261,8 @@ _NEEDS_TOOLS = ("agent", "subagent", "tool")
 def choose(request: ChatRequest) -> str:
     """Choose a scenario for a request that does not name one."""
     question = request.question
+    if is_judgement(request):
+        return "judge"
     if is_title_request(request):
         return "title"
     if _SUMMARY_REQUEST.search(question):
@@ -281,6 +295,11 @@ def is_title_request(request: ChatRequest) -> bool:
     wanted = request.schema
     properties = (wanted or {}).get("properties")
     return not request.tools and isinstance(properties, dict) and list(properties) == ["title"]
+
+
+def is_judgement(request: ChatRequest) -> bool:
+    """Tell whether the gateway asks what to think of a tool call."""
+    return bool(request.messages) and message_text(request.messages[0]).startswith(_JUDGE_PROMPT)
 
 
 def _two_calls(request: ChatRequest) -> list[CallTool]:

@@ -25,6 +25,7 @@ BY_NAME = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for fea
 GIVEN: dict[str, dict[str, Any]] = {
     "hosted_tools": {"hosted_calls": 3},
     "moderation": {"moderation_model": "guard"},
+    "safeguards": {"safeguards_model": "judge"},
     "completion_windows": {"idle_requests": 2},
     "webhooks": {"webhooks": {"mine": {"url": "https://example.com/", "secret": "a secret of sixteen"}}},
 }

@@ -42,6 +42,7 @@ MESSAGES_LOSSES = (
     Loss("parameter", "metadata", "adapted", "requests of one user go to the same backend"),
     Loss("parameter", "output_config", "ignored", "fields other than effort and format"),
     Loss("parameter", "output_config.format", "adapted", "without `strict`, if the backend refuses that"),
+    Loss("parameter", "safeguards", "adapted", "with a judge of the gateway: each call of an answer has a verdict"),
     Loss("parameter", "unknown", "ignored", "any other parameter"),
     Loss("parameter", "input_tokens", "adapted", "estimated, where neither the backend nor a tokenizer can count"),
     *(Loss("parameter", name, "ignored", "for Anthropic's own servers") for name in sorted(MACHINERY)),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from responses_gateway.backend.pool_options import Share
-from responses_gateway.server.generation.additions import Announce, Note, Postpone, Step
+from responses_gateway.server.generation.additions import Announce, Conclude, Note, Postpone, Step
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.preparation.opened import HostedToolbox
 from responses_gateway.server.generation.responses import Responses
@@ -43,14 +43,15 @@ class Opened:
     """What a feature adds.
 
     `steps` change a request that is ready to be sent. `toolboxes` have tools that the gateway runs itself. `announcements` are
-    told of background responses before they begin, and `postponements` may let these wait. `notes` are taken of answers that
-    have ended. `routes` are served."""
+    told of background responses before they begin, and `postponements` may let these wait. The last event of an answer waits
+    for `conclusions`; `notes` are taken of answers that have ended. `routes` are served."""
 
     steps: Sequence[Step] = ()
     toolboxes: Sequence[HostedToolbox] = ()
     announcements: Sequence[Announce] = ()
     postponements: Sequence[Postpone] = ()
     notes: Sequence[Note] = ()
+    conclusions: Sequence[Conclude] = ()
     routes: Sequence[HttpRoute] = ()
 
 
@@ -86,6 +87,7 @@ async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExi
             additions.announcements.extend(opened.announcements)
             additions.postponements.extend(opened.postponements)
             additions.notes.extend(opened.notes)
+            additions.conclusions.extend(opened.conclusions)
             routes.extend(opened.routes)
     return routes
 

@@ -10,6 +10,7 @@ from responses_gateway.server.features.feature import Feature
 from responses_gateway.server.features.hosted_tools.feature import HOSTED_TOOLS
 from responses_gateway.server.features.moderation.feature import MODERATION
 from responses_gateway.server.features.rollouts.feature import ROLLOUTS
+from responses_gateway.server.features.safeguards.feature import SAFEGUARDS
 from responses_gateway.server.features.webhooks.feature import WEBHOOKS
 
 FEATURES: tuple[Feature, ...] = (
@@ -17,6 +18,7 @@ FEATURES: tuple[Feature, ...] = (
     CACHE_DIAGNOSTICS,
     AGENT_TURNS,
     MODERATION,  # after what it could not see: it judges the request that is sent
+    SAFEGUARDS,
     COMPLETION_WINDOWS,
     WEBHOOKS,
     DECISIONS,

@@ -24,6 +24,8 @@ Postpone: TypeAlias = Callable[[PreparedRequest, Translator, RequestLog, Setting
 # Called with an answer that has ended, and what is known of its request, for what the gateway counts of it: returns further
 # fields of its line in the log.
 Note: TypeAlias = Callable[[PreparedRequest, Translator, RequestFacts], Mapping[str, Any]]
+# Awaited when an answer has ended whose client waits for it, before its last event is made. `RequestLog` is that of the answer.
+Conclude: TypeAlias = Callable[[PreparedRequest, Translator, RequestLog], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +37,4 @@ class Additions:
     announcements: list[Announce] = field(default_factory=list)
     postponements: list[Postpone] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    conclusions: list[Conclude] = field(default_factory=list)

@@ -292,6 +292,8 @@ class Creation:
         """Take the generation to its end and store the response, if it is to be stored. Return False if that failed."""
         if self._generation is not None:
             await self._generation.run()
+            for conclude in self._responses.additions.conclusions:
+                await conclude(self.prepared, self.translator, self.log)
             reservation = self.caller.reservation
             if reservation is not None:
                 await settle(reservation, self.translator)

@@ -12,6 +12,7 @@ from responses_gateway.backend.members import Members
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.request import Loss
 from responses_gateway.request.messages import read_messages
+from responses_gateway.request.safeguards import read_safeguards
 from responses_gateway.server.protocols.interface import Allows, BodyReader, ClientProtocol, LimitCount, Reading, ReadingScope
 from responses_gateway.stream.writer.message import MessageOptions
 from responses_gateway.wire.errors import ApiError
@@ -64,6 +65,7 @@ def _read(body: MessagesRequest, scope: ReadingScope) -> Reading:
             max_tokens=body.max_tokens,
             context_window=scope.context_window,
             request_id=scope.request_id,
+            safeguards=read_safeguards((body.model_extra or {}).get("safeguards")),
         ),
         losses=reading.losses if scope.model == body.model else [_RENAMED, *reading.losses],
         words=reading.words,

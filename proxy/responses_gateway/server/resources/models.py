@@ -86,7 +86,9 @@ class Models:
         if etag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers={"ETag": etag})
         # Ours goes last: llama.cpp has a `models` of another shape, which would make Codex reject the whole catalog.
-        return web.json_response({**listed, "models": catalog, "hosted_tools": self._hosted_tools}, headers={"ETag": etag})
+        judges = self._live.current.settings.safeguards_model is not None
+        ours = {"models": catalog, "hosted_tools": self._hosted_tools, "safeguards": judges}
+        return web.json_response({**listed, **ours}, headers={"ETag": etag})
 
     async def retrieve_model(self, request: web.Request) -> web.Response:
         """Answer `GET /v1/models/{id}` with one of the list, and its entry for Codex. The id may have slashes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import msgspec
 
 from responses_gateway.stream.writer.interface import AnswerStream, Outcome, Status, StreamStart
@@ -15,15 +17,23 @@ from responses_gateway.wire.messages import error_body, for_client
 _WINDOW_MARGIN = 2
 
 
+class Safeguards(NamedTuple):
+    """What was said of the tool calls of an answer (`safeguard_results`), and what saying it has cost."""
+
+    results: list[dict[str, Any]]
+    usage: Usage
+
+
 class MessageOptions(msgspec.Struct, frozen=True):
     """What a request of the Messages API says about its stream. `context_window`: in tokens, where it is known; `max_tokens`:
-    what the client asked for."""
+    what the client asked for. `safeguards`: what the client says of how tool calls are to be judged; None if they are not."""
 
     thinking: Thinking = "shown"
     stop_sequences: frozenset[str] = frozenset()
     max_tokens: int | None = None
     context_window: int | None = None
     request_id: str | None = None
+    safeguards: str | None = None
 
     def stream(self, start: StreamStart) -> MessageStream:
         """Return the stream of one message."""
@@ -34,7 +44,7 @@ class MessageStream(AnswerStream):
     """One message: `message_start` and a ping, blocks, then `message_delta` and `message_stop`. One that fails ends with an
     `error` event alone, which leaves the open block open."""
 
-    __slots__ = ("_head", "_options", "_outcome", "_writer")
+    __slots__ = ("_head", "_options", "_outcome", "_safeguards", "_writer")
 
     def __init__(self, start: StreamStart, options: MessageOptions) -> None:
         writer = MessagesWriter(start.clock, thinking=options.thinking)
@@ -42,6 +52,7 @@ class MessageStream(AnswerStream):
         self._writer = writer
         self._options = options
         self._outcome = Outcome()
+        self._safeguards: Safeguards | None = None
         message_id = start.response_id.removeprefix("resp_")
         self._head = f'"id":"msg_{message_id}","type":"message","role":"assistant","model":{quote(start.model)}'
 
@@ -68,14 +79,29 @@ class MessageStream(AnswerStream):
         if self._outcome.status == "failed":
             error = self._outcome.error or server_error("The message failed.")
             return _event("error", json_text(error_body(for_client(error), self._options.request_id)))
-        usage = usage_json(self._outcome.usage)
-        delta = _event("message_delta", f'{{"type":"message_delta","delta":{{{self._ending()}}},"usage":{usage}}}')
-        return delta + _STOP
+        delta = f'"delta":{{{self._ending()}{self._verdicts()}}},"usage":{self._usage()}'
+        return _event("message_delta", f'{{"type":"message_delta",{delta}}}') + _STOP
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the message as it stands."""
         content = ",".join(self._writer.blocks())
-        return sendable(f'{{{self._head},"content":[{content}],{self._ending()},"usage":{usage_json(self._outcome.usage)}}}')
+        ending = f"{self._ending()}{self._verdicts()}"
+        return sendable(f'{{{self._head},"content":[{content}],{ending},"usage":{self._usage()}}}')
+
+    def judged(self, safeguards: Safeguards) -> None:
+        """Take what was said of the tool calls, for the end."""
+        self._safeguards = safeguards
+
+    def _verdicts(self) -> str:
+        return "" if self._safeguards is None else f',"safeguard_results":{json_text(self._safeguards.results)}'
+
+    def _usage(self) -> str:
+        """Return the usage. The tokens of the judge stand apart: clients take the others for the size of their context."""
+        usage = usage_json(self._outcome.usage)
+        if self._safeguards is None:
+            return usage
+        judge = self._safeguards.usage
+        return f'{usage[:-1]},"safeguards":{{"input_tokens":{judge.input or 0},"output_tokens":{judge.output or 0}}}}}'
 
     def _ending(self) -> str:
         """Return the members that tell why the message ended."""

@@ -16,10 +16,9 @@ import msgspec
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
 from responses_gateway.request import ChatRequest
 from responses_gateway.request.input.call_matching import open_items
-from responses_gateway.server.generation.preparation.context import Caller, Context, Item
+from responses_gateway.server.generation.preparation.context import Caller, Context, Item, caller_within
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, is_compaction, is_instruction
 from responses_gateway.server.generation.request_log.request_log import RequestLog
-from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.stream.items.text_items import summary_id
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import ApiError
@@ -127,10 +126,7 @@ class AutomaticCompaction:
         request = self.context.request
         items = self.context.items
         results = self.context.results
-        # The reservation of the answer is charged below: this one only says whose request it is. It has no trace of its own.
-        held = self.caller.reservation
-        named = None if held is None else QuotaReservation(None, (), held.key, held.team)
-        caller = Caller(self.caller.tenant, self.caller.request_id, self.caller.headers, reservation=named)
+        caller = caller_within(self.caller)
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
         try:
             summary = await self.summarise(question, caller, Context(question, items, results=results), begun)

@@ -16,6 +16,7 @@ from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.server.protocols.interface import Allows, ClientProtocol, Reading
 from responses_gateway.server.protocols.responses import RESPONSES
+from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable
 from responses_gateway.state.hosted_calls import recent
 from responses_gateway.state.responses import ResponseTable
@@ -75,6 +76,14 @@ def asking(request: ResponsesRequest, caller: Caller, reading: Reading | None) -
             return NOBODY
         body |= {"input": request.input, "tools": request.tools}
     return asker_of(headers, body, handshake=caller.over_websocket)
+
+
+def caller_within(caller: Caller) -> Caller:
+    """Return the caller of a request that the gateway makes for the sake of another one's answer. The reservation of that one
+    is charged for it: this one only says whose request it is. It has no trace of its own."""
+    held = caller.reservation
+    named = None if held is None else QuotaReservation(None, (), held.key, held.team)
+    return Caller(caller.tenant, caller.request_id, caller.headers, reservation=named)
 
 
 @dataclass(frozen=True, slots=True)
