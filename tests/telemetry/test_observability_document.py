@@ -73,6 +73,9 @@ def test_every_field_is_explained_and_the_examples_have_no_others() -> None:
             await post(served)  # without a key
         async with model(calls(("docs__fail", {})), says("Sorry."), mcp_servers=DOCS, access_log=True) as (hosting, _):
             await post(hosting, tools=[MCP])
+        tool = {"type": "function", "name": "read_file"}
+        async with model(says(""), says("Done."), continue_early_ends="certain", access_log=True) as (going_on, _):
+            await post(going_on, tools=[tool])
         async with gateway(f"http://127.0.0.1:{free_port()}/v1", access_log=True) as served:
             await post(served)  # of which nobody is there
         async with fleet(access_log=True) as served:

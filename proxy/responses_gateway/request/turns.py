@@ -18,6 +18,11 @@ from responses_gateway.wire.tools import ToolTable, ToolTarget, chat_name
 
 # The items of calls that the client runs, and after which the model may go on.
 _KIND_OF_CALL: dict[str, str] = {"function_call": "function", "custom_tool_call": "custom"}
+# Asks a model to go on that has ended its turn too early.
+GO_ON = (
+    "Your last turn ended without a complete tool call and without a final answer. If the task is not finished, go on now: "
+    "make the next tool call, whole and outside of your reasoning. If it is finished, give the final answer."
+)
 
 
 class RunCall(NamedTuple):
@@ -67,6 +72,18 @@ def with_turn(
             following["tool_choice"] = "none"
         elif body.get("tool_choice", "auto") not in ("auto", "none"):
             following["tool_choice"] = "auto"
+    return following
+
+
+def with_nudge(body: Mapping[str, Any], parts: Sequence[Object | RunCall], policy: Policy) -> dict[str, Any]:
+    """Return the chat request that has the model go on from a turn that ended early: `body`, what the model said, and one user
+    message, which nobody but the model ever sees. Without it the request may be the last one again, and a server may take what
+    the model said for the beginning of its answer. The same tools stay offered, forced or not: none was called."""
+    said = [part for part in parts if isinstance(part, RunCall) or part["type"] in ("message", "reasoning")]
+    nudge = {"type": "message", "role": "user", "content": GO_ON}
+    following = with_turn(body, [*said, nudge], policy)
+    if "tool_choice" in body:
+        following["tool_choice"] = body["tool_choice"]
     return following
 
 

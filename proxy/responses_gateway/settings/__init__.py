@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable
 
 from responses_gateway.settings.access import AccessSettings
+from responses_gateway.settings.agent_turns import AgentTurnSettings
 from responses_gateway.settings.backend import BackendDetails, BackendPool, BackendSettings, check_backend_name
 from responses_gateway.settings.background import CompletionWindowSettings, WebhookSettings
 from responses_gateway.settings.hosted import Hosted
@@ -39,6 +40,7 @@ class Settings(  # pydantic collects the fields from the last base to the first
     OperationSettings,
     SafeguardSettings,
     ModerationSettings,
+    AgentTurnSettings,
     Hosted,
     ResponseSettings,
     RequestSettings,

@@ -6,14 +6,15 @@ from typing import NamedTuple
 
 from responses_gateway.settings import Settings
 from responses_gateway.settings.access import LIMIT_SETTINGS, QUOTA_SETTINGS, has_limits
+from responses_gateway.settings.agent_turns import AgentTurnSettings
 from responses_gateway.settings.translation import RequestSettings, ResponseSettings
 
 _BACKENDS = ("backend", "backends", "pools", "backend_headers", "backend_api_key", "max_concurrency", "continue_answers")
 # What takes effect at once; the rest is used where the parts of a process are opened.
 _AT_ONCE = frozenset(
     {
-        *_BACKENDS, *RequestSettings.model_fields, *ResponseSettings.model_fields, *LIMIT_SETTINGS, *QUOTA_SETTINGS, "api_keys",
-        "teams", "log_level", "url_inputs",
+        *_BACKENDS, *RequestSettings.model_fields, *ResponseSettings.model_fields, *AgentTurnSettings.model_fields,
+        *LIMIT_SETTINGS, *QUOTA_SETTINGS, "api_keys", "teams", "log_level", "url_inputs",
     }
 )  # fmt: skip
 # What a rolling restart does not change, since the process that owns the sockets stays.

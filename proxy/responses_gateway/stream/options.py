@@ -94,6 +94,11 @@ class StreamOptions(msgspec.Struct, frozen=True):
         """Whether chunks that are like others need not be decoded: nothing but their text is wanted of them."""
         return not self.hides_answer and self.recorder is None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the model is asked to go on where it ends early."""
+        return self.early_ends is not None and self.early_ends.continued != "off"
+
     def new_stream(self, start: StreamStart) -> AnswerStream:
         """Return the stream of the response, of which nothing is written yet."""
         if self.form is not None:

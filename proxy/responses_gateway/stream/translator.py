@@ -38,7 +38,7 @@ from responses_gateway.stream.items.hosted import (
     write_tool_list,
 )
 from responses_gateway.stream.items.text_items import begin_compaction, write_compaction
-from responses_gateway.stream.lifecycle.ending import turn_end
+from responses_gateway.stream.lifecycle.ending import may_call_again, turn_end
 from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, LastItemDone, Lifecycle, NextTurn, Stop
 from responses_gateway.stream.lifecycle.needs import (
     AnotherTurn,
@@ -51,8 +51,9 @@ from responses_gateway.stream.lifecycle.needs import (
     close_judged,
     waiting_call,
 )
-from responses_gateway.stream.lifecycle.turn import images_of, usage_of
+from responses_gateway.stream.lifecycle.turn import images_of, usage_of, usage_shown
 from responses_gateway.stream.options import Clock, StreamOptions
+from responses_gateway.stream.outcomes.early_ends import AsItWas, EarlyTurns
 from responses_gateway.stream.outcomes.outcome import outcome_of
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
@@ -79,7 +80,7 @@ class Translator:
     """One stream. `needs` and `status` tell how it stands; `answers` are those of all turns, `answer` is the last one."""
 
     __slots__ = (
-        "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "ended", "error",
+        "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "early", "ended", "error",
         "incomplete_reason", "lifecycle", "malformed", "needs", "options", "response", "status", "stop_reason", "tape",
         "tokens", "writer",
     )  # fmt: skip
@@ -98,6 +99,9 @@ class Translator:
         self.tokens = TokenCounter(options.encode, options.thoughts)
         self.answer = new_answer(options, self.lifecycle, self.tokens, options.markup, options.start)
         self.answers = [self.answer]
+        self.early: EarlyTurns | None = None
+        if options.early_ends is not None and options.goes_on and not options.hides_answer:
+            self.early = EarlyTurns()
         self.needs: Needs = None
         self.ended = False  # all but the terminal event is written
         self.error: ApiError | None = None
@@ -118,6 +122,12 @@ class Translator:
     def nothing_received(self) -> bool:
         """Whether the backend has not said anything yet, not even a part of something: another one may be fed in its place."""
         return not self.malformed and self.answer.nothing_received
+
+    @property
+    def follows_early_end(self) -> bool:
+        """Whether the model was asked to go on, and has not brought anything yet: then a failure ends the response as it would
+        have ended before."""
+        return self.early is not None and self.early.as_it_was is not None
 
     @property
     def chunks(self) -> int:
@@ -422,6 +432,8 @@ class Translator:
         while lifecycle.state != "ended":
             call = lifecycle.call
             if call is not None and reason == "stop" and call.runnable:
+                if self.early is not None:
+                    self.early.progress()
                 self.answer.forget_ids()
                 lifecycle.step(CallRuns())
                 self.needs = calls_to_run(lifecycle, self.options.tools)
@@ -430,9 +442,43 @@ class Translator:
                 self.needs = verdict
                 return
             lifecycle.close_next()
-        if self.options.early_ends is not None:
-            turn.outcome = outcome_of(turn_end(lifecycle, self.answer.repairs, self.options))
-        if reason != "stop" or turn.call_cut:
+        if self.options.early_ends is not None and self._goes_on():
+            return
+        self._end_turn()
+
+    def _goes_on(self) -> bool:
+        """Judge the end of the model's turn, and have the model go on from there if it ended early, and may."""
+        lifecycle = self.lifecycle
+        turn = lifecycle.turn
+        early = self.early
+        end = turn_end(lifecycle, self.answer.repairs, self.options)
+        turn.outcome = outcome_of(end)
+        judged = self.options.early_ends
+        if early is None or judged is None or turn.outcome is None:
+            return False
+        turn.same = early.repeats(end)
+        if turn.outcome in ("call", "final"):
+            early.progress()
+        elif (
+            self.stop_reason is None
+            and judged.are_continued(turn.outcome, tool_ran=end.tool_ran)
+            and may_call_again(lifecycle, self.options)
+            and early.goes_on(end)
+        ):
+            early.begin(end, AsItWas("max_output_tokens" if turn.call_cut else None))
+            turn.continued = True
+            self.answer.forget_ids()
+            self.needs = AnotherTurn(again=True)
+            return True
+        return False
+
+    def _end_turn(self) -> None:
+        """End the response behind an answer, or have the model answer again."""
+        turn = self.lifecycle.turn
+        reason = turn.finish_reason
+        if self.early is not None and self.early.as_it_was is not None and not turn.visible:
+            self._end_as_it_was(self.early.as_it_was)
+        elif reason != "stop" or turn.call_cut:
             # There is no third reason, and this one tells what happened to a call that was cut: the model wrote too little.
             self.incomplete_reason = "content_filter" if reason == "content_filter" else "max_output_tokens"
             self._terminate("incomplete")
@@ -443,6 +489,14 @@ class Translator:
             self.needs = AnotherTurn()
         else:
             self._terminate("completed")
+
+    def _end_as_it_was(self, before: AsItWas) -> None:
+        """End the response as it would have ended before the model was asked to go on, unless it has made a call since."""
+        turn = self.lifecycle.turn
+        self.incomplete_reason = None if turn.client_calls else before.reason
+        if turn.call_cut:
+            self.incomplete_reason = "max_output_tokens"
+        self._terminate("completed" if self.incomplete_reason is None else "incomplete")
 
     def _break(self, error: Exception) -> None:
         if isinstance(error, LastItemDone):  # whatever the model has begun since is left out
@@ -469,19 +523,29 @@ class Translator:
             self._fail(server_error("The gateway failed to translate the stream. This is a defect: please report it.", 500))
 
     def _fail(self, error: ApiError) -> None:
-        self.error = error
-        for step in (self.answer.stop, self._release, self.lifecycle.abandon):
+        as_it_was = None if self.early is None else self.early.as_it_was
+        if as_it_was is None:
+            self.error = error
+        else:
+            self.answer.late_error = error
+        end_items = self.lifecycle.abandon if as_it_was is None else self.lifecycle.complete_texts
+        for step in (self.answer.stop, self._release, end_items):
             try:
                 step()
             except Exception as defect:  # nothing may stand between the client and its terminal event
                 self.defect = defect
-        self._terminate("failed")
+        if as_it_was is None:
+            self._terminate("failed")
+        else:
+            self._end_as_it_was(as_it_was)
 
     def _release(self) -> None:
         if self.defect is None:
             self.answer.release()
 
     def _terminate(self, status: Status) -> None:
+        if self.lifecycle.aside is not None:
+            self.lifecycle.close_aside()
         if self.lifecycle.writer is not self.writer and status != "failed":
             status = self._replace_answer()
         self.answer.stop()
@@ -490,6 +554,8 @@ class Translator:
         self.ended = True
         self.status = status
         usage = self.tokens.complete_usage(usage_of(self.lifecycle.turns), self.lifecycle.writer.characters)
+        if self.early is not None:
+            usage = usage_shown(self.lifecycle.turns, usage, self.lifecycle.writer.done)
         completed_at = int(self._clock()) if status == "completed" else None
         turn = self.lifecycle.turn
         reached_limit = turn.finish_reason == "length"

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[3]
 BY_NAME = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])
 # A setting of each section that only a feature reads.
 GIVEN: dict[str, dict[str, Any]] = {
+    "agent_turns": {"continue_early_ends": "all"},
     "hosted_tools": {"hosted_calls": 3},
     "moderation": {"moderation_model": "guard"},
     "safeguards": {"safeguards_model": "judge"},

@@ -197,7 +197,9 @@ class Generation:
 
     async def _start(self) -> None:
         translator = self.translator
-        if not self._taken_over or translator.nothing_received:  # the client has seen nothing that depends on the answer
+        if self._taken_over and translator.follows_early_end:  # what the model was asked is not known here
+            self.emit(translator.fail(server_error(LOST)))
+        elif not self._taken_over or translator.nothing_received:  # the client has seen nothing that depends on the answer
             self.begin()
             if not self._upstream.opened or self._failure is not None:
                 await self._open_and_begin()

@@ -26,6 +26,7 @@ from responses_gateway.server.protocols.standard import PROTOCOLS
 from responses_gateway.server.recording.recorder import FORMAT, error_fields
 from responses_gateway.settings import Settings
 from responses_gateway.stream.options import StreamOptions, recognise
+from responses_gateway.stream.outcomes.early_ends import EarlyEnds
 from responses_gateway.stream.reading.leading_thought import MarkupOf
 from responses_gateway.stream.tape import METHODS, Call, Tape
 from responses_gateway.stream.translator import Translator
@@ -208,6 +209,7 @@ def _options(
         stream_id=request.stream_id if record.head.get("websocket") else None,
         continuable=chat.get("continuable", False),
         holds_text=chat.get("holds_text", False),
+        early_ends=msgspec.convert(chat.get("early_ends"), EarlyEnds | None),
     )
     return options if reading is None else msgspec.structs.replace(options, form=reading.form, model=reading.model)
 

@@ -457,5 +457,5 @@ def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Transla
     completed = translator.status == "completed"
     if markup is not None:
         parsers.learn(prepared.call.body, prepared.start, markup.evidence, completed=completed)
-    if completed and prepared.turns is None and "tools" in prepared.call.body:
+    if completed and len(translator.lifecycle.turns) == 1 and "tools" in prepared.call.body:
         parsers.learn_calls(prepared.call.body, prepared.start, translator.response.output)

@@ -123,6 +123,8 @@ class Recording:
             "continuable": options.continuable,
             "holds_text": options.holds_text,
         }
+        if options.goes_on:
+            self.begun["early_ends"] = msgspec.to_builtins(options.early_ends)
         if options.form is not None:
             self.begun["form"] = msgspec.to_builtins(options.form)
 

@@ -12,6 +12,7 @@ from responses_gateway.stream.answer.fast_path import FastPath
 from responses_gateway.stream.continuation.catch_up import Diverged
 from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.continuation.ledger import PartialAnswer, TokenLedger
+from responses_gateway.stream.lifecycle.ending import is_no_answer
 from responses_gateway.stream.lifecycle.machine import Lifecycle
 from responses_gateway.stream.lifecycle.needs import BrokenOff
 from responses_gateway.stream.options import StreamOptions
@@ -165,7 +166,7 @@ class Answer:
                 raise Diverged
         self._step_last(rest)
         if lifecycle.turn.finish_reason == "stop":
-            if lifecycle.state == "reasoning" and not self._thought_is_marked:
+            if lifecycle.state == "reasoning" and not self._thought_is_marked and not is_no_answer(lifecycle, self._options):
                 lifecycle.repeat_reasoning()
             if self._tokens.silent_ids:
                 self._show_silent_tokens(self._tokens.silent_ids)

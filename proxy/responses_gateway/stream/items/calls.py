@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -54,6 +56,28 @@ class FunctionCallItem:
     def close(self, status: ItemStatus, arguments: str) -> None:
         """End the call."""
         self._writer.close_call(self._place, status, arguments, deltas=self._deltas, plain=self._plain)
+
+
+class HeldCallItem:
+    """A `function_call` of which nothing is written before it is closed: one that the model makes again leaves no trace."""
+
+    __slots__ = ("_begin", "_pieces")
+
+    def __init__(self, begin: Callable[[], FunctionCallItem]) -> None:
+        """`begin` makes the item that is written in the end."""
+        self._begin = begin
+        self._pieces: list[str] = []
+
+    def append(self, text: str) -> None:
+        """Take a piece of the arguments."""
+        self._pieces.append(text)
+
+    def close(self, status: ItemStatus, arguments: str) -> None:
+        """Write the whole call."""
+        item = self._begin()
+        if self._pieces:
+            item.append("".join(self._pieces))
+        item.close(status, arguments)
 
 
 class CustomCallItem:
@@ -274,9 +298,19 @@ class OpenCall:
 
 
 def new_item(
-    writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str = "", *, live: bool = True
+    writer: EventWriter,
+    item_id: str,
+    call_id: str,
+    target: ToolTarget,
+    extra: str = "",
+    *,
+    live: bool = True,
+    held: bool = False,
 ) -> CallItem:
-    """Return the item for a call of `target`; `extra` is what the server wants back with it, `live` is for a custom tool."""
+    """Return the item for a call of `target`; `extra` is what the server wants back with it, `live` is for a custom tool,
+    `held` for a function, of which nothing is written before it is closed then."""
+    if target.kind == "function" and held:
+        return HeldCallItem(partial(FunctionCallItem, writer, item_id, call_id, target, extra))
     if target.kind == "function":
         return FunctionCallItem(writer, item_id, call_id, target, extra)
     if target.kind == "custom":

@@ -1,4 +1,4 @@
-"""What a turn came to, as plain values: the items that it has written, and what is known of their calls."""
+"""How a turn of the model has ended, as plain values, and whether the model may go on from there."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from responses_gateway.parsers import marked_call
 from responses_gateway.stream.lifecycle.machine import Lifecycle
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.outcomes.outcome import TurnEnd
 
 # Repairs of markup that began like a call, and of which no call came.
 _UNREAD = frozenset({"cut_markup", "malformed_markup", "nameless_call_as_text", "arguments_of_no_call"})
+_TEXTS = frozenset({"reasoning", "message"})
 
 
 def turn_end(lifecycle: Lifecycle, repairs: Mapping[str, int], options: StreamOptions) -> TurnEnd:
@@ -34,7 +36,14 @@ def turn_end(lifecycle: Lifecycle, repairs: Mapping[str, int], options: StreamOp
         thought,
         options.tools.keys(),
         tool_ran(lifecycle, options),
+        turn.stop_string is not None,
     )
+
+
+def _text_of(items: Iterable[Mapping[str, Any]]) -> str:
+    """Return the texts of items, each on lines of its own."""
+    parts = [part for item in items for part in item.get("content") or ()]
+    return "\n\n".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
 def tool_ran(lifecycle: Lifecycle, options: StreamOptions) -> bool:
@@ -43,7 +52,18 @@ def tool_ran(lifecycle: Lifecycle, options: StreamOptions) -> bool:
     return (judged is not None and judged.tool_ran) or any(turn.hosted_calls for turn in lifecycle.turns)
 
 
-def _text_of(items: Iterable[Mapping[str, Any]]) -> str:
-    """Return the texts of items, each on lines of its own."""
-    parts = [part for item in items for part in item.get("content") or ()]
-    return "\n\n".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+def may_call_again(lifecycle: Lifecycle, options: StreamOptions) -> bool:
+    """Tell whether the model could make a call if it went on, and none of this turn was written: its client has that."""
+    turn = lifecycle.turn
+    if options.allowed == frozenset() or lifecycle.out_of_calls or not turn.may_call:
+        return False
+    return all(json.loads(item)["type"] in _TEXTS for item in lifecycle.writer.done[turn.first_item :])
+
+
+def is_no_answer(lifecycle: Lifecycle, options: StreamOptions) -> bool:
+    """Tell whether the open thought, which is all that the model has said, cannot be an answer, because the model is in the
+    middle of its work: then it goes on from there."""
+    judged = options.early_ends
+    if judged is None or judged.continued == "off" or lifecycle.item is None:
+        return False
+    return tool_ran(lifecycle, options) or marked_call(lifecycle.item.text, options.tools.keys()) == "whole"

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import msgspec
 
-from responses_gateway.stream.items.calls import CALL_ID_PREFIX, CallItem, OpenCall, new_item
+from responses_gateway.stream.items.calls import CALL_ID_PREFIX, CallItem, HeldCallItem, OpenCall, new_item
 from responses_gateway.stream.items.hosted import CallOutcome, HostedItem, HostedOptions, new_hosted_item
 from responses_gateway.stream.items.text_items import TextItem
 from responses_gateway.stream.lifecycle.pending import PendingDeltas
@@ -100,8 +100,8 @@ class Lifecycle:
     turn; `pending` is what came too early, and waits until the open call is complete."""
 
     __slots__ = (
-        "_limits", "_options", "_row", "_table", "_token", "call", "item", "pending", "repairs", "sources", "space", "state",
-        "turn", "turns", "writer",
+        "_limits", "_options", "_row", "_table", "_token", "aside", "call", "item", "pending", "repairs", "sources", "space",
+        "state", "turn", "turns", "writer",
     )  # fmt: skip
 
     def __init__(self, options: StreamOptions, writer: EventWriter) -> None:
@@ -112,6 +112,7 @@ class Lifecycle:
         self.repairs: dict[str, int] = {}
         self.item: TextItem | None = None  # the text that is open
         self.call: OpenCall | None = None  # the call that is open
+        self.aside: OpenCall | None = None  # one that is kept back, see `_sets_aside`
         self.pending: PendingDeltas | None = None
         self.space = WhiteSpace()
         self.sources: dict[int, CitedSource] = {}  # what may be cited, by number
@@ -191,6 +192,12 @@ class Lifecycle:
         while self.state != "ended":
             self.step(Break())
 
+    def complete_texts(self) -> None:
+        """Close what is open in an answer that broke, of a response that is complete nevertheless: what came of a text stays,
+        and a call that may be cut does not."""
+        while self.state != "ended":
+            self.step(Stop() if self.call is None else Break())
+
     @property
     def is_between_items(self) -> bool:
         """Whether the turn has nothing open, no calls, and has not ended."""
@@ -204,6 +211,23 @@ class Lifecycle:
     def count_approved(self) -> None:
         """Count a call that the client has approved, which was run before the model's first turn."""
         self._limits.count_approved()
+
+    def _sets_aside(self, call: OpenCall) -> bool:
+        """Tell whether a call whose end is missing is kept back while the model goes on: it makes the call again, and only if
+        it does not is the broken one handed over, for its client to refuse. It has to be the only call of its turn."""
+        broken = isinstance(call.item, HeldCallItem) and call.arguments.bracketed and not call.arguments.closed
+        return broken and self.turn.calls == 1
+
+    def close_aside(self) -> None:
+        """Hand over a call that was kept back, as the model wrote it, unless the model has gone on."""
+        call = self.aside
+        self.aside = None
+        if self.turn.visible and self.turn.broken_calls == 0:
+            self._repair("cut_call_omitted")
+            return
+        self.call = call
+        self._repair("arguments_not_json")
+        self._end_call("completed")
 
     def restart(self) -> None:
         """Forget an answer of which no item was begun: another backend answers in its place."""
@@ -277,7 +301,7 @@ class Lifecycle:
             item: CallItem = new_hosted_item(self.writer, self._new_id, target, options.hosted or HostedOptions())
         else:
             item_id = self._new_id(CALL_ID_PREFIX[target.kind])
-            item = new_item(self.writer, item_id, call_id, target, delta.extra, live=not deferred)
+            item = new_item(self.writer, item_id, call_id, target, delta.extra, live=not deferred, held=options.goes_on)
         self.call = OpenCall(delta.index, delta.name, item, deferred, target.asynchronous)
         self._limits.count()
         self.turn.calls += 1
@@ -306,9 +330,14 @@ class Lifecycle:
             self.pending = PendingDeltas()
         self.pending.add(delta)
 
-    def _close_call(self, _delta: Delta | End) -> None:
+    def _close_call(self, delta: Delta | End) -> None:
         call = self.call
         assert call is not None
+        if type(delta) is Stop and self._sets_aside(call):
+            self.turn.broken_calls += 1
+            self.aside = call
+            self.call = None
+            return
         if not call.arguments.text.strip():
             call.append("{}")
             self._repair("empty_arguments")
@@ -338,6 +367,7 @@ class Lifecycle:
     def _begin_turn(self, step: NextTurn) -> None:
         self.turn = Turn(len(self.writer.done), turn_mark(len(self.turns) + 1))
         self.turns.append(self.turn)
+        self.turn.may_call = step.may_call
         self._limits.begin_turn(may_call=step.may_call)
         self.space.begin_turn()
 

@@ -55,7 +55,10 @@ class RunCalls(NamedTuple):
 
 
 class AnotherTurn(NamedTuple):
-    """The model's next answer, for which it gets the results of its calls, as far as there are any yet (`next_turn`)."""
+    """The model's next answer, for which it gets the results of its calls, as far as there are any yet (`next_turn`). `again`:
+    the last one ended early, and the model is asked to go on; if that fails (`fail`), the response ends as it was."""
+
+    again: bool = False
 
 
 class Continue(NamedTuple):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import msgspec
 
 from responses_gateway.stream.options import StreamOptions
@@ -22,9 +25,9 @@ class Turn:
     """What is known of a turn. It begins behind the first `first_item` items of its response; their ids end with its `mark`."""
 
     __slots__ = (
-        "broken_calls", "call_cut", "calls", "client_calls", "counted", "dropped_calls", "finish_reason", "first_item",
-        "hosted_calls", "hosted_numbers", "images", "mark", "outcome", "pending_calls", "reasoning_unknown", "says_call",
-        "stop_string", "thought_repeated", "usage", "usage_at_end", "visible",
+        "broken_calls", "call_cut", "calls", "client_calls", "continued", "counted", "dropped_calls", "finish_reason",
+        "first_item", "hosted_calls", "hosted_numbers", "images", "mark", "may_call", "outcome", "pending_calls",
+        "reasoning_unknown", "same", "says_call", "stop_string", "thought_repeated", "usage", "usage_at_end", "visible",
     )  # fmt: skip
 
     def __init__(self, first_item: int = 0, mark: str = "") -> None:
@@ -34,6 +37,9 @@ class Turn:
         self.stop_string: str | None = None  # which one of those that the request names ended it
         self.says_call = False  # the backend says that the model ended with calls
         self.outcome: TurnOutcome | None = None  # where answers are judged at their ends
+        self.continued = False  # it ended early, and the model was asked to go on
+        self.may_call = True
+        self.same = False  # it says the same as the one that it follows on
         self.visible = False  # something that a user sees (text, refusal, call) was opened
         self.thought_repeated = False  # its message is its thought once more
         self.call_cut = False  # a call was closed as incomplete, or left out
@@ -169,6 +175,20 @@ def usage_of(turns: list[Turn]) -> Usage | None:
     if total is not None and reasoning_unknown:
         total.reasoning = None
     return total
+
+
+def usage_shown(turns: list[Turn], total: Usage | None, done: Sequence[str]) -> Usage | None:
+    """Return what of the `total` usage of a response its client gets. Turns from which the model was asked to go on are left
+    out, because clients take the usage for the size of their context. `done` are the items of the response as JSON."""
+    left_out = {id(turn) for turn, later in pairwise(turns) if turn.continued and later.used is not None}
+    kept = [turn for turn in turns if id(turn) not in left_out]
+    shown = usage_of(kept)
+    if total is None or not left_out or shown is None:
+        return total
+    thought = any(item.startswith('{"type":"reasoning"') for item in done[kept[-1].first_item :])
+    if thought and not shown.reasoning and shown.output and total.output:
+        shown.reasoning = round((total.reasoning or 0) * shown.output / total.output)
+    return shown
 
 
 def images_of(turns: list[Turn]) -> ImageUsage | None:

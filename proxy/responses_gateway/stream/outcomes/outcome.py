@@ -37,7 +37,7 @@ class TurnEnd(msgspec.Struct, frozen=True):
 
     `says_call`: its server says that it ended with calls. `calls` is the number of those that are whole, `broken_calls` that
     of others; `unread`: markup came that began like a call. `text` and `thought` are all that it says. `tools` are the chat
-    names of those offered; `tool_ran`: it follows on a tool's output."""
+    names of those offered; `tool_ran`: it follows on a tool's output. `stopped`: a string ended it that the client named."""
 
     reason: FinishReason | None
     says_call: bool = False
@@ -48,6 +48,7 @@ class TurnEnd(msgspec.Struct, frozen=True):
     thought: str = ""
     tools: Collection[str] = ()
     tool_ran: bool = False
+    stopped: bool = False
 
 
 def outcome_of(end: TurnEnd) -> TurnOutcome | None:
@@ -58,6 +59,8 @@ def outcome_of(end: TurnEnd) -> TurnOutcome | None:
         return None
     if end.calls:
         return "call"
+    if end.stopped:
+        return "final"
     if end.broken_calls or end.unread:
         return "malformed_call"
     if end.says_call:

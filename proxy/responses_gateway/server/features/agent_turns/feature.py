@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,8 +17,9 @@ from responses_gateway.server.generation.preparation.context import Context
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
+from responses_gateway.settings.agent_turns import AgentTurnSettings
 from responses_gateway.stream.lifecycle.turn import Turn
-from responses_gateway.stream.outcomes.early_ends import EarlyEnds
+from responses_gateway.stream.outcomes.early_ends import MOST_IN_A_TURN, EarlyEnds
 from responses_gateway.stream.outcomes.outcome import EARLY
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
@@ -39,18 +41,43 @@ REPEATED_CALLS = Counter(
 METRICS = (OUTCOMES, EARLY_ENDS, REPEATED_CALLS)
 # Items at the end of a request among which the output of a tool is looked for.
 _LAST_ITEMS = 64
+# What clients ask for besides the work itself.
+_BESIDE_THE_WORK = frozenset({"compaction", "title", "prewarm", "auxiliary"})
+# Turns of users that are counted at once; of more, those that were counted last.
+_MOST_TURNS = 10_000
+
+
+class UserTurns:
+    """Counts how often the model was asked to go on in each turn of a user, as far as clients name them."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def may_go_on(self, tenant: str, turn: str) -> bool:
+        """Count one more in a turn, if it may have one more."""
+        key = (tenant, turn)
+        count = self._counts.pop(key, 0)
+        self._counts[key] = min(count + 1, MOST_IN_A_TURN)
+        if len(self._counts) > _MOST_TURNS:
+            self._counts.popitem(last=False)
+        return count < MOST_IN_A_TURN
 
 
 async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
-    return Opened(steps=[_watched], notes=[partial(_count, core.metrics)])
+    return Opened(steps=[partial(_watched, UserTurns())], notes=[partial(_count, core.metrics)])
 
 
-async def _watched(prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
-    """Have the answers to a request with tools judged at their ends."""
+async def _watched(turns: UserTurns, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
+    """Have the answers to a request with tools judged at their ends, and the model go on from those that the settings name."""
     options = prepared.options
     if not options.tools:
         return prepared
-    judged = EarlyEnds(tool_ran=_follows_a_tool(prepared.context))
+    asker = prepared.caller.asker
+    continued = "off" if asker.kind in _BESIDE_THE_WORK else settings.continue_early_ends
+    judged = EarlyEnds(continued, tool_ran=_follows_a_tool(prepared.context))
+    turn = asker.turn
+    if prepared.turns is not None and turn is not None:
+        prepared.turns.may_go_on = partial(turns.may_go_on, prepared.caller.tenant, turn)
     return replace(prepared, options=replace(options, early_ends=judged))
 
 
@@ -59,23 +86,42 @@ def _count(metrics: Metrics, prepared: PreparedRequest, translator: Translator, 
     if prepared.options.early_ends is None:
         return {}
     model = metrics.model(prepared.context.request.model) if translator.chunks else "unknown"
-    for turn in translator.lifecycle.turns:
-        _count_turn(metrics, model, turn)
+    turns = translator.lifecycle.turns
+    for turn, following in zip_longest(turns, turns[1:]):
+        _count_turn(metrics, model, turn, following)
     repeats = repeats_in(last_calls(_backwards(prepared.context)))
     if repeats.repeated:
         metrics.count(REPEATED_CALLS, model, "counted", amount=repeats.repeated)
     if repeats.polled:
         metrics.count(REPEATED_CALLS, model, "polled", amount=repeats.polled)
-    return {"turn_outcome": translator.lifecycle.turn.outcome, "repeated_calls": repeats.repeated or None}
+    continued = sum(turn.continued for turn in turns)
+    return {
+        "turn_outcome": translator.lifecycle.turn.outcome,
+        "continued_ends": continued or None,
+        "repeated_calls": repeats.repeated or None,
+    }
 
 
-def _count_turn(metrics: Metrics, model: str, turn: Turn) -> None:
+def _count_turn(metrics: Metrics, model: str, turn: Turn, following: Turn | None) -> None:
+    """Count how a turn has ended, and what came of the turn that follows on it."""
     outcome = turn.outcome
     if outcome is None:
         return
     metrics.count(OUTCOMES, model, outcome)
     if outcome in EARLY:
-        metrics.count(EARLY_ENDS, outcome, "none", "none")
+        continued = turn.continued and following is not None
+        metrics.count(EARLY_ENDS, outcome, *(("continue", _success_of(following)) if continued else ("none", "none")))
+
+
+def _success_of(turn: Turn | None) -> str:
+    """Return what came of asking the model to go on."""
+    if turn is None or turn.outcome is None:
+        return "gave_up"
+    if turn.outcome == "call":
+        return "call"
+    if turn.outcome in ("final", "announced"):
+        return "same" if turn.same else "text"
+    return "same" if turn.same else "gave_up"
 
 
 def _backwards(context: Context) -> Iterator[Any]:
@@ -95,4 +141,4 @@ def _follows_a_tool(context: Context) -> bool:
     return False
 
 
-AGENT_TURNS = Feature("agent_turns", None, _open, METRICS)
+AGENT_TURNS = Feature("agent_turns", AgentTurnSettings, _open, METRICS)

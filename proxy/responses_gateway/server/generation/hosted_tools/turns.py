@@ -1,5 +1,6 @@
 """The turns of one response after the first one: those in which the gateway runs tools (run what the model called, and tell it
-the results), and those after calls of asynchronous tools, whose results may come in any later request."""
+the results), those after calls of asynchronous tools, whose results may come in any later request, and those after an early
+end."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ from responses_gateway.hosted.tool_runner import ToolRunner, read_arguments
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.input.approvals import INTERRUPTED, Approval
 from responses_gateway.request.tools.hosted_tools import HostedTools
-from responses_gateway.request.turns import RunCall, with_approved, with_chat_name, with_turn
+from responses_gateway.request.turns import RunCall, with_approved, with_chat_name, with_nudge, with_turn
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.stream.items.hosted import ApprovedCall, CallOutcome, ToolListing
-from responses_gateway.stream.lifecycle.needs import CallToRun, RunCalls
+from responses_gateway.stream.lifecycle.needs import AnotherTurn, CallToRun, RunCalls
 from responses_gateway.stream.lifecycle.turn import Turn
 from responses_gateway.stream.translator import Translator
-from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.errors import invalid_request, server_error
 from responses_gateway.wire.hosted import CitedSource, KeptResult, MadeCall
 from responses_gateway.wire.hosted_kinds import HOSTED, HOSTED_CALLS
 from responses_gateway.wire.tools import ToolTable, ToolTarget, chat_name
@@ -259,18 +260,24 @@ class FurtherTurns:
     """The turns after the first one of a response that may have several. `hosted` runs the tools of the gateway; None where
     the request declares none."""
 
-    __slots__ = ("_most", "_parsers", "_policy", "hosted")
+    __slots__ = ("_most", "_parsers", "_policy", "hosted", "may_go_on")
 
     def __init__(self, parsers: ParserChoice, policy: Policy, most: int, hosted: HostedTurns | None) -> None:
-        """`parsers` choose how their answers are read. `most` is the number of turns of a response, with the first one."""
+        """`parsers` choose how their answers are read. `most` is the number of turns of a response, with the first one.
+        `may_go_on`, if set, is asked before each turn after an early end."""
         self._parsers = parsers
         self._policy = policy
         self._most = most
         self.hosted = hosted
+        self.may_go_on: Callable[[], bool] | None = None
 
     async def begin(self, body: Mapping[str, Any], translator: Translator) -> dict[str, Any]:
-        """Begin the next turn of a translator that wants one. Return its chat request, given that of the last one."""
+        """Begin the next turn of a translator that wants one. Return its chat request, given that of the last one. Raise
+        `ApiError` if the model may not go on from an early end."""
         lifecycle = translator.lifecycle
+        again = translator.needs == AnotherTurn(again=True)
+        if again and self.may_go_on is not None and not self.may_go_on():
+            raise server_error("The model was asked to go on as often as it may be in one turn of its user.")
         items = [msgspec.json.decode(text) for text in translator.writer.done[lifecycle.turn.first_item :]]
         items = [with_chat_name(item, translator.options.tools) for item in items]
         parts: list[dict[str, Any] | RunCall] = items
@@ -278,7 +285,8 @@ class FurtherTurns:
         if self.hosted is not None:
             parts = self.hosted.with_results(items, translator)
             may_call = may_call and not self.hosted.out_of_calls
-        following = with_turn(body, parts, self._policy, may_call=may_call)
+        policy = self._policy
+        following = with_nudge(body, parts, policy) if again else with_turn(body, parts, policy, may_call=may_call)
         start = await self._parsers.start(following)
         markup = self._parsers.markup(following, start)
         translator.next_turn(markup, may_call=may_call, start=start)

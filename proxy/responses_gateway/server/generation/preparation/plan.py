@@ -93,6 +93,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
             or chat.compacting
             or opened.tools is not None
             or _has_async_tools(chat)
+            or (bool(chat.tools) and _goes_on(ground))
         )
         route = self._route(ground, followed=followed)
         reading = ground.scope.reading
@@ -155,10 +156,15 @@ def _further_turns(ground: Ground, opened: Openings, chat: ChatRequest, response
     if tools is not None and not chat.compacting and not chat.warming:  # else there is no answer that could call them
         listings = tools.new_listings(ground.context.items)
         hosted = HostedTurns(tools, ground.policy, response_id, listings, chat.approved, chat.max_calls)
-    if hosted is None and not _has_async_tools(chat):
-        return None
     in_force = ground.scope.in_force
+    if hosted is None and not _has_async_tools(chat) and not (chat.tools and _goes_on(ground)):
+        return None
     return FurtherTurns(in_force.parsers, ground.policy, in_force.settings.hosted_turns, hosted)
+
+
+def _goes_on(ground: Ground) -> bool:
+    """Tell whether a model with tools may be asked to go on where it ends early."""
+    return ground.scope.in_force.settings.continue_early_ends != "off"
 
 
 def _has_async_tools(chat: ChatRequest) -> bool:

@@ -1,0 +1,19 @@
+"""What the gateway does for a model with tools that stops too early, or goes round in circles."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from responses_gateway.settings.section import OFF, Section
+
+
+class AgentTurnSettings(Section):
+    """All of it is off by default, and counted in any case."""
+
+    title = "Turns of agents"
+    optional = True
+
+    continue_early_ends: Annotated[Literal["off", "certain", "all"], OFF] = "off"
+    """Ask a model to go on, within the same response, where its answer ended before its work did: `certain` where nothing else
+    can be meant (only a thought behind a tool's output, no answer, a broken call), `all` also where its text announces a step.
+    Recommended for open models with Codex and Claude Code: `certain`. See [docs/agents.md](agents.md#early-ends)."""
