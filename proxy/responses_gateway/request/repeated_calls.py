@@ -9,10 +9,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from responses_gateway.request.fields import Object
+
 # A model that repeats itself goes round in a circle of at most so many calls.
 _LONGEST_CIRCLE = 4
 # Items that are looked at, at most.
 _MOST = 256
+# Of the same call with the same output: other agents tell, or stop, a model at three to eight of them.
+_MANY = 5
+NOTICE = (
+    "(Notice: this is the fifth time that you have made this same call, and its output was the same each time. Making it again "
+    "will change nothing: try something else, or say what keeps you from going on.)"
+)
 # Words in the names of tools that wait for something: asking again is what they are for.
 _POLLERS = frozenset({"stdin", "wait", "poll", "status", "sleep", "watch", "output"})
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -23,6 +31,7 @@ _ASKED = ("arguments", "input", "action", "operation")
 class RanCall(NamedTuple):
     """A call and its output, as items have them. `place`: of the output among the items, counted from their end."""
 
+    call_id: str
     name: str
     asked: Any
     output: Any
@@ -70,19 +79,56 @@ class Repeats(NamedTuple):
     polled: int = 0
 
 
+def new_calls(calls: Sequence[RanCall]) -> Sequence[RanCall]:
+    """Return those of the last calls whose outputs are new in a request: the model has not spoken since."""
+    count = next((number for number, call in enumerate(calls) if call.place != number), len(calls))
+    return calls[:count]
+
+
 def repeats_in(calls: Sequence[RanCall]) -> Repeats:
     """Count the repeats among the last calls, as `last_calls` returns them."""
     repeated = 0
     polled = 0
-    for number, call in enumerate(calls):
-        if call.place != number:  # the model has spoken since
-            break
+    for number, call in enumerate(new_calls(calls)):
         if any(map(call.repeats, calls[number + 1 : number + 1 + _LONGEST_CIRCLE])):
             repeated += not call.polls
             polled += call.polls
     return Repeats(repeated, polled)
 
 
+def calls_to_tell(calls: Sequence[RanCall]) -> list[RanCall]:
+    """Return those of the last calls behind whose output the model is to be told that it repeats itself: the fifth of each, so
+    that later requests say the same in the same place."""
+    counts: list[tuple[RanCall, int]] = []
+    told: list[RanCall] = []
+    for call in reversed(calls):
+        place = next((at for at, (other, _) in enumerate(counts) if call.repeats(other)), None)
+        if place is None:
+            counts = [(call, 1), *counts[: _LONGEST_CIRCLE - 1]]
+            continue
+        count = counts[place][1] + 1
+        counts[place] = (call, count)
+        if count == _MANY and not call.polls:
+            told.append(call)
+    return told
+
+
+def with_notices(messages: Sequence[Object], calls: Iterable[RanCall]) -> list[Object]:
+    """Return chat messages with a notice behind the outputs of these calls."""
+    waiting = {call.call_id for call in calls}
+    noticed: list[Object] = []
+    for message in reversed(messages):
+        if waiting and message.get("role") == "tool" and message.get("tool_call_id") in waiting:
+            waiting.discard(message["tool_call_id"])
+            message = {**message, "content": _with_notice(message["content"])}  # noqa: PLW2901
+        noticed.append(message)
+    return noticed[::-1]
+
+
+def _with_notice(content: Any) -> Any:
+    return [*content, {"type": "text", "text": NOTICE}] if isinstance(content, list) else f"{content}\n\n{NOTICE}"
+
+
 def _ran_call(item: Mapping[str, Any], output: Any, place: int) -> RanCall:
     asked = next((item[field] for field in _ASKED if field in item), None)
-    return RanCall(str(item.get("name") or item.get("type")), asked, output, place)
+    return RanCall(item["call_id"], str(item.get("name") or item.get("type")), asked, output, place)

@@ -202,5 +202,6 @@ METHODS: dict[str, Callable[[Translator, bytes | None, MarkupOf], bytes]] = {
     "next_turn": _next_turn,
     "keep_alive": lambda translator, _, __: translator.keep_alive(),
     "stop_after_item": lambda translator, reason, _: translator.stop_after_item((reason or b"").decode()),
+    "cut_short": lambda translator, _, __: translator.cut_short(),
     "take_number": _take_number,
 }  # fmt: skip

@@ -39,7 +39,7 @@ from responses_gateway.stream.items.hosted import (
 )
 from responses_gateway.stream.items.text_items import begin_compaction, write_compaction
 from responses_gateway.stream.lifecycle.ending import may_call_again, turn_end
-from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, LastItemDone, Lifecycle, NextTurn, Stop
+from responses_gateway.stream.lifecycle.machine import CallDone, CallRuns, Cut, LastItemDone, Lifecycle, NextTurn, Stop
 from responses_gateway.stream.lifecycle.needs import (
     AnotherTurn,
     Continue,
@@ -251,6 +251,19 @@ class Translator:
             if type(self.needs) is AnotherTurn or (self.needs is None and self.lifecycle.is_between_items):
                 self._break(LastItemDone())
         return self._noted("stop_after_item", reason, self._take())
+
+    def cut_short(self) -> bytes:
+        """End the open text, and the response with it, as at a limit of tokens: nothing of use would follow."""
+        if self.needs is None and self.lifecycle.item is not None:
+            self.stop_reason = "max_output_tokens"
+            self.incomplete_reason = self.stop_reason
+            self.answer.stop()
+            self.lifecycle.forget_space()
+            self.lifecycle.step(Cut())
+            self.lifecycle.repairs["text_loop_ended"] = 1
+            self.lifecycle.turn.outcome = None if self.options.early_ends is None else "length"
+            self._terminate("incomplete")
+        return self._noted("cut_short", None, self._take())
 
     def take_number(self) -> int:
         """Return the next sequence number, for an event of somebody else that stands between those of the stream."""

@@ -82,8 +82,10 @@ class Generation:
         prelude: Prelude | None,
         turns: FurtherTurns | None,
         judge: Judge,
+        feed: Callable[[bytes], bytes],
     ) -> None:
-        """`prelude` comes before the first request to a backend. `turns` are those after the first one of the model."""
+        """`prelude` comes before the first request to a backend. `turns` are those after the first one of the model. `feed` has
+        the translator take what a backend sends."""
         self.translator = translator
         self._upstream = upstream
         self.client = client
@@ -97,7 +99,7 @@ class Generation:
         self._taken_over = False
         self._answer_end = AnswerEnd()
         # Bound once, for each read.
-        self._feed = translator.feed
+        self._feed = feed
         self._pass_on = client.pass_on
         self._clock = upstream.clock
 

@@ -41,6 +41,7 @@ from responses_gateway.server.recording.recording import Recording
 from responses_gateway.settings import Settings
 from responses_gateway.state import Store
 from responses_gateway.stream.tape import Call
+from responses_gateway.stream.text_loops import TextLoopWatch
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.span_attributes import Attributes, response_attributes
@@ -269,8 +270,9 @@ class Creation:
         if prepared.compaction is not None or (prepared.turns is not None and prepared.hosted is not None):
             prelude = Prelude(translator, prepared.compaction, prepared.hosted, log, self.recording)
         judge = partial(responses.repair.settle, translator, settings, prepared.call.headers)
+        feed = TextLoopWatch(translator).feed if settings.end_text_loops else translator.feed
         self.answered = True
-        self._generation = Generation(translator, upstream, client, prelude, prepared.turns, judge)
+        self._generation = Generation(translator, upstream, client, prelude, prepared.turns, judge, feed)
         return self._generation
 
     def _continuation(self) -> Continuation | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from responses_gateway.request.repeated_calls import last_calls, repeats_in
+from responses_gateway.request.repeated_calls import calls_to_tell, last_calls, new_calls, repeats_in, with_notices
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.context import Context
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
@@ -35,7 +35,8 @@ EARLY_ENDS = Counter(
 )
 REPEATED_CALLS = Counter(
     "repeated_calls_total",
-    "Calls of clients' tools that repeat one shortly before, with the same output: counted, or `polled` by tools that wait.",
+    "Calls of clients' tools that repeat one shortly before, with the same output: counted, noticed (the model was told), or "
+    "polled, by tools that wait.",
     ("model", "action"),
 )
 METRICS = (OUTCOMES, EARLY_ENDS, REPEATED_CALLS)
@@ -64,14 +65,16 @@ class UserTurns:
 
 
 async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
-    return Opened(steps=[partial(_watched, UserTurns())], notes=[partial(_count, core.metrics)])
+    return Opened(steps=[partial(_watched, UserTurns())], notes=[partial(_count, core)])
 
 
 async def _watched(turns: UserTurns, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
     """Have the answers to a request with tools judged at their ends, and the model go on from those that the settings name."""
     options = prepared.options
-    if not options.tools:
+    if not options.tools or options.hides_answer:
         return prepared
+    if settings.repetition_notice:
+        prepared = _with_notices(prepared)
     asker = prepared.caller.asker
     continued = "off" if asker.kind in _BESIDE_THE_WORK else settings.continue_early_ends
     judged = EarlyEnds(continued, tool_ran=_follows_a_tool(prepared.context))
@@ -81,19 +84,34 @@ async def _watched(turns: UserTurns, prepared: PreparedRequest, settings: Settin
     return replace(prepared, options=replace(options, early_ends=judged))
 
 
-def _count(metrics: Metrics, prepared: PreparedRequest, translator: Translator, _facts: RequestFacts) -> Mapping[str, Any]:
+def _with_notices(prepared: PreparedRequest) -> PreparedRequest:
+    """Have the model told where it repeats itself."""
+    told = calls_to_tell(last_calls(_backwards(prepared.context)))
+    if not told:
+        return prepared
+    body = prepared.call.body
+    call = prepared.call.with_body({**body, "messages": with_notices(body["messages"], told)})
+    return replace(prepared, call=call)
+
+
+def _count(core: Core, prepared: PreparedRequest, translator: Translator, _facts: RequestFacts) -> Mapping[str, Any]:
     """Count how the turns of a response have ended, and which calls it has followed on. Return the fields of its line."""
     if prepared.options.early_ends is None:
         return {}
+    metrics = core.metrics
     model = metrics.model(prepared.context.request.model) if translator.chunks else "unknown"
     turns = translator.lifecycle.turns
     for turn, following in zip_longest(turns, turns[1:]):
         _count_turn(metrics, model, turn, following)
-    repeats = repeats_in(last_calls(_backwards(prepared.context)))
-    if repeats.repeated:
-        metrics.count(REPEATED_CALLS, model, "counted", amount=repeats.repeated)
-    if repeats.polled:
-        metrics.count(REPEATED_CALLS, model, "polled", amount=repeats.polled)
+    calls = last_calls(_backwards(prepared.context))
+    repeats = repeats_in(calls)
+    noticed = 0
+    if core.responses.live.current.settings.repetition_notice:
+        noticed = len(set(map(id, calls_to_tell(calls))) & set(map(id, new_calls(calls))))
+    amounts = {"counted": repeats.repeated - noticed, "noticed": noticed, "polled": repeats.polled}
+    for action, amount in amounts.items():
+        if amount:
+            metrics.count(REPEATED_CALLS, model, action, amount=amount)
     continued = sum(turn.continued for turn in turns)
     return {
         "turn_outcome": translator.lifecycle.turn.outcome,
