@@ -136,6 +136,13 @@ def stopped(playing: Translator) -> None:
     playing.feed(text("Never read"))
 
 
+def in_a_loop(playing: Translator) -> None:
+    playing.start()
+    playing.feed(text("again "))
+    playing.cut_short()
+    playing.feed(text("Never read"))
+
+
 PLAYS: dict[str, tuple[Callable[[Translator], None], dict[str, Any]]] = {
     "plain": (plain, {"sealed": ("seal",)}),
     "in one piece": (in_one_piece, {}),
@@ -146,6 +153,7 @@ PLAYS: dict[str, tuple[Callable[[Translator], None], dict[str, Any]]] = {
     "emptied": (emptied, JUDGED),
     "refused": (refused, JUDGED),
     "stopped": (stopped, {}),
+    "in a loop": (in_a_loop, {}),
     "with tools": (with_tools, {"tools": TOOLS, "hosted": HostedOptions()}),
 }
 

@@ -90,10 +90,10 @@ async def stuck(one: Served, **fields: Any) -> str:
     store = one.parts.store
     assert store is not None
     async with asyncio.timeout(60):
-        while b"output_text.delta" not in await _stored(one, name):  # noqa: ASYNC110
+        while b"output_text.delta" not in await events_in_store(one, name):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await silence(one)
-    await _expire(one)
+    await expire(one)
     return name
 
 
@@ -104,7 +104,7 @@ async def silence(served: Served) -> None:
     await background.end_upkeep()
 
 
-async def _expire(served: Served) -> None:
+async def expire(served: Served) -> None:
     """Make all heartbeats old."""
     late = "UPDATE responses SET alive_until = alive_until - 30"
     assert served.parts.store is not None
@@ -116,7 +116,7 @@ def _spoken(response: dict[str, Any]) -> list[dict[str, Any]]:
     return [{name: value for name, value in item.items() if name not in ("id", "call_id")} for item in response["output"]]
 
 
-async def _stored(served: Served, name: str) -> bytes:
+async def events_in_store(served: Served, name: str) -> bytes:
     """Return the events of a response that are in the store."""
     assert served.parts.store is not None
     return b"".join(row.data for row in await served.parts.store.events.read(name, -1))
@@ -248,7 +248,7 @@ def test_the_rest_is_streamed_as_it_comes(tmp_path: Path, monkeypatch: pytest.Mo
             asked = {"input": "scenario: long tokens: 200 tps: 100", "background": True, "stream": False}
             name = str((await post(one, **asked)).json["id"])
             async with asyncio.timeout(60):
-                while b"output_text.delta" not in await _stored(one, name):  # noqa: ASYNC110
+                while b"output_text.delta" not in await events_in_store(one, name):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             slow = one.parts.background
             store = one.parts.store
@@ -263,8 +263,8 @@ def test_the_rest_is_streamed_as_it_comes(tmp_path: Path, monkeypatch: pytest.Mo
                 return await append(pieces)
 
             monkeypatch.setattr(store.events, "append", halted)
-            seen = len(events_of(await _stored(one, name)))
-            await _expire(one)
+            seen = len(events_of(await events_in_store(one, name)))
+            await expire(one)
             assert (await ended(other, name))["status"] == "completed"
             wakes.set()
             await slow.renew_claims()
@@ -398,7 +398,7 @@ async def stopped_at(
     monkeypatch.setattr(store.running, "end", end_late)
     name = str((await post(one, **asked)).json["id"])
     await asyncio.wait_for(reached.wait(), 60)
-    await _expire(one)
+    await expire(one)
     response = await ended(other, name)
     wakes.set()
     await slow.renew_claims()
@@ -533,7 +533,7 @@ def test_a_client_wants_no_more_of_it(wish: str, when: str, tmp_path: Path) -> N
             name = await stuck(one)
             if when == "it is taken over":
                 await until(lambda: name in background.taken_over)
-            seen = events_of(await _stored(other, name))
+            seen = events_of(await events_in_store(other, name))
             if wish == "cancel":
                 assert (await ask(other, "POST", f"/v1/responses/{name}/cancel")).json["status"] == "cancelled"
                 body = await streamed(other, name)
