@@ -73,6 +73,29 @@ def test_answers_are_told_apart_at_both_doors(answer: list[bytes], outcome: str)
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("text", "announced"),
+    [
+        ("The key is missing. Let me open parser.py to fix it:", True),
+        ("The key is missing. **Now I will run `make test`.**", True),
+        ("OK. Let me check `a.b.py` now.", True),
+        ("Let me know if I am to run it.", False),
+        ("I will run it once you have merged the change.", False),
+        ("I ran it. Now I will run it again. Shall I?", False),
+        ("Next:\n\n- run it\n- I will read the log:", False),
+        ("x" * 500 + ":", False),
+    ],
+)
+def test_a_step_is_announced_only_in_the_middle_of_the_work(text: str, announced: bool) -> None:
+    async def test() -> None:
+        async with model(pieces({"content": text})) as (served, _):
+            await post(served, tools=[READ], input=[{"role": "user", "content": "go"}, *ran(1, "x")])
+            await post(served, tools=[READ])
+            assert outcomes(served) == ({"announced": 1, "final": 1} if announced else {"final": 2})
+
+    run(test())
+
+
 def test_requests_without_tools_and_answers_that_broke_are_not_counted() -> None:
     async def test() -> None:
         async with model(pieces(), pieces({"content": "x"}, finish="content_filter"), 500) as (served, _):
