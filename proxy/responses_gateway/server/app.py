@@ -25,6 +25,7 @@ from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODY_BYTES, Bodies
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
+from responses_gateway.server.http.routes import HttpRoute, PrefixedRouter
 from responses_gateway.server.parts import Parts
 from responses_gateway.server.protocols.messages import MESSAGES
 from responses_gateway.server.protocols.responses import RESPONSES
@@ -66,11 +67,12 @@ def create_app(
         app.cleanup_ctx.append(lambda _app: fleet.taking_part())
     loop_detection = LoopDetection()
     hosted = [kind for toolbox in parts.responses.additions.toolboxes for kind in toolbox.kinds]
-    _add_answers(app, parts, bodies, hosted)
+    router = PrefixedRouter(app.router, parts.routes)
+    _add_answers(app, router, parts, bodies, hosted)
     models = Models(load_model_table(parts.settings.model_table), parts.pool, parts.live, loop_detection, hosted)
-    _add_models(app.router, models)
-    _add_features(app.router, parts)
-    _add_stored(app.router, parts)
+    _add_models(router, models)
+    _add_features(router, parts)
+    _add_stored(router, parts)
     health = _health(parts)
     _add_probes(app.router, health)
     if parts.settings.operations_port is None:
@@ -79,39 +81,38 @@ def create_app(
         app.router.add_head(path, hello)
         app.router.add_route("*", path, _nothing)
     if parts.settings.relay:  # last, because it takes whatever path is left
-        _add_relay(app.router, parts, loop_detection)
+        _add_relay(router, parts, loop_detection)
     return app
 
 
-def _add_answers(app: web.Application, parts: Parts, bodies: Bodies, hosted: Sequence[str]) -> None:
+def _add_answers(app: web.Application, router: PrefixedRouter, parts: Parts, bodies: Bodies, hosted: Sequence[str]) -> None:
     """Add what makes the model work, with a route for each protocol of clients. `hosted` are the kinds of tools that the
     gateway runs itself."""
     responses = parts.responses
     websockets = WebSockets(responses, parts.background, bodies)
     app.on_shutdown.append(websockets.close_all)
     tokens = InputTokens(responses, hosted)
-    _add(
-        app.router, "/v1/responses", POST=Answers(RESPONSES, responses, hosted, parts.background).create, GET=websockets.upgrade
-    )
-    _add(app.router, "/v1/responses/input_tokens", POST=tokens.count)
-    _add(app.router, "/v1/responses/compact", POST=Compaction(responses).create)
-    _add(app.router, "/v1/messages", POST=Answers(MESSAGES, responses, hosted).create)
-    _add(app.router, "/v1/messages/count_tokens", POST=tokens.count_message)
+    _add(router, "/v1/responses", POST=Answers(RESPONSES, responses, hosted, parts.background).create, GET=websockets.upgrade)
+    _add(router, "/v1/responses/input_tokens", POST=tokens.count)
+    _add(router, "/v1/responses/compact", POST=Compaction(responses).create)
+    _add(router, "/v1/messages", POST=Answers(MESSAGES, responses, hosted).create)
+    _add(router, "/v1/messages/count_tokens", POST=tokens.count_message)
     # Batches and whatever else that API has: its clients look for it there, and a backend would refuse it in words of its own.
-    app.router.add_route("*", "/v1/messages/{path:.+}", _nothing)
+    router.add_route("*", "/v1/messages/{path:.+}", _nothing)
 
 
-def _add_models(router: web.UrlDispatcher, models: Models) -> None:
+def _add_models(router: PrefixedRouter, models: Models) -> None:
     messages_models = MessagesModels(models)
-    router.add_get("/v1/models", by_version(models.list_models, messages_models.list_models))
-    router.add_get("/v1/models/{id:.+}", by_version(models.retrieve_model, messages_models.retrieve_model))
+    for method in ("GET", "HEAD"):
+        router.add_route(method, "/v1/models", by_version(models.list_models, messages_models.list_models))
+        router.add_route(method, "/v1/models/{id:.+}", by_version(models.retrieve_model, messages_models.retrieve_model))
 
 
-def _add_relay(router: web.UrlDispatcher, parts: Parts, loop_detection: LoopDetection) -> None:
+def _add_relay(router: PrefixedRouter, parts: Parts, loop_detection: LoopDetection) -> None:
     passthrough = Passthrough(parts.pool, parts.settings, parts.accounts.usage, loop_detection)
     router.add_route("*", "/v1/{path:.+}", passthrough.relay)
     for path in ("/tokenize", "/detokenize"):
-        router.add_post(path, passthrough.relay_unversioned)
+        router.add_route("POST", path, passthrough.relay_unversioned)
 
 
 def create_operations_app(
@@ -190,7 +191,7 @@ def _origin_check(parts: Parts) -> OriginCheck | None:
     return OriginCheck(lambda headers: is_allowed(headers, origins), lambda: metrics.count(ACCESS_REFUSALS, "origin"))
 
 
-def _add(router: web.UrlDispatcher, path: str, **handlers: Handler) -> None:
+def _add(router: PrefixedRouter, path: str, **handlers: Handler) -> None:
     """Add a path with its methods. Other methods are refused here, where the passthrough would relay them."""
     for method, handler in handlers.items():
         router.add_route(method, path, handler)
@@ -207,16 +208,16 @@ async def _nothing(_request: web.Request) -> web.StreamResponse:
     raise web.HTTPNotFound
 
 
-def _add_features(router: web.UrlDispatcher, parts: Parts) -> None:
+def _add_features(router: PrefixedRouter, parts: Parts) -> None:
     handlers: dict[str, dict[str, Handler]] = {}
     for route in parts.routes:
-        if not route.for_operators:
+        if isinstance(route, HttpRoute) and not route.for_operators:
             handlers.setdefault(route.path, {})[route.method] = route.handler
     for path, by_method in handlers.items():
         _add(router, path, **by_method)
 
 
-def _add_stored(router: web.UrlDispatcher, parts: Parts) -> None:
+def _add_stored(router: PrefixedRouter, parts: Parts) -> None:
     """Add what exists only with a store. Without one these paths lead to the backend, like all others."""
     if parts.store is None or parts.background is None:
         return
@@ -254,7 +255,7 @@ def _add_operations(
     sums_of = partial(usage_sums, workers) if workers is not None else parts.accounts.usage.sums
     router.add_get("/admin/usage", UsageExport(parts.settings, sums_of).export)
     for route in parts.routes:
-        if route.for_operators:
+        if isinstance(route, HttpRoute) and route.for_operators:
             router.add_route(route.method, route.path, route.handler)
     admin = Admin(parts.pool, parts.settings, on_backend_change or (lambda _done, _name, _fields: None))
     router.add_get("/admin/backends", admin.list_backends)

@@ -13,7 +13,7 @@ from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.request_log.usage import TokenUsage
 from responses_gateway.server.generation.responses import Responses
-from responses_gateway.server.http.routes import HttpRoute
+from responses_gateway.server.http.routes import Route
 from responses_gateway.server.identity.sources import Sources
 from responses_gateway.server.quotas.ledger import Ledger
 from responses_gateway.server.setup.discovery import PoolWatch
@@ -49,4 +49,4 @@ class Parts:
     background: Background | None
     autoconfiguration: Autoconfiguration
     accounts: Accounts
-    routes: Sequence[HttpRoute]
+    routes: Sequence[Route]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 
+from responses_gateway.settings.keys import hash_of
 from tests.server.running_gateway import run, simulated
 
 
@@ -82,3 +83,58 @@ async def status(session: aiohttp.ClientSession, method: str, url: str, **body: 
     async with session.request(method, url, **body) as answer:
         await answer.read()
         return answer.status
+
+
+KEY = "sk-a-key-of-many-characters"
+
+
+def test_a_rollout_is_named_by_the_key_before_the_path_and_the_header() -> None:
+    async def test() -> None:
+        async with simulated(api_keys={"one": {"hash": hash_of(KEY)}}) as served, aiohttp.ClientSession() as session:
+            header = {"X-Rollout-Id": "header"}
+            own = {"Authorization": f"Bearer {KEY}"}
+            for path, key, headers in (
+                ("/rollouts/path/v1/responses", f"{KEY}:key", header),
+                ("/rollouts/path/v1/messages", KEY, header),
+                ("/v1/messages", KEY, header),
+            ):
+                named = {**headers, "Authorization": f"Bearer {key}"}
+                body = {"model": "simulator", "input": "hi"}
+                if path.endswith("messages"):
+                    body = {"model": "simulator", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]}
+                assert await status(session, "post", f"{served.url}{path}", json=body, headers=named) == 200
+            for name in ("key", "path", "header"):
+                async with session.get(f"{served.url}/rollouts/{name}", headers=own) as answer:
+                    [call] = (await answer.json())["calls"]
+                assert call["prompt_token_ids"]
+            assert await status(session, "post", f"{served.url}/rollouts/a_b:c/v1/responses", json={}, headers=own) == 400
+            bad = {"Authorization": f"Bearer {KEY}:a/b"}
+            assert await status(session, "post", f"{served.url}/v1/responses", json={}, headers=bad) == 400
+            wrong = {"Authorization": "Bearer nobody:ep1"}
+            assert await status(session, "post", f"{served.url}/v1/responses", json={}, headers=wrong) == 401
+
+    run(test())
+
+
+def test_without_keys_of_the_gateway_the_client_is_who_has_the_key_before_the_rollout() -> None:
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            headers = {"Authorization": "Bearer own-key:ep1"}
+            await post(session, served.url, {"model": "simulator", "input": "hi"}, headers)
+            for key, expected in (("own-key", 200), ("own-key:other", 200), ("another", 404), ("another:ep1", 404)):
+                url = f"{served.url}/rollouts/ep1"
+                assert await status(session, "get", url, headers={"Authorization": f"Bearer {key}"}) == expected
+
+    run(test())
+
+
+def test_what_is_no_id_of_a_rollout_is_refused() -> None:
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            for name in ("-begins", "a" * 129, "a b", ""):
+                url = f"{served.url}/v1/responses"
+                body = {"model": "simulator", "input": "hi"}
+                assert await status(session, "post", url, json=body, headers={"X-Rollout-Id": name}) == 400
+            assert await status(session, "get", f"{served.url}/rollouts/unknown") == 404
+
+    run(test())

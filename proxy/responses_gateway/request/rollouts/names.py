@@ -22,6 +22,12 @@ def rollout_name(name: str) -> str:
     return name
 
 
+def divided(key: str) -> tuple[str, str | None]:
+    """Return a client's key, and the rollout that is named behind it. Raise `ApiError` 400."""
+    own, colon, name = key.rpartition(":")
+    return (own, rollout_name(name)) if colon and own else (key, None)
+
+
 def named_rollout(headers: Mapping[str, str]) -> str | None:
     """Return the rollout that the headers of a request name; None if they name none. Raise `ApiError` 400."""
     name = headers.get(ROLLOUT_HEADER)

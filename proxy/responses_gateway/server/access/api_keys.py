@@ -18,6 +18,7 @@ from typing import TypeVar
 from aiohttp import web
 from pydantic import SecretStr
 
+from responses_gateway.request.rollouts.names import divided
 from responses_gateway.server.http.exchange import EXCHANGE, Exchange
 from responses_gateway.settings import ApiKey, Settings
 from responses_gateway.settings.keys import given_key
@@ -121,7 +122,8 @@ def tenant_of(request: web.Request) -> str:
     """Return the tenant of a request: what one tenant stored, another cannot see.
 
     With keys in the settings it is the name of the key, so that a key that replaces another one has access to the same
-    resources. Without, it is a digest of `Authorization`; all requests without that header are one tenant."""
+    resources. Without, it is a digest of `Authorization`, whatever rollout is named behind the key; all requests without that
+    header are one tenant."""
     return tenant(request[EXCHANGE].client, request.headers)
 
 
@@ -132,6 +134,8 @@ def tenant(client: str | None, headers: Mapping[str, str]) -> str:
     authorization = headers.get("Authorization")
     if authorization is None or not (authorization := authorization.strip()):
         return ""
+    if ":" in authorization and authorization[:7].lower() == "bearer ":
+        authorization, _ = divided(authorization)
     return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
+from responses_gateway.request.rollouts.names import rollout_name
 from responses_gateway.server.access.api_keys import InForce, Keys, require_key
 from responses_gateway.server.http.exchange import EXCHANGE, Exchange
 from responses_gateway.server.identity.claimed import Claimed, NotIdentified
@@ -34,11 +35,20 @@ class Identities:
     async def _name_of(self, request: web.Request, exchange: Exchange) -> str:
         key = given_key(request.headers)
         name = self._keys.name_of(key)
-        if name is not None:
-            return name
-        found = await self._from_elsewhere(request, key)
+        rollout = ""
+        if name is None and ":" in key:  # as a key of the settings may have it, too, it is looked up as it is first
+            key, _, rollout = key.rpartition(":")
+            name = self._keys.name_of(key)
+        found = None
+        if name is None:
+            found = await self._from_elsewhere(request, key)
+            if found is None:
+                return require_key(self._keys, request.headers)
+        if rollout:
+            exchange.rollout = rollout_name(rollout)
         if found is None:
-            return require_key(self._keys, request.headers)
+            assert name is not None
+            return name
         exchange.team = self._first_team(found.groups)
         return found.name
 

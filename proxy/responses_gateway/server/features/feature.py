@@ -19,7 +19,7 @@ from responses_gateway.server.generation.additions import Announce, Conclude, No
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.preparation.opened import HostedToolbox
 from responses_gateway.server.generation.responses import Responses
-from responses_gateway.server.http.routes import HttpRoute
+from responses_gateway.server.http.routes import Route
 from responses_gateway.settings import SECTIONS, Section, Settings, SettingsError
 from responses_gateway.telemetry.instruments import Counter, Gauge, Histogram
 from responses_gateway.telemetry.metrics import Metrics
@@ -52,7 +52,7 @@ class Opened:
     postponements: Sequence[Postpone] = ()
     notes: Sequence[Note] = ()
     conclusions: Sequence[Conclude] = ()
-    routes: Sequence[HttpRoute] = ()
+    routes: Sequence[Route] = ()
 
 
 # Opens a feature; None: the settings do not ask for it. Raises `ValueError` for settings that cannot be used.
@@ -69,7 +69,7 @@ class Feature(NamedTuple):
     metrics: Sequence[Counter | Gauge | Histogram] = ()
 
 
-async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExitStack) -> list[HttpRoute]:
+async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExitStack) -> list[Route]:
     """Open features in their order, and add to the core what they add. Return their routes. Raise `SettingsError` for settings
     of a feature that is not among them, and what `Open` raises."""
     features = list(features)
@@ -77,7 +77,7 @@ async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExi
     if unknown:
         raise SettingsError("\n".join(f"unknown setting {name}" for name in unknown))
     additions = core.responses.additions
-    routes: list[HttpRoute] = []
+    routes: list[Route] = []
     for feature in features:
         opened = await feature.open(core, stack)
         if opened is not None:

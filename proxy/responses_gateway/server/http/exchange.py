@@ -32,7 +32,8 @@ class Exchange(msgspec.Struct, eq=False):
     read. `client` is the name of its key, None where the settings have none; `team` that of somebody who came without a key of
     the settings. `allows` tells the models that the client may use; None if it may use all. `has_log` and `report`: see
     `telemetry.logs.LoggedExchange`. `bytes_out`: of the events that were sent.
-    `address` is that of the client as a trusted proxy names it; None if none does."""
+    `address` is that of the client as a trusted proxy names it; None if none does. `rollout`: the one that the client's key or
+    the path names (`request/rollouts/names.py`)."""
 
     bodies: Bodies
     request_id: str
@@ -44,6 +45,7 @@ class Exchange(msgspec.Struct, eq=False):
     report: Callable[[Mapping[str, Any]], None] | None = None
     bytes_out: int | None = None
     address: str | None = None
+    rollout: str | None = None
 
 
 EXCHANGE: web.RequestKey[Exchange] = web.RequestKey("exchange", Exchange)

@@ -17,6 +17,7 @@ from multidict import CIMultiDict
 
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
+from responses_gateway.request.rollouts.names import divided
 from responses_gateway.server.access.api_keys import Needs, check_model, needs
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
@@ -71,7 +72,7 @@ class Passthrough:
     @needs(Needs.KEY | Needs.RESERVATION)
     async def relay(self, request: web.Request) -> web.StreamResponse:
         """Relay any method on any path below `/v1/` that is not ours. Raise `HTTPNotFound` for a path that leads out of it."""
-        return await self._relay(request, request.rel_url.raw_path.removeprefix("/v1/"), below_root=False)
+        return await self._relay(request, request.rel_url.raw_path.partition("/v1/")[2], below_root=False)
 
     @needs(Needs.KEY | Needs.RESERVATION)
     async def relay_unversioned(self, request: web.Request) -> web.StreamResponse:
@@ -191,6 +192,8 @@ def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
     headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in own)
     if not settings.forwards_client_key:
         headers.popall("Authorization", None)
+    elif ":" in (key := headers.get("Authorization", "")) and key[:7].lower() == "bearer ":
+        headers["Authorization"], _ = divided(key)
     if settings.identifies_clients:
         proxy = settings.trusted_proxy
         from_proxy = () if proxy is None else (proxy.name_header, proxy.groups_header)

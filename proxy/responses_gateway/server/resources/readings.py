@@ -8,12 +8,13 @@ from typing import Any
 from aiohttp import web
 from multidict import CIMultiDict
 
+from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, divided
 from responses_gateway.server.access.api_keys import tenant
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.generation.preparation.context import Caller
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.responses import Responses
-from responses_gateway.server.http.exchange import EXCHANGE, in_thread
+from responses_gateway.server.http.exchange import EXCHANGE, Exchange, in_thread
 from responses_gateway.server.protocols.interface import BodyReader, ClientProtocol, Reading, ReadingScope
 from responses_gateway.wire.errors import invalid_request
 
@@ -29,7 +30,7 @@ def caller_of(request: web.Request, protocol: ClientProtocol, in_force: InForce,
     return Caller(
         tenant(exchange.client, headers),
         exchange.request_id,
-        headers if protocol.reader is None else _headers(headers, protocol.reader, in_force),
+        named(headers if protocol.reader is None else _headers(headers, protocol.reader, in_force), exchange),
         operation,
         request.get(RESERVATION),
         protocol=protocol,
@@ -45,6 +46,24 @@ def _headers(headers: Mapping[str, str], reader: BodyReader, in_force: InForce) 
         return headers
     changed = CIMultiDict(headers)
     changed["Authorization"] = f"Bearer {key}"
+    return changed
+
+
+def named(headers: Mapping[str, str], exchange: Exchange) -> Mapping[str, str]:
+    """Return the headers of a client with the rollout that its key or the path names, and with the key alone. Raise `ApiError`
+    400."""
+    key = headers.get("Authorization", "")
+    rollout = exchange.rollout
+    bare = key
+    if exchange.client is None and ":" in key and key[:7].lower() == "bearer ":
+        bare, of_key = divided(key)
+        rollout = of_key or rollout
+    if rollout is None:
+        return headers
+    changed = CIMultiDict(headers)
+    changed[ROLLOUT_HEADER] = rollout
+    if key:
+        changed["Authorization"] = bare
     return changed
 
 

@@ -19,6 +19,7 @@ from responses_gateway.server.generation.preparation.context import Caller, Prev
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.event_stream import WebSocketSender
 from responses_gateway.server.http.exchange import EXCHANGE, in_thread
+from responses_gateway.server.resources.readings import named
 from responses_gateway.server.resources.socket_lane import Lane, WaitingMessage
 from responses_gateway.server.resources.socket_lanes import Lanes
 from responses_gateway.server.resources.socket_messages import LARGE, continued_in
@@ -128,7 +129,7 @@ class SocketResponses:
         reservation = await limits.reserve_in_fleet() if limits is not None else None
         settings = self._responses.live.current.settings
         allows = allowed_models(exchange, settings) if self._identities is not None else None
-        headers = self._request.headers
+        headers = named(self._request.headers, exchange)
         return Caller(self._tenant, exchange.request_id, headers, _OPERATION, reservation, over_websocket=True, allows=allows)
 
     # ---- the response --------------------------------------------------------------------------------------------------

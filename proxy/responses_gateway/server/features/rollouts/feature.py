@@ -6,14 +6,16 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import msgspec
+from aiohttp import web
 
 from responses_gateway.backend.pool import Pool
-from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, named_rollout
+from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, named_rollout, rollout_name
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.rollouts.export import Rollouts, full
 from responses_gateway.server.features.rollouts.keeping import ResponseKeeper, TreeName
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
-from responses_gateway.server.http.routes import HttpRoute
+from responses_gateway.server.http.exchange import EXCHANGE
+from responses_gateway.server.http.routes import HttpPrefix, HttpRoute, Route
 from responses_gateway.settings import Settings
 from responses_gateway.state import Database, Sqlite
 from responses_gateway.state.token_trees import TokenTreeTable, TreeFull
@@ -69,6 +71,12 @@ class Keeping:
         return owners.pop() or "" if len(owners) == 1 else ""
 
 
+def _enter(request: web.Request) -> None:
+    """Note the rollout in the path, unless the key names one. Raise `ApiError` 400."""
+    exchange = request[EXCHANGE]
+    exchange.rollout = exchange.rollout or rollout_name(request.match_info["rollout"])
+
+
 async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     store = core.responses.store
     database: Database
@@ -80,7 +88,8 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
         database = store.database
     table = TokenTreeTable(database, core.settings.store_days * _DAY)
     rollouts = Rollouts(table)
-    routes = [
+    routes: list[Route] = [
+        HttpPrefix("/rollouts/{rollout}", _enter),
         HttpRoute("GET", "/rollouts/{id}", rollouts.read),
         HttpRoute("DELETE", "/rollouts/{id}", rollouts.delete),
         HttpRoute("POST", "/rollouts/{id}/reward", rollouts.reward),
