@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODY_BYTES, Bodies
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
-from responses_gateway.server.http.routes import HttpRoute, PrefixedRouter
+from responses_gateway.server.http.routes import ASK_ALL, HttpRoute, PrefixedRouter
 from responses_gateway.server.parts import Parts
 from responses_gateway.server.protocols.messages import MESSAGES
 from responses_gateway.server.protocols.responses import RESPONSES
@@ -211,7 +212,7 @@ async def _nothing(_request: web.Request) -> web.StreamResponse:
 def _add_features(router: PrefixedRouter, parts: Parts) -> None:
     handlers: dict[str, dict[str, Handler]] = {}
     for route in parts.routes:
-        if isinstance(route, HttpRoute) and not route.for_operators:
+        if isinstance(route, HttpRoute) and not (route.for_operators or route.for_visitors):
             handlers.setdefault(route.path, {})[route.method] = route.handler
     for path, by_method in handlers.items():
         _add(router, path, **by_method)
@@ -250,6 +251,7 @@ def _add_operations(
     router = app.router
     router.add_get("/metrics", health.metrics)
     workers = _add_window(app, parts, folder)
+    app[ASK_ALL] = partial(_ask_here, parts.questions) if workers is None else workers.ask_all
     if parts.settings.admin_key is None:
         return
     sums_of = partial(usage_sums, workers) if workers is not None else parts.accounts.usage.sums
@@ -273,10 +275,19 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Work
         return None
     view = WorkerView(parts.responses, recent, parts.pool, parts.autoconfiguration, parts.accounts.usage)
     access = WindowAccess(parts.settings, on_operations_port=parts.settings.operations_port is not None)
-    workers = Workers(view, folder)
+    workers = Workers(view, folder, parts.questions)
 
     async def quotas() -> list[dict[str, Any]]:
         return await standings(parts.live.current.settings, parts.accounts.ledger)
 
     Window(workers, access, parts.in_flight, quotas).add_to(app)
+    for route in parts.routes:
+        if isinstance(route, HttpRoute) and route.for_visitors:
+            app.router.add_route(route.method, route.path, access.for_metadata(route.handler))
     return workers
+
+
+async def _ask_here(questions: Mapping[str, Callable[..., Any]], method: str, *arguments: Any) -> list[Any]:
+    """Ask this process alone, because without the window there is nobody who asks the others."""
+    answer = questions[method](*arguments)
+    return [await answer if inspect.isawaitable(answer) else answer]

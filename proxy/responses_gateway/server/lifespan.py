@@ -76,7 +76,7 @@ async def open_parts(
         _start_timer(settings, responses, stack)
         background = _open_background(responses.store, responses, opened.autoconfiguration, stack)
         core = Core(settings, responses.metrics, responses, background, share, workers_folder)
-        routes = await open_features(features, core, stack)
+        served = await open_features(features, core, stack)
         yield Parts(
             settings,
             responses.metrics,
@@ -89,7 +89,8 @@ async def open_parts(
             background,
             opened.autoconfiguration,
             opened.accounts,
-            routes,
+            served.routes,
+            served.questions,
         )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
@@ -36,7 +36,8 @@ class Accounts(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What `lifespan.open_parts` opens. `settings` are those at the start; `live` has those in force. `pools` finds
-    backends, in a process that is alone. `routes` are those of the features."""
+    backends, in a process that is alone. `routes` are those of the features, and `questions` what their parts
+    in other workers may ask."""
 
     settings: Settings
     metrics: Metrics
@@ -50,3 +51,4 @@ class Parts:
     autoconfiguration: Autoconfiguration
     accounts: Accounts
     routes: Sequence[Route]
+    questions: Mapping[str, Callable[..., Any]]

@@ -93,6 +93,15 @@ _TABLES = (
     "CREATE INDEX model_calls_response ON model_calls (response)",
     "CREATE INDEX model_calls_prompt ON model_calls (tree, prompt_digest)",
     "CREATE INDEX model_calls_thread ON model_calls (tree, thread)",
+    # Sessions of agents, a part for each process that had requests of it (see `sessions.py`).
+    "CREATE TABLE session_parts (part TEXT PRIMARY KEY, session TEXT NOT NULL, tenant TEXT NOT NULL, "
+    "updated_at {real} NOT NULL, expires_at {real} NOT NULL, data {blob} NOT NULL)",
+    "CREATE INDEX session_parts_session ON session_parts (session)",
+    "CREATE INDEX session_parts_updated ON session_parts (updated_at)",
+    "CREATE INDEX session_parts_tenant ON session_parts (tenant, updated_at)",
+    "CREATE INDEX session_parts_expiry ON session_parts (expires_at)",
+    "CREATE TABLE session_requests (part TEXT NOT NULL, number {integer} NOT NULL, data {blob} NOT NULL, "
+    "PRIMARY KEY (part, number))",
     # What was used; `team` is that to which the key belonged when it was used last on that day (see `usage.py`).
     "CREATE TABLE token_usage (day {integer} NOT NULL, key TEXT NOT NULL, team TEXT NOT NULL, model TEXT NOT NULL, "
     "requests {integer} NOT NULL, input_tokens {integer} NOT NULL, cached_tokens {integer} NOT NULL, "

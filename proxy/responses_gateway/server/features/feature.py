@@ -8,16 +8,17 @@ A kind of addition exists only where two features use it, or where one does that
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from responses_gateway.backend.pool_options import Share
 from responses_gateway.server.generation.additions import Announce, Conclude, Note, Postpone, Step
 from responses_gateway.server.generation.background.runner import Background
 from responses_gateway.server.generation.preparation.opened import HostedToolbox
+from responses_gateway.server.generation.request_log.reports import Reader
 from responses_gateway.server.generation.responses import Responses
 from responses_gateway.server.http.routes import Route
 from responses_gateway.settings import SECTIONS, Section, Settings, SettingsError
@@ -44,7 +45,8 @@ class Opened:
 
     `steps` change a request that is ready to be sent. `toolboxes` have tools that the gateway runs itself. `announcements` are
     told of background responses before they begin, and `postponements` may let these wait. The last event of an answer waits
-    for `conclusions`; `notes` are taken of answers that have ended. `routes` are served."""
+    for `conclusions`; `notes` are taken of answers that have ended, `readers` get the requests that were reported. `routes` are
+    served, and `questions` are those that workers ask each other, by name."""
 
     steps: Sequence[Step] = ()
     toolboxes: Sequence[HostedToolbox] = ()
@@ -52,7 +54,16 @@ class Opened:
     postponements: Sequence[Postpone] = ()
     notes: Sequence[Note] = ()
     conclusions: Sequence[Conclude] = ()
+    readers: Sequence[Reader] = ()
     routes: Sequence[Route] = ()
+    questions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+class Served(NamedTuple):
+    """What the features serve: routes for clients, operators and visitors, and answers for other workers."""
+
+    routes: list[Route]
+    questions: dict[str, Callable[..., Any]]
 
 
 # Opens a feature; None: the settings do not ask for it. Raises `ValueError` for settings that cannot be used.
@@ -69,15 +80,15 @@ class Feature(NamedTuple):
     metrics: Sequence[Counter | Gauge | Histogram] = ()
 
 
-async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExitStack) -> list[Route]:
-    """Open features in their order, and add to the core what they add. Return their routes. Raise `SettingsError` for settings
-    of a feature that is not among them, and what `Open` raises."""
+async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExitStack) -> Served:
+    """Open features in their order, and add to the core what they add. Return what they serve. Raise `SettingsError` for
+    settings of a feature that is not among them, and what `Open` raises."""
     features = list(features)
     unknown = sorted(_unknown_settings(features, core.settings))
     if unknown:
         raise SettingsError("\n".join(f"unknown setting {name}" for name in unknown))
     additions = core.responses.additions
-    routes: list[Route] = []
+    served = Served([], {})
     for feature in features:
         opened = await feature.open(core, stack)
         if opened is not None:
@@ -88,8 +99,10 @@ async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExi
             additions.postponements.extend(opened.postponements)
             additions.notes.extend(opened.notes)
             additions.conclusions.extend(opened.conclusions)
-            routes.extend(opened.routes)
-    return routes
+            core.responses.reports.readers.extend(opened.readers)
+            served.routes.extend(opened.routes)
+            served.questions.update(opened.questions)
+    return served
 
 
 def _unknown_settings(features: Sequence[Feature], settings: Settings) -> Iterator[str]:

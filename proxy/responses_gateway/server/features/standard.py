@@ -11,6 +11,7 @@ from responses_gateway.server.features.hosted_tools.feature import HOSTED_TOOLS
 from responses_gateway.server.features.moderation.feature import MODERATION
 from responses_gateway.server.features.rollouts.feature import ROLLOUTS
 from responses_gateway.server.features.safeguards.feature import SAFEGUARDS
+from responses_gateway.server.features.sessions.feature import SESSIONS
 from responses_gateway.server.features.webhooks.feature import WEBHOOKS
 
 FEATURES: tuple[Feature, ...] = (
@@ -23,4 +24,5 @@ FEATURES: tuple[Feature, ...] = (
     WEBHOOKS,
     DECISIONS,
     ROLLOUTS,
+    SESSIONS,
 )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 
 class HttpRoute(NamedTuple):
-    """A path with a method. `for_operators`: it is served where the admin key is asked for."""
+    """A path with a method. `for_operators`: it is served where the admin key is asked for. `for_visitors`: it has data of the
+    window, below `/ui/api/`, for those who may see metadata."""
 
     method: str
     path: str
     handler: Handler
     for_operators: bool = False
+    for_visitors: bool = False
 
 
 class HttpPrefix(NamedTuple):
@@ -53,3 +55,8 @@ class PrefixedRouter:
         if path.startswith("/v1/"):
             for prefix in self._prefixes:
                 self._router.add_route(method, prefix.path + path, prefix.entered(handler))
+
+
+# Asks all workers a question by its name, with arguments; those that do not answer are left out.
+AskAll: TypeAlias = Callable[..., Awaitable[list[Any]]]
+ASK_ALL: web.AppKey[AskAll] = web.AppKey("ask_all")

@@ -11,8 +11,10 @@ from enum import IntEnum
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from responses_gateway.server.access.api_keys import require_admin_key
+from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
+from responses_gateway.server.window.pages import SECURITY_HEADERS
 from responses_gateway.settings import Settings
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosts.addresses import is_loopback
@@ -57,6 +59,19 @@ class WindowAccess:
         """Raise `ApiError` 401 or 403 unless the visitor has the permission."""
         if self.permission_of(request) < wanted:
             raise ApiError(403, _NO_CONTENT, code="admin_key_required")
+
+    def for_metadata(self, handler: Handler) -> Handler:
+        """Return a handler that answers those who may see metadata."""
+
+        @needs(Needs.NOTHING)
+        async def answer(request: web.Request) -> web.StreamResponse:
+            self.require(request, Permission.METADATA)
+            response = await handler(request)
+            response.headers.update(SECURITY_HEADERS)
+            response.headers["Cache-Control"] = "no-store"
+            return response
+
+        return answer
 
     def permission_of(self, request: web.Request) -> Permission:
         """Return the visitor's permission. Raise `ApiError` 401 without the admin key, 403 where nothing is permitted."""

@@ -9,9 +9,10 @@ import asyncio
 import errno
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Set
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Set
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import aiohttp
@@ -23,6 +24,7 @@ from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError
 
 T = TypeVar("T")
+_NO_QUESTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 _PREFIX = "window-"
 _SUFFIX = ".sock"
 # Seconds within which a worker has to answer; one that hangs is left out.
@@ -56,8 +58,12 @@ class Workers:
 
     The connections to a worker are kept until that worker has ended."""
 
-    def __init__(self, view: WorkerView, folder: Path | None) -> None:
+    def __init__(
+        self, view: WorkerView, folder: Path | None, questions: Mapping[str, Callable[..., Any]] = _NO_QUESTIONS
+    ) -> None:
+        """`questions` may be asked, too, by their names."""
         self._view = view
+        self._questions = questions
         self._folder = folder
         self._sessions: dict[str, aiohttp.ClientSession] = {}  # by worker
 
@@ -108,7 +114,8 @@ class Workers:
 
     async def ask_here(self, method: str, *arguments: Any) -> Any:
         """Return the answer of this worker. Raise `ApiError`."""
-        answer = getattr(self._view, method)(*arguments)
+        asked = self._questions.get(method) or getattr(self._view, method)
+        answer = asked(*arguments)
         return await answer if inspect.isawaitable(answer) else answer
 
     def _names(self) -> list[str]:
@@ -151,7 +158,7 @@ class Workers:
 
     async def _answer(self, request: web.Request) -> web.Response:
         method, arguments = msgspec.json.decode(await request.read())
-        if method not in _METHODS:
+        if method not in _METHODS and method not in self._questions:
             return _json({"message": "Not known to this worker.", "code": "not_found"}, 404)
         try:
             return _json(await self.ask_here(method, *arguments), 200)

@@ -112,6 +112,7 @@ class RequestFacts(msgspec.Struct, eq=False):
     """One request. `id` is unique among the requests of all workers, which the client's `request_id` may not be; it is empty
     where no requests are remembered. `client` is the client's name of itself, `account` says who it is. `protocol`: that of
     the client. `asker`: the session and thread for which the client asks, as far as it says; its ids are those of the `tenant`.
+    `spawned`: how many sub-agents the answer has called, as far as their tools are known.
 
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
     continues in another gateway, or waits for its completion window. `pod`: the server behind a router. `refusal` is the HTTP
@@ -134,6 +135,7 @@ class RequestFacts(msgspec.Struct, eq=False):
     model: str = ""
     tenant: str = ""
     asker: Asker = NOBODY
+    spawned: int = 0
     streamed: bool = False
     detached: bool = False
     handed_over: bool = False

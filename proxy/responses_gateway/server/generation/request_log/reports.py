@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts
@@ -47,6 +47,8 @@ from responses_gateway.wire.errors import ApiError
 _MOST_WAITING = 100
 # A request that has ended, and the label of its model.
 Labelled: TypeAlias = tuple[RequestFacts, str]
+# Gets requests that were reported, several at a time.
+Reader: TypeAlias = Callable[[Sequence[RequestFacts]], None]
 # Warnings about a backend, with advice.
 _UNSEEN = (
     "the backend generated tokens that it did not show",
@@ -79,6 +81,7 @@ class RequestReports:
         self.gen_ai = gen_ai
         self.running = 0  # requests
         self.usage = usage
+        self.readers: list[Reader] = []
         self._logs_lines = logs_lines
         self._ended: list[RequestFacts] = []
         self._warned: set[tuple[str, str]] = set()  # of what, for which model
@@ -127,6 +130,8 @@ class RequestReports:
             self._log(ended)
         if self.history is not None:
             self.history.add(ended)
+        for reader in self.readers:
+            reader(ended)
 
     def _log(self, ended: Sequence[RequestFacts]) -> None:
         shown = {level: logs.logger().isEnabledFor(level) for level in (logging.INFO, logging.WARNING)}

@@ -1,0 +1,34 @@
+"""Requests of agents are put together as sessions, for people to look at."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from responses_gateway.server.features.feature import Core, Feature, Opened
+from responses_gateway.server.features.sessions.memory import SessionMemory
+from responses_gateway.server.features.sessions.pages import SessionPages
+from responses_gateway.server.http.routes import HttpRoute
+from responses_gateway.state.sessions import SessionTable
+
+_DAY = 86_400.0
+
+
+async def _open(core: Core, stack: AsyncExitStack) -> Opened:
+    store = core.responses.store
+    table = None if store is None else SessionTable(store.database, core.settings.store_days * _DAY)
+    memory = SessionMemory(core.responses, table)
+    stack.push_async_callback(memory.close)
+    pages = SessionPages(core.settings, memory)
+    return Opened(
+        readers=[memory.read],
+        routes=[
+            HttpRoute("GET", "/admin/sessions", pages.admin_list, for_operators=True),
+            HttpRoute("GET", "/admin/sessions/{id}", pages.admin_one, for_operators=True),
+            HttpRoute("GET", "/ui/api/sessions", pages.list_rows, for_visitors=True),
+            HttpRoute("GET", "/ui/api/sessions/{id}", pages.show, for_visitors=True),
+        ],
+        questions={"sessions": pages.sessions, "session": pages.session},
+    )
+
+
+SESSIONS = Feature("sessions", None, _open)

@@ -1,0 +1,138 @@
+"""What this process knows of sessions: taken from the requests that end, looked up for those that run, and stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from responses_gateway.server.features.sessions.parts import SessionPart, summary
+from responses_gateway.server.features.sessions.table import RememberedSessions
+from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner, agent_request, owner_of
+from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.responses import Creation, Responses
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.state.sessions import PartRow, SessionTable
+
+# Seconds between two writes, because a busy process is not to write for each request.
+_INTERVAL = 1.0
+# Requests that wait for a store that is away; the oldest ones are given up.
+_MOST_WAITING = 10_000
+
+
+class RunningRequest(msgspec.Struct, frozen=True):
+    """A request that has not ended, and whose it is."""
+
+    owner: SessionOwner
+    request: AgentRequest
+
+
+class SessionMemory:
+    """Takes requests. `store` is the table of all processes, if there is one."""
+
+    def __init__(self, responses: Responses, store: SessionTable | None) -> None:
+        self.remembered = RememberedSessions()
+        self.store = store
+        self._responses = responses
+        self._changed: dict[str, SessionPart] = {}  # by name: what is to be written
+        self._new: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # requests that are to be written
+        self._change = asyncio.Event()
+        self._task = None if store is None else asyncio.create_task(self._keep_up())
+
+    # ---- what ends ---------------------------------------------------------------------------------------------------
+
+    def read(self, ended: Sequence[RequestFacts]) -> None:
+        """Take requests that have ended."""
+        for facts in ended:
+            if facts.asker.session is not None:
+                owner = owner_of(facts)
+                if owner.id not in self.remembered:
+                    self._take_first(owner)
+                self._take(owner, agent_request(facts))
+
+    def relayed(self, owner: SessionOwner, request: AgentRequest) -> None:
+        """Take a request that was relayed, and has ended."""
+        self._take(owner, request)
+
+    def _take_first(self, owner: SessionOwner) -> None:
+        """Take the response that names a chain, which was in no session as long as nothing continued it."""
+        history = self._responses.reports.history
+        for facts in () if history is None or not owner.session.startswith("resp_") else history.since(0):
+            is_first = facts.answer is not None and facts.answer.response_id == owner.session
+            if is_first and facts.tenant == owner.tenant and facts.asker.session is None:
+                self._take(owner, agent_request(facts))
+
+    def _take(self, owner: SessionOwner, request: AgentRequest) -> None:
+        part = self.remembered.add(owner, request)
+        if self.store is not None:
+            self._changed[part.name] = part
+            self._new[part.name, part.requests] = msgspec.msgpack.encode(part.kept[-1])
+            while len(self._new) > _MOST_WAITING:
+                self._new.popitem(last=False)
+            self._change.set()
+
+    # ---- what runs ---------------------------------------------------------------------------------------------------
+
+    def running(self) -> Iterator[RunningRequest]:
+        """Yield the requests of sessions that run here."""
+        for activity in self._responses.in_flight.activities:
+            if isinstance(activity, Creation) and activity.log.facts.asker.session is not None:
+                facts = activity.snapshot()
+                yield RunningRequest(owner_of(facts), agent_request(facts, running=True))
+
+    def report(self) -> None:
+        """Have the requests taken that have just ended."""
+        self._responses.metrics.flush()
+
+    # ---- the store ---------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Write what is left."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self.report()
+            await self.write()
+
+    async def write(self) -> None:
+        """Write what has changed; what cannot be written stays."""
+        if self.store is None or not self._changed:
+            return
+        changed = self._changed
+        new = self._new
+        self._changed = {}
+        self._new = OrderedDict()
+        try:
+            await self.store.save(_rows(changed, new))
+        except StoreUnavailable:  # `Background` logs outages
+            self._changed = {**changed, **self._changed}
+            self._new = OrderedDict([*new.items(), *self._new.items()][-_MOST_WAITING:])
+
+    async def _keep_up(self) -> None:
+        while True:
+            await self._change.wait()
+            self._change.clear()
+            await self.write()
+            await asyncio.sleep(_INTERVAL)
+            if self._changed:
+                self._change.set()
+
+
+def _rows(changed: Mapping[str, SessionPart], new: Mapping[tuple[str, int], bytes]) -> list[PartRow]:
+    requests: dict[str, list[tuple[int, bytes]]] = {}
+    for (name, number), data in new.items():
+        requests.setdefault(name, []).append((number, data))
+    return [
+        PartRow(
+            part.name,
+            part.id,
+            part.owner.tenant,
+            part.last,
+            msgspec.msgpack.encode(summary(part)),
+            requests.get(name, []),
+            part.requests - len(part.kept) + 1,
+        )
+        for name, part in changed.items()
+    ]

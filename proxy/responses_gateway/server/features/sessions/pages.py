@@ -1,0 +1,167 @@
+"""`/admin/sessions` and the data of the window: the sessions of all workers, and those that the store has of others."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
+from responses_gateway.server.features.sessions.memory import RunningRequest, SessionMemory
+from responses_gateway.server.features.sessions.parts import SessionPart, merged, row, summary, tree
+from responses_gateway.server.generation.request_log.agent_requests import AgentRequest
+from responses_gateway.server.http.routes import ASK_ALL
+from responses_gateway.settings import Settings
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.wire.errors import ApiError, invalid_request
+
+# Rows of an answer at most, and if nothing else is asked for.
+_MOST_ROWS = 1_000
+# Parts that are read of the store for an answer: several workers may have one of each session.
+_MOST_PARTS = 2_000
+
+
+class View(msgspec.Struct):
+    """What one worker, or the store, shows."""
+
+    parts: list[SessionPart]
+    running: list[RunningRequest] = []
+
+
+class SessionPages:
+    """Serves the paths. `settings` are those at the start."""
+
+    def __init__(self, settings: Settings, memory: SessionMemory) -> None:
+        self._settings = settings
+        self._memory = memory
+
+    # ---- what other workers ask --------------------------------------------------------------------------------------
+
+    def sessions(self) -> View:
+        """Return the sessions of this worker in which something happened last, without their requests."""
+        self._memory.report()
+        running = list(self._memory.running())
+        ids = {each.owner.id for each in running}
+        latest = nlargest(_MOST_ROWS + 1, self._memory.remembered.all(), key=lambda part: (part.id in ids, part.last))
+        return View([summary(part) for part in latest], running)
+
+    def session(self, session_id: str) -> View:
+        """Return a session as this worker knows it."""
+        self._memory.report()
+        part = self._memory.remembered.get(session_id)
+        running = [each for each in self._memory.running() if each.owner.id == session_id]
+        return View([] if part is None else [part], running)
+
+    # ---- what people ask ---------------------------------------------------------------------------------------------
+
+    @needs(Needs.NOTHING)
+    async def admin_list(self, request: web.Request) -> web.Response:
+        """Answer `GET ?limit=&key=&session=&since=` with rows, those last where something happened first. Raise `ApiError`."""
+        require_admin_key(self._settings, request.headers)
+        return await self.list_rows(request)
+
+    @needs(Needs.NOTHING)
+    async def admin_one(self, request: web.Request) -> web.Response:
+        """Answer `GET` with a session, and the tree of its threads. Raise `ApiError`."""
+        require_admin_key(self._settings, request.headers)
+        return await self.show(request)
+
+    @needs(Needs.NOTHING)
+    async def list_rows(self, request: web.Request) -> web.Response:
+        """Do so for those who need no key for it."""
+        limit = int(_number(request, "limit", _MOST_ROWS, at_least=1))
+        since = _number(request, "since", 0.0)
+        views = [_view(answer) for answer in await request.app[ASK_ALL]("sessions")]
+        stored = await self._stored()
+        now = time.time()
+        rows = [row(part, running, now) for part, running in _together(views, stored) if running or part.last >= since]
+        for name in ("key", "session"):
+            wanted = request.query.get(name)
+            if wanted is not None:
+                rows = [each for each in rows if each[name] == wanted]
+        rows.sort(key=lambda each: (each["last"], each["id"]), reverse=True)
+        return _json({"object": "list", "data": rows[:limit], "has_more": len(rows) > limit, "now": now})
+
+    @needs(Needs.NOTHING)
+    async def show(self, request: web.Request) -> web.Response:
+        """Do so for those who need no key for it."""
+        session_id = request.match_info["id"]
+        views = [_view(answer) for answer in await request.app[ASK_ALL]("session", session_id)]
+        found = _together(views, await self._stored_session(session_id))
+        if not found:
+            raise ApiError(404, f"There is no session `{session_id[:100]}`.", code="not_found")
+        now = time.time()
+        part, running = found[0]
+        shown = {"object": "session", **row(part, running, now), "threads": tree(part, running), "now": now}
+        return _json({**shown, "earlier_requests": max(0, part.requests - len(part.kept))})
+
+    async def _stored(self) -> list[SessionPart]:
+        """Return what the store has; nothing while it is away, because what is remembered is shown all the same."""
+        if self._memory.store is None:
+            return []
+        try:
+            found = await self._memory.store.latest(_MOST_PARTS)
+        except StoreUnavailable:
+            return []
+        return await asyncio.to_thread(lambda: list(map(_part, found)))  # because many of them take time
+
+    async def _stored_session(self, session_id: str) -> list[SessionPart]:
+        if self._memory.store is None:
+            return []
+        try:
+            found = await self._memory.store.of_session(session_id)
+        except StoreUnavailable:
+            return []
+        parts = []
+        for data, requests in found:
+            part = _part(data)
+            part.kept = [msgspec.msgpack.decode(request, type=AgentRequest) for request in requests]
+            parts.append(part)
+        return parts
+
+
+def _together(views: Sequence[View], stored: Iterable[SessionPart]) -> list[tuple[SessionPart, list[AgentRequest]]]:
+    """Return each session once, and what runs of it. What a worker remembers is newer than what it has stored."""
+    parts = {part.name: part for part in stored}
+    parts.update({part.name: part for view in views for part in view.parts})
+    sessions = merged(parts.values())
+    running: dict[str, list[AgentRequest]] = {}
+    for each in (each for view in views for each in view.running):
+        session_id = each.owner.id
+        running.setdefault(session_id, []).append(each.request)
+        if session_id not in sessions:
+            sessions[session_id] = SessionPart("", session_id, each.owner, each.request.started, each.request.started)
+    return [(part, running.get(session_id, [])) for session_id, part in sessions.items()]
+
+
+def _view(answer: Any) -> View:
+    """Return the answer of a worker: this one's, or the JSON of another one."""
+    return answer if isinstance(answer, View) else msgspec.convert(answer, View)
+
+
+def _part(data: bytes) -> SessionPart:
+    return msgspec.msgpack.decode(data, type=SessionPart)
+
+
+def _number(request: web.Request, name: str, default: float, at_least: float = 0.0) -> float:
+    """Return the number in a parameter. Raise `ApiError` 400."""
+    given = request.query.get(name)
+    if given is None:
+        return default
+    try:
+        number = float(given[:30])
+    except ValueError:
+        number = math.nan
+    if not at_least <= number < math.inf:
+        raise invalid_request(f"'{name}' must be a number from {at_least:g}.", name, "invalid_value")
+    return number
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

@@ -1,0 +1,238 @@
+"""What one process knows of a session: bounded, merged with what others know, and shown as rows and trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner
+
+# Requests of a session that are kept one by one, the last ones; the others are only in the sums.
+MOST_REQUESTS = 200
+# Threads and models of a session that are told apart.
+MOST_THREADS = 200
+_MOST_MODELS = 20
+# Kinds that are no turns of an agent: they do not continue its work.
+BESIDE = frozenset({"compaction", "title", "prewarm", "auxiliary"})
+_SUMS = (
+    "requests", "turns", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "waiting", "prefill",
+    "generation", "tools",
+)  # fmt: skip
+
+
+class ThreadPart(msgspec.Struct, omit_defaults=True):
+    """What is known of a thread. `spawns`: the requests whose answers began sub-agents, each with how many. `pauses_at`: when
+    its last answer ended, if the client had tools to run then."""
+
+    parent: str | None = None
+    forked_from: str | None = None
+    agent: str | None = None
+    started: float = 0.0
+    spawns: list[tuple[str, float, int]] = []
+    pauses_at: float | None = None
+
+
+class SessionPart(msgspec.Struct):
+    """A session as one process knows it, under a name of its own. `last`: when something of it happened last. `unreported`
+    requests had backends that do not tell what they took from their cache. `kept` are the last requests, as they ended."""
+
+    name: str
+    id: str
+    owner: SessionOwner
+    started: float
+    last: float
+    final: bool = False
+    requests: int = 0
+    turns: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    waiting: float = 0.0
+    prefill: float = 0.0
+    generation: float = 0.0
+    tools: float = 0.0
+    unreported: int = 0
+    models: list[str] = []
+    threads: dict[str, ThreadPart] = {}
+    kept: list[AgentRequest] = []
+
+
+def take(part: SessionPart, request: AgentRequest) -> None:
+    """Add a request that has ended to its session."""
+    thread = _thread_of(part, request)
+    request = _with_pause(request, thread)
+    ended = request.ended or request.started
+    is_turn = request.kind not in BESIDE
+    if is_turn and thread is not None:
+        thread.pauses_at = ended if request.calls else None
+    if request.spawned and thread is not None and len(thread.spawns) < MOST_REQUESTS:
+        thread.spawns.append((request.id or request.request_id, ended, request.spawned))
+    part.started = min(part.started, request.started)
+    part.last = max(part.last, ended)
+    part.final = request.final or part.final
+    part.requests += 1
+    part.turns += is_turn
+    part.input_tokens += request.input_tokens
+    part.output_tokens += request.output_tokens
+    part.reasoning_tokens += request.reasoning_tokens
+    part.cached_tokens += request.cached_tokens or 0
+    part.unreported += request.cached_tokens is None
+    part.waiting += request.waiting
+    part.prefill += request.prefill
+    part.generation += request.generation
+    part.tools += request.tools or 0.0
+    if request.model not in part.models and len(part.models) < _MOST_MODELS:
+        part.models.append(request.model)
+    part.kept.append(request)
+    if len(part.kept) > MOST_REQUESTS:
+        del part.kept[0]
+
+
+def summary(part: SessionPart) -> SessionPart:
+    """Return a session without its requests."""
+    return msgspec.structs.replace(part, kept=[])
+
+
+def _thread_of(part: SessionPart, request: AgentRequest) -> ThreadPart | None:
+    thread = part.threads.get(request.thread)
+    if thread is None:
+        if len(part.threads) >= MOST_THREADS:
+            return None
+        thread = ThreadPart(started=request.started)
+        part.threads[request.thread] = thread
+    thread.parent = thread.parent or request.parent
+    thread.forked_from = thread.forked_from or request.forked_from
+    thread.agent = thread.agent or request.agent
+    return thread
+
+
+def _with_pause(request: AgentRequest, thread: ThreadPart | None) -> AgentRequest:
+    """Return a request with the time that the client's tools took before it, unless the client has told that itself."""
+    if thread is None or thread.pauses_at is None or request.tools is not None or request.kind in BESIDE:
+        return request
+    return msgspec.structs.replace(request, tools=max(0.0, request.started - thread.pauses_at))
+
+
+def merged(parts: Iterable[SessionPart]) -> dict[str, SessionPart]:
+    """Return the sessions of which there are parts, each once."""
+    found: dict[str, SessionPart] = {}
+    for part in parts:
+        known = found.get(part.id)
+        if known is None:
+            found[part.id] = msgspec.structs.replace(
+                part, threads=dict(part.threads), kept=list(part.kept), models=list(part.models)
+            )
+            continue
+        for name in (*_SUMS, "unreported"):
+            setattr(known, name, getattr(known, name) + getattr(part, name))
+        known.started = min(known.started, part.started)
+        known.last = max(known.last, part.last)
+        known.final = known.final or part.final
+        known.models += [model for model in part.models if model not in known.models]
+        for name, thread in part.threads.items():
+            other = known.threads.get(name)
+            known.threads[name] = thread if other is None else _joined(other, thread)
+        known.kept = sorted([*known.kept, *part.kept], key=lambda request: request.started)[-MOST_REQUESTS:]
+    return found
+
+
+def _joined(one: ThreadPart, other: ThreadPart) -> ThreadPart:
+    return ThreadPart(
+        one.parent or other.parent,
+        one.forked_from or other.forked_from,
+        one.agent or other.agent,
+        min(one.started, other.started),
+        sorted([*one.spawns, *other.spawns], key=lambda spawn: spawn[1]),
+    )
+
+
+def row(part: SessionPart, running: Sequence[AgentRequest], now: float) -> dict[str, Any]:
+    """Return a session as a row: JSON."""
+    owner = part.owner
+    threads = {*part.threads, *(request.thread for request in running)}
+    return {
+        "id": part.id,
+        "session": owner.session,
+        "key": owner.key,
+        "client": owner.client,
+        "started": part.started,
+        "last": now if running else part.last,
+        "age": max(0.0, now - part.started),
+        "running": bool(running),
+        "final": part.final,
+        "agents": len(threads),
+        **{name: getattr(part, name) for name in _SUMS},
+        # None: not told, which is not 0.
+        "cached_tokens": None if part.unreported and part.unreported == part.requests else part.cached_tokens,
+        "cached_part": part.cached_tokens / part.input_tokens if part.input_tokens and part.unreported == 0 else None,
+        "models": part.models,
+    }
+
+
+def tree(part: SessionPart, running: Sequence[AgentRequest]) -> list[dict[str, Any]]:
+    """Return the threads of a session with their requests, each below the one that began it: those without a known parent
+    first, in the order in which they began."""
+    requests: dict[str, list[AgentRequest]] = {}
+    for request in (*part.kept, *running):
+        requests.setdefault(request.thread, []).append(request)
+    threads = dict(part.threads)
+    for request in running:
+        new = ThreadPart(request.parent, request.forked_from, request.agent, request.started)
+        threads.setdefault(request.thread, new)
+    calls = _beginnings(threads)
+    children: dict[str | None, list[str]] = {}
+    for name, thread in sorted(threads.items(), key=lambda item: item[1].started):
+        parent = thread.parent if thread.parent in threads and not _is_circular(threads, name) else None
+        children.setdefault(parent, []).append(name)
+
+    def shown(name: str) -> dict[str, Any]:
+        thread = threads[name]
+        return {
+            "thread": name,
+            "parent": thread.parent,
+            "agent": thread.agent,
+            "forked_from": thread.forked_from,
+            "began_by": calls.get(name),
+            "started": thread.started,
+            "requests": [msgspec.to_builtins(request) for request in requests.get(name, ())],
+            "threads": [],
+        }
+
+    nodes = {name: shown(name) for name in threads}
+    for parent, names in children.items():
+        if parent is not None:
+            nodes[parent]["threads"] = [nodes[name] for name in names]
+    return [nodes[name] for name in children.get(None, ())]
+
+
+def _beginnings(threads: dict[str, ThreadPart]) -> dict[str, str]:
+    """Return the request of its parent that began a thread, where that is known: of the answers that had called sub-agents
+    before it began, the first one whose calls are not those of threads before."""
+    found: dict[str, str] = {}
+    left = {name: [number for _, _, number in thread.spawns] for name, thread in threads.items()}
+    for name, thread in sorted(threads.items(), key=lambda item: item[1].started):
+        parent = threads.get(thread.parent or "")
+        if thread.parent is None or parent is None:
+            continue
+        numbers = left[thread.parent]
+        for at, (request_id, ended, _) in enumerate(parent.spawns):
+            if numbers[at] and ended <= thread.started:
+                numbers[at] -= 1
+                found[name] = request_id
+                break
+    return found
+
+
+def _is_circular(threads: dict[str, ThreadPart], name: str) -> bool:
+    """Tell whether a thread is below itself, as clients may say."""
+    above = threads[name].parent
+    for _ in range(len(threads)):
+        if above is None or above not in threads:
+            return False
+        if above == name:
+            return True
+        above = threads[above].parent
+    return True

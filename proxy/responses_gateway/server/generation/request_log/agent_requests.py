@@ -1,0 +1,149 @@
+"""What is kept of one request of an agent for its session: whose it is, how long each part of it took, and what it used.
+
+Times are Unix times and durations, in seconds."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from responses_gateway.request.who_asks import Asker, Kind
+from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.request_log.log_line import outcome_of
+from responses_gateway.stream.translator import Translator
+from responses_gateway.wire.deltas import Usage
+from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
+
+# Bytes of the id of a session: nobody finds another session with the same one.
+_ID = 12
+_UNKNOWN = Usage(None, None)
+# The tools with which Codex, Claude Code and OpenCode begin sub-agents.
+_SPAWNING = frozenset({"spawn_agent", "Agent", "Task", "task"})
+
+
+class _Call(msgspec.Struct):
+    """The part of an item that is read."""
+
+    type: str = ""
+    name: str = ""
+
+
+class SessionOwner(msgspec.Struct, frozen=True):
+    """Whose session it is: the tenant, of which nothing is shown, the name of its key, and the client's name of itself."""
+
+    tenant: str
+    session: str
+    key: str | None
+    client: str
+
+    @property
+    def id(self) -> str:
+        """The opaque id of the session, the same in every process."""
+        return session_id(self.tenant, self.session)
+
+
+class AgentRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request. `id` is that of the window. `waiting`: until a backend was asked, `prefill`: until its first token,
+    `generation`: until the end, without the tools that the gateway ran meanwhile. `tools`: how long those ran, and before that
+    the client's, as it says or as the pause between the two requests shows; None if no tool ran. `calls`: of the client's
+    tools that the answer ended with; `spawned` of them began sub-agents. `cached_tokens`: None if the backend does not tell."""
+
+    id: str
+    request_id: str
+    started: float
+    thread: str
+    ended: float | None = None
+    response_id: str | None = None
+    parent: str | None = None
+    forked_from: str | None = None
+    turn: str | None = None
+    kind: Kind | None = None
+    agent: str | None = None
+    final: bool = False
+    model: str = ""
+    backend: str | None = None
+    outcome: str = "running"
+    calls: int = 0
+    spawned: int = 0
+    waiting: float = 0.0
+    prefill: float = 0.0
+    generation: float = 0.0
+    tools: float | None = None
+    input_tokens: int = 0
+    cached_tokens: int | None = None
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+def session_id(tenant: str, session: str) -> str:
+    """Return the opaque id of a tenant's session."""
+    return "sess_" + blake2b(f"{tenant}\0{session}".encode("utf-8", "surrogateescape"), digest_size=_ID).hexdigest()
+
+
+def owner_of(facts: RequestFacts) -> SessionOwner:
+    """Return whose session a request belongs to, which is one."""
+    return SessionOwner(facts.tenant, facts.asker.session or "", facts.account.key, facts.client)
+
+
+def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest:
+    """Return what is kept of a request: of its session, or of one that becomes the first of a chain."""
+    answer = facts.answer
+    times = facts.times
+    usage = _UNKNOWN if answer is None or answer.usage is None else answer.usage
+    called = facts.backend_called
+    if called is None:
+        called = facts.ended_at
+    elif times.first is not None and called > times.first:  # the backend was called again, for another turn
+        called = facts.began
+    first = facts.ended_at if times.first is None else times.first
+    hosted = min(facts.ended_at - first, sum(call.seconds or 0.0 for call in facts.calls))
+    told = facts.asker.tool_seconds
+    return AgentRequest(
+        facts.id,
+        facts.request_id,
+        facts.started,
+        facts.asker.thread or (answer.response_id if answer is not None else facts.request_id),
+        ended=None if running else facts.started + facts.ended_at - facts.began,
+        response_id=None if answer is None else answer.response_id,
+        **of_asker(facts.asker),
+        model=facts.model[:200],
+        backend=facts.backend,
+        outcome="running" if running else outcome_of(facts),
+        calls=0 if answer is None else sum(number for kind, number in answer.items.items() if _is_for_client(kind)),
+        spawned=facts.spawned,
+        waiting=called - facts.began,
+        prefill=max(0.0, first - called),
+        generation=facts.ended_at - first - hosted,
+        tools=hosted + (told or 0.0) if hosted or told is not None else None,
+        input_tokens=usage.input or 0,
+        cached_tokens=usage.cached,
+        output_tokens=_output(facts, usage),
+        reasoning_tokens=usage.reasoning or facts.tokens_by_kind.get("reasoning", 0),
+    )
+
+
+def spawned_by(translator: Translator) -> int:
+    """Return how many sub-agents an answer has called."""
+    if "function_call" not in translator.writer.items:
+        return 0
+    items = (msgspec.json.decode(item, type=_Call) for item in translator.response.output)
+    return sum(item.type == "function_call" and item.name in _SPAWNING for item in items)
+
+
+def of_asker(asker: Asker) -> dict[str, Any]:
+    """Return the fields of a request that its client says."""
+    return {name: getattr(asker, name) for name in ("parent", "forked_from", "turn", "kind", "agent", "final")}
+
+
+def _output(facts: RequestFacts, usage: Usage) -> int:
+    """Return the tokens of the output; an estimate where the answer was cut off before the backend reported them."""
+    if usage.output is not None or facts.answer is None:
+        return usage.output or 0
+    return max(facts.answer.chunks, sum(facts.tokens_by_kind.values()))
+
+
+def _is_for_client(kind: str) -> bool:
+    """Tell whether items of a kind are calls that the client runs."""
+    return kind.endswith("_call") and kind not in HOSTED_CALLS

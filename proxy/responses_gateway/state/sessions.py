@@ -1,0 +1,78 @@
+"""Sessions of agents, in parts: each process that had requests of a session has a part of its own, with its last requests.
+
+A part is written by one process alone, so that none waits for another; whoever shows a session puts its parts together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from responses_gateway.state.interfaces import Database, Sql, transaction
+
+# Parts of a tenant that are kept, the last ones: more than a process remembers.
+_MOST_OF_TENANT = 4_000
+# Expired parts that are deleted at a time.
+_BATCH = 100
+_SAVE = (
+    "INSERT INTO session_parts (part, session, tenant, updated_at, expires_at, data) VALUES (?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (part) DO UPDATE SET updated_at = excluded.updated_at, expires_at = excluded.expires_at, data = excluded.data"
+)
+_ADD = "INSERT INTO session_requests (part, number, data) VALUES (?, ?, ?) ON CONFLICT (part, number) DO NOTHING"
+
+
+class PartRow(NamedTuple):
+    """A part: its name, the id of its session, when something happened last, and what is known of it. `requests` are those that
+    are new, each with its number; those before number `oldest` are deleted."""
+
+    part: str
+    session: str
+    tenant: str
+    updated_at: float
+    data: bytes
+    requests: Sequence[tuple[int, bytes]] = ()
+    oldest: int = 0
+
+
+@dataclass(eq=False)
+class SessionTable:
+    """The tables in a database. Every method raises `StoreUnavailable`. A session is kept for `retention` seconds after its
+    last request."""
+
+    database: Database
+    retention: float
+    clock: Callable[[], float] = time.time
+
+    @transaction
+    def save(self, sql: Sql, rows: Sequence[PartRow]) -> None:
+        """Write parts, and delete what has expired or is too much of one tenant."""
+        for row in sorted(rows):  # in one order, so that no two processes wait for each other
+            expires_at = row.updated_at + self.retention
+            sql.execute(_SAVE, (row.part, row.session, row.tenant, row.updated_at, expires_at, row.data))
+            sql.executemany(_ADD, [(row.part, number, data) for number, data in row.requests])
+            sql.execute("DELETE FROM session_requests WHERE part = ? AND number < ?", (row.part, row.oldest))
+        gone = sql.execute("SELECT part FROM session_parts WHERE expires_at < ? LIMIT ?", (self.clock(), _BATCH)).fetchall()
+        for tenant in sorted({row.tenant for row in rows}):
+            statement = "SELECT part FROM session_parts WHERE tenant = ? ORDER BY updated_at DESC LIMIT ? OFFSET ?"
+            gone += sql.execute(statement, (tenant, _BATCH, _MOST_OF_TENANT)).fetchall()
+        for (part,) in gone:
+            sql.execute("DELETE FROM session_requests WHERE part = ?", (part,))
+            sql.execute("DELETE FROM session_parts WHERE part = ?", (part,))
+
+    @transaction
+    def latest(self, sql: Sql, most: int) -> list[bytes]:
+        """Return what is known of the parts in which something happened last."""
+        statement = "SELECT data FROM session_parts WHERE expires_at >= ? ORDER BY updated_at DESC LIMIT ?"
+        return [bytes(row[0]) for row in sql.execute(statement, (self.clock(), most)).fetchall()]
+
+    @transaction
+    def of_session(self, sql: Sql, session: str) -> list[tuple[bytes, list[bytes]]]:
+        """Return the parts of a session: what is known of each, and its requests."""
+        rows = sql.execute("SELECT part, data FROM session_parts WHERE session = ?", (session,)).fetchall()
+        return [(bytes(data), _requests(sql, part)) for part, data in rows]
+
+
+def _requests(sql: Sql, part: Any) -> list[bytes]:
+    statement = "SELECT data FROM session_requests WHERE part = ? ORDER BY number"
+    return [bytes(row[0]) for row in sql.execute(statement, (part,)).fetchall()]

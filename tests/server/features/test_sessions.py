@@ -1,0 +1,147 @@
+"""Sessions as operators see them, through the front door."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import SecretStr
+
+from responses_gateway.settings.keys import hash_of
+from tests.data_folder import DATA
+from tests.server.running_gateway import Answer, Served, ask, assert_error, post, run, simulated
+
+ADMIN = {"Authorization": "Bearer the-admin-key-of-this-gateway"}
+ADMIN_KEY = SecretStr("the-admin-key-of-this-gateway")
+Row = dict[str, Any]
+
+
+async def rows(served: Served, query: str = "") -> list[Row]:
+    answer = await ask(served, "GET", f"/admin/sessions{query}", headers=ADMIN)
+    assert answer.status == 200, answer.body
+    found: list[Row] = answer.json["data"]
+    return found
+
+
+async def detail(served: Served, session_id: str) -> Row:
+    answer = await ask(served, "GET", f"/admin/sessions/{session_id}", headers=ADMIN)
+    assert answer.status == 200, answer.body
+    found: Row = answer.json
+    return found
+
+
+async def play(served: Served, name: str) -> list[Row]:
+    """Send the captured requests of a scenario, in their order; return them."""
+    requests: list[Row] = json.loads((DATA / "sessions" / f"{name}.json").read_text())
+    for request in requests:
+        answer = await send(served, request)
+        assert answer.status == 200, answer.body
+    return requests
+
+
+async def send(served: Served, request: Row) -> Answer:
+    body = request["body"]
+    if request["door"] == "messages":
+        asked = {"model": "simulator", "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}]}
+        sent = {**asked, "metadata": body["metadata"]}
+        return await ask(served, "POST", "/v1/messages", json=sent, headers=request["headers"])
+    if request["door"] == "chat":
+        tools = [{"type": "function", "function": {"name": name}} for name in body.get("tools", ())]
+        sent = {**body, "model": "simulator"} | ({"tools": tools} if tools else {})
+        return await ask(served, "POST", "/v1/chat/completions", json=sent, headers=request["headers"])
+    return await post(served, client_metadata=body["client_metadata"], headers=request["headers"])
+
+
+def shape(threads: list[Row]) -> list[Any]:
+    """Return the tree of threads: the name of each, how many requests it had, and its children."""
+    return [(each["thread"], len(each["requests"]), shape(each["threads"])) for each in threads]
+
+
+def test_a_session_is_a_row_and_a_tree_of_threads() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            requests = await play(served, "codex-nested")
+            (row,) = await rows(served)
+            root, child, grandchild = "018", "01f", "026"
+            assert row["session"] == requests[0]["expect"]["session"]
+            assert (row["key"], row["client"].split("/")[0], row["running"]) == (None, "codex_exec", False)
+            assert (row["requests"], row["turns"], row["agents"]) == (7, 7, 3)
+            assert row["input_tokens"] > 0
+            assert row["output_tokens"] > 0
+            assert row["prefill"] + row["generation"] + row["waiting"] > 0
+            shown = await detail(served, row["id"])
+            named = {name[-3:]: name for request in requests for name in [request["expect"]["thread"]]}
+            assert shape(shown["threads"]) == [
+                (named[root], 3, [(named[child], 3, [(named[grandchild], 1, [])])]),
+            ]
+            assert {name: shown[name] for name in ("id", "session", "turns")} == {
+                name: row[name] for name in ("id", "session", "turns")
+            }
+
+    run(test())
+
+
+def test_the_same_session_of_two_keys_is_two() -> None:
+    keys = {name: f"a-key-of-{name}-that-is-long-enough" for name in ("alice", "bob")}
+
+    async def test() -> None:
+        hashes = {name: hash_of(key) for name, key in keys.items()}
+        async with simulated(admin_key=ADMIN_KEY, api_keys=hashes) as served:
+            for name in ("alice", "bob", "alice"):
+                await post(served, headers={"Authorization": f"Bearer {keys[name]}", "x-session-id": "same"})
+            found = {row["key"]: row for row in await rows(served)}
+            assert {key: (row["session"], row["requests"]) for key, row in found.items()} == {
+                "alice": ("same", 2),
+                "bob": ("same", 1),
+            }
+            assert found["alice"]["id"] != found["bob"]["id"]
+            assert [row["key"] for row in await rows(served, "?key=bob")] == ["bob"]
+            assert len((await detail(served, found["bob"]["id"]))["threads"][0]["requests"]) == 1
+
+    run(test())
+
+
+def test_sessions_need_the_admin_key() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            assert_error(await ask(served, "GET", "/admin/sessions"), 401, "invalid_api_key")
+            assert_error(await ask(served, "GET", "/admin/sessions/sess_1"), 401, "invalid_api_key")
+            assert_error(await ask(served, "GET", "/admin/sessions/sess_1", headers=ADMIN), 404, "not_found")
+            for query in ("limit=0", "limit=x", "since=nan", "since=-1"):
+                assert_error(await ask(served, "GET", f"/admin/sessions?{query}", headers=ADMIN), 400, "invalid_value")
+
+    run(test())
+
+
+def test_sessions_survive_a_restart_where_there_is_a_store(tmp_path: Any) -> None:
+    store = str(tmp_path / "store.db")
+
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY, store=store) as served:
+            await play(served, "claude-nested-hints")
+            before = await rows(served)
+            tree = await detail(served, before[0]["id"])
+        async with simulated(admin_key=ADMIN_KEY, store=store) as served:
+            (row,) = await rows(served)
+            assert {name: row[name] for name in row.keys() - {"age"}} == {
+                name: before[0][name] for name in row.keys() - {"age"}
+            }
+            assert (await detail(served, row["id"]))["threads"] == tree["threads"]
+            await play(served, "claude-nested-hints")
+            (row,) = await rows(served)
+            assert row["requests"] == 2 * before[0]["requests"]
+            assert row["agents"] == before[0]["agents"]
+
+    run(test())
+
+
+def test_a_chain_of_responses_is_a_session_with_its_first_one() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY, store="memory") as served:
+            first = (await post(served, store=True)).final["id"]
+            assert await rows(served) == []
+            await post(served, previous_response_id=first, store=True)
+            (row,) = await rows(served)
+            assert (row["session"], row["requests"], row["agents"]) == (first, 2, 1)
+
+    run(test())
