@@ -53,7 +53,7 @@ CLASSES_OF_MORE_PARTS = {
     "ModelEntry": 26,
     "PartialCall": 18,  # what has come of one, see the rule
     "Recording": 24,
-    "StreamOptions": 31,  # how answers are judged at their ends, and what takes the tokens that a trainer wants, too
+    "StreamOptions": 32,  # how its calls and its answers are judged at their ends, and what takes tokens for a trainer, too
 }
 
 

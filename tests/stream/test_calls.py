@@ -332,7 +332,7 @@ def test_what_waited_for_a_call_follows_it_when_the_stream_breaks() -> None:
 # ---- what stands behind the arguments ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("behind", [' {"b":2}', "]", " or so", '\n{"b"', ', "name": "x"}'])
+@pytest.mark.parametrize("behind", ["]", " or so", '{"a":"}1"}', "{}", ', "name": "x"}'])
 def test_arguments_end_where_their_object_ends_wherever_they_are_cut(behind: str) -> None:
     written = f'{{"a":"}}1"}}{behind}'
     for cut in range(len(written) + 1):
@@ -347,6 +347,27 @@ def test_arguments_end_where_their_object_ends_wherever_they_are_cut(behind: str
         assert begun.said == parted.said == [("call", "clock", '{"a":"}1"}'), ("text", "end")]
         assert held.said == [("call", "clock", "{}"), ("call", "clock", '{"a":"}1"}')]
         assert [p.translator.repairs.keys() for p in (begun, parted, held)] == [{"stray_arguments"}] * 3
+
+
+@pytest.mark.parametrize("behind", [' {"b":2}', '\n{"b"', ', {"b": 2} and more', "}{'b'", '{"a":"}1"}{"a":"}1"}'])
+def test_another_object_behind_the_arguments_is_as_written_wherever_it_is_cut(behind: str) -> None:
+    written = f'{{"a":"}}1"}}{behind}'
+    for cut in range(len(written) + 1):
+        pieces = [piece for piece in (written[:cut], written[cut:]) if piece]
+        begun = play(call(0, "a", "clock"), *(arguments(0, piece) for piece in pieces), text("end"), finish())
+        held = play(
+            call(9, "z", "clock", "{"), call(0, "a", "clock"), *(arguments(0, p) for p in pieces), arguments(9, "}"), finish()
+        )
+        assert begun.said == [("call", "clock", written), ("text", "end")]
+        assert held.said == [("call", "clock", "{}"), ("call", "clock", written)]
+        assert [p.translator.repairs for p in (begun, held)] == [{"arguments_not_json": 1}] * 2
+
+
+def test_another_object_behind_the_input_of_a_custom_tool_leaves_the_call_incomplete() -> None:
+    pieces = [call(0, "a", "patch", '{"input":"one"}'), arguments(0, '{"input"'), arguments(0, ':"two"}')]
+    assert play(*pieces, finish()).said == [("custom", "patch", "one", "incomplete")]
+    assert play(*pieces, finish(), client=CODEX).said == []
+    assert play(*pieces, text("end"), finish()).said == [("custom", "patch", "one", "incomplete"), ("text", "end")]
 
 
 def test_white_space_behind_the_arguments_means_nothing() -> None:

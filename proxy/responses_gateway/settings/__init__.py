@@ -22,6 +22,7 @@ from responses_gateway.settings.operation import OperationSettings
 from responses_gateway.settings.section import Section, SettingsError, backend_url, without_password
 from responses_gateway.settings.serving import ListeningSettings, TimingSettings
 from responses_gateway.settings.storage import StorageSettings
+from responses_gateway.settings.tool_calls import ToolCallSettings
 from responses_gateway.settings.translation import PARSER_SETTINGS, ModelParsers, RequestSettings, ResponseSettings
 
 __all__ = [
@@ -41,6 +42,7 @@ class Settings(  # pydantic collects the fields from the last base to the first
     SafeguardSettings,
     ModerationSettings,
     AgentTurnSettings,
+    ToolCallSettings,
     Hosted,
     ResponseSettings,
     RequestSettings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,6 +15,7 @@ from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetec
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.sampling.recorder import CallRecorder
 from responses_gateway.stream.tokens.meter import Encode
+from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.stream.writer.interface import AnswerForm, AnswerStream, StreamStart
 from responses_gateway.stream.writer.response import AtEnd, new_response_stream
 from responses_gateway.wire.tools import Grammar, ToolTable
@@ -36,11 +38,21 @@ class Client(NamedTuple):
 
 STANDARD = Client("standard")
 CODEX = Client("codex", runs_cut_calls=True, keeps_broken_text=True, reads_invalid_prompt=True, drops_refusals=True)
+# How other agents begin their `User-Agent`: Claude Code, opencode, pi, the Agents SDK, the SDKs that agents are made with. What
+# uses the AI SDK may write its own name before.
+_AGENTS = re.compile(r"(?:claude-cli|opencode|pi|Agents|(?:Async)?(?:OpenAI|Anthropic))/|.{0,200}\bai-sdk/")
 
 
 def recognise(headers: Mapping[str, str]) -> Client:
     """Return the client behind a request. Codex names itself in `originator` (`codex_exec`, `codex-tui`, ...)."""
     return CODEX if headers.get("originator", "").startswith("codex") else STANDARD
+
+
+def reads_whole_calls(headers: Mapping[str, str]) -> bool:
+    """Tell whether a client reads the arguments of a call only when they are whole, so that they may be held back until then:
+    agents do. A record has the names of headers in small letters."""
+    agent = headers.get("User-Agent") or headers.get("user-agent", "")
+    return recognise(headers) is CODEX or _AGENTS.match(agent) is not None
 
 
 # Returns the Unix time in seconds.
@@ -56,6 +68,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     model: str
     echo: Mapping[str, Any] = msgspec.field(default_factory=dict)  # response fields that repeat the request
     tools: ToolTable = msgspec.field(default_factory=dict)
+    calls: CallRules | None = None  # how its calls are checked and repaired; None: they are not
     allowed: frozenset[str] | None = None  # chat names that may be called; None: any
     allowed_later: frozenset[str] | None = None  # the same from the model's second turn on
     max_calls: int | None = None

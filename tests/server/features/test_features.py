@@ -27,6 +27,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "hosted_tools": {"hosted_calls": 3},
     "moderation": {"moderation_model": "guard"},
     "safeguards": {"safeguards_model": "judge"},
+    "tool_calls": {"repair_calls": "off"},
     "completion_windows": {"idle_requests": 2},
     "webhooks": {"webhooks": {"mine": {"url": "https://example.com/", "secret": "a secret of sixteen"}}},
 }

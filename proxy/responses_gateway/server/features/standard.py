@@ -12,6 +12,7 @@ from responses_gateway.server.features.moderation.feature import MODERATION
 from responses_gateway.server.features.rollouts.feature import ROLLOUTS
 from responses_gateway.server.features.safeguards.feature import SAFEGUARDS
 from responses_gateway.server.features.sessions.feature import SESSIONS
+from responses_gateway.server.features.tool_calls.feature import TOOL_CALLS
 from responses_gateway.server.features.webhooks.feature import WEBHOOKS
 
 FEATURES: tuple[Feature, ...] = (
@@ -20,6 +21,7 @@ FEATURES: tuple[Feature, ...] = (
     AGENT_TURNS,
     MODERATION,  # after what it could not see: it judges the request that is sent
     SAFEGUARDS,
+    TOOL_CALLS,
     COMPLETION_WINDOWS,
     WEBHOOKS,
     DECISIONS,

@@ -10,6 +10,7 @@ import msgspec
 from responses_gateway.request import Loss
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.stream.translator import Translator
+from responses_gateway.stream.validity.call_rules import REPAIRS
 
 _NO_LOGPROBS = Loss("parameter", "include", "ignored", "the backend sent no log probabilities")
 _NO_CALL = Loss("parameter", "tool_choice", "ignored", "the backend let the model answer without the call that it was to make")
@@ -28,6 +29,10 @@ def answer_losses(prepared: PreparedRequest, translator: Translator) -> list[Los
         losses.append(_NO_LOGPROBS)
     if "tool_choice" in prepared.call.body and _lacks_call(prepared, translator):
         losses.append(_NO_CALL)
+    repairs = sorted(REPAIRS & translator.lifecycle.repairs.keys())
+    if repairs:
+        repaired = Loss("item", "function_call", "adapted", f"the arguments of a call were repaired: {', '.join(repairs)}")
+        losses += prepared.call.words([repaired])
     return losses
 
 

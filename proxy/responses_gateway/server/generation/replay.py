@@ -17,7 +17,7 @@ from responses_gateway.conformance.checker import frames
 from responses_gateway.request import ChatRequest, translate
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart, ParserChoice
-from responses_gateway.server.generation.preparation.answer_options import stream_options
+from responses_gateway.server.generation.preparation.answer_options import stream_options, with_call_rules
 from responses_gateway.server.generation.preparation.codex_sessions import REVIEW_MODEL
 from responses_gateway.server.generation.preparation.live_settings import InForce, translation_policy
 from responses_gateway.server.protocols.interface import ClientProtocol, Reading, ReadingScope
@@ -211,7 +211,10 @@ def _options(
         holds_text=chat.get("holds_text", False),
         early_ends=msgspec.convert(chat.get("early_ends"), EarlyEnds | None),
     )
-    return options if reading is None else msgspec.structs.replace(options, form=reading.form, model=reading.model)
+    if reading is not None:
+        options = msgspec.structs.replace(options, form=reading.form, model=reading.model)
+    tools = chat_request.body.get("tools")
+    return with_call_rules(options, tools, record.head["headers"], in_force.settings) if tools else options
 
 
 def _asked(record: Record, in_force: InForce) -> tuple[ResponsesRequest, Reading | None]:

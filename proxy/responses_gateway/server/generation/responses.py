@@ -379,10 +379,10 @@ class Creation:
                 self._responses.repair.count_later(self.translator, self.prepared.options)
         if self.answered:
             _learn(self.in_force.parsers, self.prepared, self.translator)
-            if self.prepared.options.logprobs or "tool_choice" in self.prepared.call.body:  # all that an answer can lose
+            if self.prepared.options.logprobs or self.prepared.options.tools:  # all that an answer can lose
                 self.log.losses(self.answer_losses)
             for note in self._responses.additions.notes:
-                self.log.facts.notes.update(note(self.prepared, self.translator, self.log.facts))
+                self.log.facts.notes |= note(self.prepared, self.translator, self.log.facts)
             if self.prepared.turns is not None and self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
         record = None if self.recording is None else self._record

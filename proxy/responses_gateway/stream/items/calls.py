@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from responses_gateway.stream.items.hosted import HostedItem
+from responses_gateway.stream.validity.call_rules import CallRules
+from responses_gateway.stream.validity.malformed import has_object
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus
-from responses_gateway.wire.json_text import CustomInput, JsonScanner, json_text
+from responses_gateway.wire.json_text import CustomInput, JsonScanner, json_text, read_object
 from responses_gateway.wire.tools import ToolTarget
 
 _BRACKETS = frozenset("{[")
@@ -226,16 +228,43 @@ class Arguments:
 
 
 def without_rest(text: str) -> str:
-    """Return the arguments of a whole call without what stands behind the end of their JSON, as its item shows them."""
+    """Return the arguments of a whole call without what stands behind the end of their JSON."""
     arguments = Arguments()
     arguments.append_to_end(text)
     return arguments.text
 
 
+def as_shown(text: str) -> str:
+    """Return the arguments of a whole call as its item shows them: what stands behind the end of their JSON is left out, unless
+    it is, or hides, another object."""
+    arguments = without_rest(text)
+    return arguments if _is_stray(arguments, text[len(arguments) :]) else text
+
+
+def _is_stray(arguments: str, rest: str) -> bool:
+    """Tell whether what stands behind the end of arguments means nothing. Another object may be a call of its own, and if the
+    arguments are no JSON, it is not certain that they end where their brackets do."""
+    if rest.isspace() or not rest:
+        return True
+    known = read_object(arguments)
+    if known is None and arguments[:1] != "[":
+        return False
+    return not has_object(rest) or arguments.startswith(rest.strip()) or known == read_object(rest)
+
+
+class Settled(NamedTuple):
+    """What a call is at its end: how valid it is (`CheckedCall.label`; empty where nobody knows), and what was repaired, by
+    kind."""
+
+    validity: str
+    repairs: list[str]
+
+
 @dataclass(slots=True)
 class OpenCall:
     """A call that is being written: its item and its arguments so far. One that is `deferred` waits for a verdict; the result
-    of one that is `asynchronous` may come in any later request."""
+    of one that is `asynchronous` may come in any later request. The arguments of one that is `held` are written when they are
+    whole."""
 
     index: int  # the model's own
     name: str  # the chat name
@@ -244,7 +273,9 @@ class OpenCall:
     asynchronous: bool = False
     cut: bool = False  # its markup stopped in the middle
     accepted: bool = False  # its input is not closed, but matches the grammar of the tool
+    held: bool = False
     arguments: Arguments = field(default_factory=Arguments)
+    _rest: list[str] = field(default_factory=list)  # behind the end of the arguments
 
     @property
     def complete(self) -> bool:
@@ -274,27 +305,66 @@ class OpenCall:
         return isinstance(self.item, HostedItem) and self.item.outcome is None and not self.cut
 
     @property
-    def repaired(self) -> bool:
-        """Whether the arguments of a call that is handed over are no JSON. A custom tool takes any text."""
-        arguments = self.arguments
-        custom = isinstance(self.item, CustomCallItem)
-        return (arguments.bracketed or not custom) and not arguments.is_json
+    def doubled(self) -> bool:
+        """Whether another object stands behind the input of a custom tool, which is freeform and cannot show it."""
+        if not isinstance(self.item, CustomCallItem) or not self.item.closed:
+            return False
+        text = self.arguments.text
+        return as_shown(text) == text != without_rest(text)
 
-    def append(self, text: str) -> bool:
-        """Write a piece of the arguments. Return False if some of it, more than white space, stands behind their end, wherever
-        the backend has cut it: that is left out."""
+    def append(self, text: str) -> None:
+        """Write a piece of the arguments. What stands behind their end, wherever the backend has cut it, waits for `settle`."""
         piece = text
         if isinstance(self.item, CustomCallItem):
             self.arguments.append(text)  # of which the item takes what it needs
         else:
             piece = self.arguments.append_to_end(text)
-        if piece:
+            if len(piece) < len(text):
+                self._rest.append(text[len(piece) :])
+        if piece and not self.held:
             self.item.append(piece)
-        return len(piece) == len(text) or text[len(piece) :].isspace()
+
+    def settle_rest(self) -> list[str]:
+        """Decide about what stands behind the end of the arguments: it is left out, or as written. Return what was repaired."""
+        rest = "".join(self._rest)
+        self._rest = []
+        if not _is_stray(self.arguments.text, rest):
+            self.arguments.append(rest)
+            if not self.held:
+                self.item.append(rest)
+            return []
+        return ["stray_arguments"] if rest and not rest.isspace() else []
+
+    def settle(self, rules: CallRules | None, *, ended: bool) -> Settled:
+        """Decide what is handed over of a call that is whole. `ended`: the model has ended it, and no limit."""
+        repairs = self.settle_rest()
+        text = self.arguments.text
+        custom = isinstance(self.item, CustomCallItem)
+        if not text.strip() and (custom or rules is None or not rules.requires_arguments(self.name)):
+            self.append("{}")
+            repairs.append("empty_arguments")
+            text = self.arguments.text
+        if custom or rules is None:
+            return Settled("", repairs + self._not_json())
+        checked = rules.check(self.name, text, ended=ended and self.held)
+        if checked.repairs:
+            self.arguments = Arguments([checked.arguments])
+            return Settled(checked.label, [*repairs, *checked.repairs])
+        is_json = checked.validity in ("valid", "schema")
+        return Settled(checked.label, repairs if is_json else repairs + self._not_json())
+
+    def _not_json(self) -> list[str]:
+        """Return the kind of repair of arguments that are handed over and are no JSON. A custom tool takes any text."""
+        arguments = self.arguments
+        custom = isinstance(self.item, CustomCallItem)
+        return ["arguments_not_json"] if (arguments.bracketed or not custom) and not arguments.is_json else []
 
     def close(self, status: ItemStatus) -> None:
         """Write the end of the item."""
-        self.item.close(status, self.arguments.text)
+        text = self.arguments.text
+        if self.held and text:
+            self.item.append(text)
+        self.item.close(status, text)
 
 
 def new_item(

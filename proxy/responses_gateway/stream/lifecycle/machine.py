@@ -302,7 +302,9 @@ class Lifecycle:
         else:
             item_id = self._new_id(CALL_ID_PREFIX[target.kind])
             item = new_item(self.writer, item_id, call_id, target, delta.extra, live=not deferred, held=options.goes_on)
-        self.call = OpenCall(delta.index, delta.name, item, deferred, target.asynchronous)
+        rules = options.calls
+        held = rules is not None and rules.repairs and target.kind != "custom" and not target.hosted
+        self.call = OpenCall(delta.index, delta.name, item, deferred, target.asynchronous, held=held)
         self._limits.count()
         self.turn.calls += 1
         self.space.drop_all()
@@ -312,8 +314,7 @@ class Lifecycle:
         call = self.call
         assert call is not None
         if delta.index == call.index:
-            if not call.append(delta.text):
-                self._stray_arguments(delta)
+            call.append(delta.text)
         elif self.pending is None or not self.pending.add_to_call(delta):
             self._stray_arguments(delta)
 
@@ -333,17 +334,21 @@ class Lifecycle:
     def _close_call(self, delta: Delta | End) -> None:
         call = self.call
         assert call is not None
+        if call.doubled:
+            self._cut_call(delta)
+            return
+        settled = call.settle(self._options.calls, ended=self.turn.finish_reason in (None, "stop"))
+        if settled.validity:
+            checked = self.turn.checked
+            checked[settled.validity] = checked.get(settled.validity, 0) + 1
         if type(delta) is Stop and self._sets_aside(call):
             self.turn.broken_calls += 1
             self.aside = call
             self.call = None
             return
-        if not call.arguments.text.strip():
-            call.append("{}")
-            self._repair("empty_arguments")
-        elif call.repaired:
-            self._repair("arguments_not_json")
-            self.turn.broken_calls += not call.arguments.closed
+        for kind in settled.repairs:
+            self._repair(kind)
+            self.turn.broken_calls += kind == "arguments_not_json" and not call.arguments.closed
         self._end_call("completed")
 
     def _run_call(self, _step: CallRuns) -> None:
@@ -351,6 +356,8 @@ class Lifecycle:
         call = self.call
         assert call is not None
         assert isinstance(call.item, HostedItem)
+        for kind in call.settle_rest():
+            self._repair(kind)
         if not call.arguments.text.strip():
             call.append("{}")
             self._repair("empty_arguments")
@@ -371,7 +378,7 @@ class Lifecycle:
         self._limits.begin_turn(may_call=step.may_call)
         self.space.begin_turn()
 
-    def _cut_call(self, _end: End) -> None:
+    def _cut_call(self, _end: Delta | End) -> None:
         self.turn.call_cut = True
         self.turn.broken_calls += 1
         assert self.call is not None
@@ -398,8 +405,7 @@ class Lifecycle:
         self._repair("call_suppressed")
 
     def _stray_arguments(self, delta: ToolArguments) -> None:
-        """Count arguments of no open call, unless that call was suppressed: they came behind the end of a complete one, where
-        white space means nothing."""
+        """Count arguments of no open call, unless that call was suppressed; white space means nothing."""
         if delta.index not in self._limits.suppressed and not delta.text.isspace():
             self._repair("stray_arguments")
 

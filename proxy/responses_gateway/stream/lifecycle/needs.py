@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from responses_gateway.stream.items.calls import CustomCallItem, without_rest
+from responses_gateway.stream.items.calls import CustomCallItem, as_shown
 from responses_gateway.stream.lifecycle.machine import Lifecycle, Stop
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.tools import Grammar, ToolTable, ToolTarget, target_of
@@ -106,5 +106,5 @@ def calls_to_run(lifecycle: Lifecycle, tools: ToolTable) -> RunCalls:
     for name, arguments in calls:
         target = target_of(tools, name)
         if target is not None and target.hosted and not target.needs_approval:
-            hosted.append(CallToRun(name, target, without_rest(arguments)))
+            hosted.append(CallToRun(name, target, as_shown(arguments)))
     return RunCalls(hosted)

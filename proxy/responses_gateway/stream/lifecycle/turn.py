@@ -25,9 +25,10 @@ class Turn:
     """What is known of a turn. It begins behind the first `first_item` items of its response; their ids end with its `mark`."""
 
     __slots__ = (
-        "broken_calls", "call_cut", "calls", "client_calls", "continued", "counted", "dropped_calls", "finish_reason",
-        "first_item", "hosted_calls", "hosted_numbers", "images", "mark", "may_call", "outcome", "pending_calls",
-        "reasoning_unknown", "same", "says_call", "stop_string", "thought_repeated", "usage", "usage_at_end", "visible",
+        "broken_calls", "call_cut", "calls", "checked", "client_calls", "continued", "counted", "dropped_calls",
+        "finish_reason", "first_item", "hosted_calls", "hosted_numbers", "images", "mark", "may_call", "outcome",
+        "pending_calls", "reasoning_unknown", "same", "says_call", "stop_string", "thought_repeated", "usage",
+        "usage_at_end", "visible",
     )  # fmt: skip
 
     def __init__(self, first_item: int = 0, mark: str = "") -> None:
@@ -42,6 +43,7 @@ class Turn:
         self.same = False  # it says the same as the one that it follows on
         self.visible = False  # something that a user sees (text, refusal, call) was opened
         self.thought_repeated = False  # its message is its thought once more
+        self.checked: dict[str, int] = {}  # how valid its calls were, by `CheckedCall.label`
         self.call_cut = False  # a call was closed as incomplete, or left out
         self.calls = 0  # all that were begun, and those that are not permitted
         self.broken_calls = 0  # calls that were cut, and those whose arguments are not closed

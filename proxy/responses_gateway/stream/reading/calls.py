@@ -140,6 +140,8 @@ class CallReader:
             self._bind(entry.index, call)
         if arguments and not (name and call.stage == "whole" and call.repeated_by(arguments)):
             call.unnamed = call.unnamed or not name
+            if call.stage == "whole" and _begins_object(arguments) and (call.doubtful or _any_empty(self._still_unfinished())):
+                self._cut(call, out)  # another object, which may be another call's
             self._take(call, arguments, out)
         if call.number < 0:
             self._announce(out, settled=False)
@@ -460,6 +462,11 @@ class CallReader:
 
     def _repair(self, kind: str) -> None:
         self._repairs[kind] = self._repairs.get(kind, 0) + 1
+
+
+def _any_empty(calls: Sequence[PartialCall]) -> bool:
+    """Tell whether one of these calls may have no arguments yet."""
+    return len(calls) > _MOST_UNFINISHED or any(call.stage == "empty" for call in calls)
 
 
 def _name_of(entry: ToolCallDelta) -> str:

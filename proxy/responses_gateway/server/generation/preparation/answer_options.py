@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from responses_gateway.request import ChatRequest
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.settings import Settings
 from responses_gateway.stream.items.hosted import HostedOptions
-from responses_gateway.stream.options import Client, StreamOptions
+from responses_gateway.stream.options import Client, StreamOptions, reads_whole_calls
+from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.wire.requests import ResponsesRequest
 
 
@@ -48,6 +52,16 @@ def stream_options(
         thoughts=start.thoughts,
         **more,
     )
+
+
+def with_call_rules(
+    options: StreamOptions, tools: Sequence[Any], headers: Mapping[str, str], settings: Settings
+) -> StreamOptions:
+    """Return the options of a translator that checks calls against the tools of the chat request, for a client with these
+    headers. In a message nothing may be null that the schema does not let be."""
+    safe = reads_whole_calls(headers) if settings.repair_calls is None else settings.repair_calls == "safe"
+    rules = CallRules(tools, repairs=safe, drops_nulls=options.form is not None)
+    return msgspec.structs.replace(options, calls=rules)
 
 
 def _hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> HostedOptions | None:

@@ -1,0 +1,1 @@
+"""Calls of the models: how valid they are, and what is repaired."""

@@ -1,0 +1,139 @@
+"""What is known of the calls that a request permits: how valid each one is, and what is handed over in its place.
+
+A call is repaired only if its client would refuse it, and if what is handed over is valid; any other goes out as written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from responses_gateway.stream.validity.conversion import Conversion
+from responses_gateway.stream.validity.malformed import MeantObject, decoded, read_malformed
+from responses_gateway.stream.validity.schema import Steps, ToolSchema, Unchecked
+
+Validity: TypeAlias = Literal["valid", "invalid_json", "schema", "unknown_name", "unchecked"]
+# Steps for one call, and for all calls of a response together: some 20 and 50 ms.
+_STEPS_OF_A_CALL = 6_000
+_STEPS = 15_000
+# Arguments that are longer are not checked, in bytes.
+_LONGEST = 1024 * 1024
+# The repairs that change the arguments of a call of the client's tools.
+REPAIRS = frozenset({
+    "control_character", "decoded_scalar", "decoded_string", "extra_bracket", "fence", "integral_number", "invalid_escape",
+    "missing_bracket", "null_left_out", "python_literal", "stringified_arguments", "trailing_comma", "trailing_text",
+})  # fmt: skip
+
+_any_object = msgspec.json.Decoder(dict[str, Any])
+
+
+class CheckedCall(NamedTuple):
+    """How valid a call was as the model wrote it, with the keyword that it violates; the arguments to hand over, and what of
+    them was repaired, by kind."""
+
+    validity: Validity
+    arguments: str
+    keyword: str = ""
+    repairs: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The validity, and the keyword if there is one."""
+        return f"{self.validity}:{self.keyword}" if self.keyword else self.validity
+
+
+class CallRules:
+    """The tools of one request. `repairs`: calls that the client would refuse are repaired, so that their arguments are held
+    until they are whole."""
+
+    __slots__ = ("_drops_nulls", "_left", "_parameters", "_schemas", "_tools", "repairs")
+
+    def __init__(self, tools: Sequence[Any], *, repairs: bool, drops_nulls: bool) -> None:
+        """`tools` are those of the chat request. `drops_nulls`: the client refuses null in the place of what may be absent."""
+        self.repairs = repairs
+        self._tools = tools
+        self._drops_nulls = drops_nulls
+        self._parameters: dict[str, Any] | None = None  # of each tool, once a call came
+        self._schemas: dict[str, ToolSchema | None] = {}
+        self._left = Steps(_STEPS)
+
+    def requires_arguments(self, name: str) -> bool:
+        """Tell whether a call of a tool needs arguments, or might."""
+        parameters = self._of(name)
+        return type(parameters) is dict and parameters.get("required", []) != []
+
+    def check(self, name: str, arguments: str, *, ended: bool) -> CheckedCall:
+        """Return what becomes of a call. `ended`: the model has ended it, and no limit."""
+        parameters = self._of(name)
+        if parameters is None:
+            return CheckedCall("unknown_name", arguments)
+        value = _read(arguments)
+        steps = Steps(min(_STEPS_OF_A_CALL, self._left.left))
+        most = steps.left
+        try:
+            return self._checked(name, parameters, arguments, value, steps, ended=ended)
+        except (Unchecked, RecursionError):
+            return CheckedCall("invalid_json" if value is None else "unchecked", arguments)
+        finally:
+            self._left.left -= most - max(0, steps.left)
+
+    def _checked(
+        self, name: str, parameters: Any, arguments: str, value: dict[str, Any] | None, steps: Steps, *, ended: bool
+    ) -> CheckedCall:
+        if len(arguments) > _LONGEST:
+            raise Unchecked
+        schema = self._schema(name, parameters, steps)
+        if value is None:
+            checked = CheckedCall("invalid_json", arguments)
+        else:
+            keyword = schema.violation(value, steps)
+            if keyword is None:
+                return CheckedCall("valid", arguments)
+            checked = CheckedCall("schema", arguments, keyword)
+        return self._repaired(checked, schema, value, steps) if self.repairs and ended else checked
+
+    def _of(self, name: str) -> Any:
+        """Return the parameters of a tool; None for a name that is none's."""
+        if self._parameters is None:
+            functions = [tool["function"] for tool in self._tools if "function" in tool]
+            self._parameters = {function["name"]: function.get("parameters", True) for function in functions}
+        return self._parameters.get(name)
+
+    def _schema(self, name: str, parameters: Any, steps: Steps) -> ToolSchema:
+        if name not in self._schemas:
+            self._schemas[name] = None
+            self._schemas[name] = ToolSchema(parameters, steps)
+        schema = self._schemas[name]
+        if schema is None:
+            raise Unchecked
+        return schema
+
+    def _repaired(self, checked: CheckedCall, schema: ToolSchema, value: Any, steps: Steps) -> CheckedCall:
+        """Return the call with the arguments that were meant, if there is one reading of them, and it is valid."""
+        try:
+            reading = read_malformed(checked.arguments, steps) if value is None else MeantObject(decoded(checked.arguments), ())
+        except ValueError:  # a key stands twice
+            return checked
+        if reading is None:
+            return checked
+        conversion = Conversion(schema, steps, drops_nulls=self._drops_nulls)
+        value = conversion.converted(reading.value)
+        repairs = (*reading.kinds, *conversion.kinds)
+        if not repairs or schema.violation(value, steps) is not None:
+            return checked
+        try:
+            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+            text.encode()
+        except (ValueError, RecursionError):  # half a surrogate pair, or a number that is none
+            return checked
+        return checked._replace(arguments=text, repairs=repairs)
+
+
+def _read(arguments: str) -> dict[str, Any] | None:
+    """Return the object that arguments are; None if they are none."""
+    try:
+        return _any_object.decode(arguments)
+    except (ValueError, RecursionError):
+        return None
