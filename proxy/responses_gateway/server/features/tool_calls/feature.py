@@ -45,7 +45,7 @@ async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
         checked: Counter[str] = Counter()
         for turn in translator.lifecycle.turns:
             checked.update(turn.checked)
-        model = metrics.model(prepared.call.route.model) if checked else ""
+        model = metrics.model(prepared.context.request.model) if checked else ""
         for label, calls in checked.items():
             metrics.counted[CALLS, (model, label.partition(":")[0])] += calls
         return {"calls": dict(checked)} if checked else {}
