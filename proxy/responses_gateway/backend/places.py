@@ -58,7 +58,7 @@ class Places:
         free = [member for member in self._preferred(serving, route) if member.has_room]
         if not free:
             return None
-        return self._begin(self._members.by_name[choose([member.load for member in free], route.affinity)])
+        return self._begin(self._members.by_name[choose([member.load for member in free], route.affinity, route.near)])
 
     async def wait(self, route: Route) -> Member:
         """Wait for a place and take it. Raises `ApiError` if too many wait already, or if none is free in time."""

@@ -32,6 +32,7 @@ from responses_gateway.backend.policies.routers import (
     pod_of,
     without_session,
 )
+from responses_gateway.backend.policies.session_hints import hint_headers, hinted_body
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, Route, with_model
 from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
@@ -117,10 +118,16 @@ class Pool:
             aliases = member.catalogue.aliases
             name = aliases.get(route.model, route.model) if aliases else route.model
             sent = headers(member.name, member.backend.url)
+            data = body if name == route.model else with_model(body, name)
+            fields = added
+            server = member.spec.session_hints
+            if server is not None and route.hints is not None:
+                data, hints = hinted_body(server, data, route.hints)
+                sent = {**hint_headers(server, route.hints), **sent}
+                fields = {**added, **hints}
             if member.router:
                 sent = without_session(sent) if again else self._tokens.headers(member.name, route.affinity, sent)
-            data = body if name == route.model else with_model(body, name)
-            return member.backend.open_chat(data, sent, name, added)
+            return member.backend.open_chat(data, sent, name, fields)
 
         member, chat = await self._reach(route, send, on_failure=on_failure)
         chat.backend = member.name

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from responses_gateway.backend.policies.session_hints import ServerHints, SessionHints
 from responses_gateway.wire.errors import ApiError
 
 # How many models the message of an error lists.
@@ -22,13 +23,16 @@ class Route(msgspec.Struct, frozen=True):
     `model` is the client's name for it; empty: any backend will do. `affinity`: requests with the same key have the same
     beginning, and go to the same backend if possible; empty: the least busy one. `avoid`: backends that were tried already.
     `again`: how often a server behind a router failed, whose URL is asked again. `unsent`: to how many of those in `avoid`
-    there was no connection, where that does not count as an attempt."""
+    there was no connection, where that does not count as an attempt. `near`: the backend that had the last turn of the thread.
+    `hints`: what servers may know of its session."""
 
     model: str = ""
     affinity: str = ""
     avoid: frozenset[str] = frozenset()
     again: int = 0
     unsent: int = 0
+    near: str = ""
+    hints: SessionHints | None = None
 
     @property
     def tries(self) -> int:
@@ -44,7 +48,8 @@ class BackendSpec:
     backend's. `max_concurrency`: requests that it gets at once; None: any number. `weight`: its share of the work, relative to
     the others. `continue_answers`: how often another backend may continue an answer; None:
     once, if all that serve the model are alike.
-    `router`: there are many servers behind the URL; None: its answers tell. `source`: `settings`, `admin`, or the kind of the
+    `router`: there are many servers behind the URL; None: its answers tell. `session_hints`: as which kind of server it is told
+    of sessions; None: it is not. `source`: `settings`, `admin`, or the kind of the
     source that names it as a member of a `pool`, with the name of its `pod`, if it has one; `draining`: it is shutting down
     there."""
 
@@ -58,6 +63,7 @@ class BackendSpec:
     continue_answers: int | None = None
     forward_authorization: bool = True
     router: bool | None = None
+    session_hints: ServerHints | None = None
     source: str = "settings"
     pool: str = ""
     pod: str = ""

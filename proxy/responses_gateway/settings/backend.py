@@ -80,6 +80,8 @@ class BackendOptions(Details):
     continue_answers: Continuations | None = None
     # False: a client's `Authorization` is never sent to it
     forward_authorization: bool = True
+    # as which kind of server it is told of sessions: their ids, and how urgent a request is
+    session_hints: Literal["vllm", "sglang", "dynamo"] | None = None
     # many servers behind one URL (llm-d, production-stack); auto: where it shows
     router: bool | Literal["auto"] = "auto"
 
@@ -174,7 +176,7 @@ class BackendSettings(Section):
     backends: dict[str, BackendDetails] = Field(default={})
     """Backends by name, with details: `url`, `api_key`, `models` (patterns of the models it serves), `aliases` (client's model
     name to backend's), `max_concurrency`, `weight`, `continue_answers`, `forward_authorization`, `router` (many servers behind
-    one URL; `auto`: where it shows)."""
+    one URL; `auto`: where it shows), `session_hints` (`vllm`, `sglang` or `dynamo`: how it is told of sessions)."""
     backend_headers: dict[str, str] = Field(default={})
     """Headers of requests for an answer, by name, with placeholders: `{conversation}`, `{key}`, `{team}`, `{service_tier}`,
     `{model}`. A header whose placeholder has no value is left out. See [docs/backends.md](backends.md#routers)."""

@@ -32,11 +32,13 @@ class Load:
     cache: float = 0.0
 
 
-def choose(loads: Sequence[Load], key: str = "") -> str:
-    """Return the name of the backend for a request: by its key, or the least busy one for an empty key. `loads` are the
-    backends that can take a request now, at least one."""
+def choose(loads: Sequence[Load], key: str = "", near: str = "") -> str:
+    """Return the name of the backend for a request: the one that had the last turn of its thread (`near`), else by its key, or
+    the least busy one for an empty key. `loads` are the backends that can take a request now, at least one."""
     if len(loads) == 1:
         return loads[0].name
+    if near and _may_take(loads, near):
+        return near
     return _by_key(loads, key) if key else least_busy(loads)
 
 
@@ -57,6 +59,13 @@ def capacity(load: Load, total: int, weights: float) -> int:
     weights."""
     spread = SPREAD if load.cache < FULL else 1.0
     return math.ceil(spread * total * load.weight / weights)
+
+
+def _may_take(loads: Sequence[Load], name: str) -> bool:
+    """Tell whether a backend is there and has not much more than its share."""
+    total = sum(load.in_flight for load in loads) + 1
+    weights = sum(load.weight for load in loads)
+    return any(load.name == name and load.in_flight < capacity(load, total, weights) for load in loads)
 
 
 def _by_key(loads: Sequence[Load], key: str) -> str:

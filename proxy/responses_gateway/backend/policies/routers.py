@@ -23,7 +23,16 @@ TELLING_HEADERS = (REASON_HEADER, TOKEN_HEADER, "x-went-into-resp-headers", "x-w
 QUESTIONS = ("readiness", "engines")
 # By these a router sends a request to the server that had the last one.
 _SESSION_HEADERS = frozenset(
-    {TOKEN_HEADER, "x-session-id", "session-id", "session_id", "x-session-affinity", "x-claude-code-session-id"}
+    {
+        TOKEN_HEADER,
+        "x-dynamo-session-id",
+        "x-smg-routing-key",
+        "x-session-id",
+        "session-id",
+        "session_id",
+        "x-session-affinity",
+        "x-claude-code-session-id",
+    }
 )
 # Failures of the URL itself; all others are those of one server behind it.
 OF_THE_URL: frozenset[Reason] = UNCONNECTED

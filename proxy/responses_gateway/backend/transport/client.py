@@ -21,6 +21,7 @@ from responses_gateway.backend.transport.keepalive import open_socket
 from responses_gateway.backend.transport.optional_fields import (
     ATTEMPTS,
     REFUSALS,
+    REFUSALS_OF_HINTS,
     ChangedBody,
     LearnedChanges,
     changed,
@@ -151,7 +152,8 @@ class Backend:
             chat = await self._send_chat(body, headers)
         else:
             chat = await self._send_changed(changed(body, changes, added), headers)
-        return chat if chat.status not in REFUSALS else await self._without_refused(chat, body, headers, model, added)
+        refusals = REFUSALS if added is ALWAYS_ADDED or "session_id" not in added else REFUSALS_OF_HINTS
+        return chat if chat.status not in refusals else await self._without_refused(chat, body, headers, model, added)
 
     async def open_completion(self, body: bytes, headers: Mapping[str, str]) -> ChatStream:
         """Send a request for a text completion, which is to be streamed, and return the answer when its head is there. Raises
@@ -178,7 +180,7 @@ class Backend:
                 changes = following
                 chat.close()
                 chat = await self._send_changed(changed(body, changes, added), headers)
-                if chat.status not in REFUSALS:
+                if chat.status not in REFUSALS_OF_HINTS:
                     break
         except BaseException:
             chat.close()

@@ -16,6 +16,8 @@ from responses_gateway.wire.added_fields import AddedFields
 
 # Answers that may be the refusal of a field: some servers answer 404 to a field that they do not know, or 500.
 REFUSALS = frozenset({400, 404, 422, 500, 501})
+# SGLang refuses a priority that it is not to use with 503.
+REFUSALS_OF_HINTS = REFUSALS | {503}
 # How often a request is repeated, because a server may name one field at a time.
 ATTEMPTS = 8
 # Most models whose changes are kept, because some servers take any name of a model, and names come from clients.
@@ -65,6 +67,8 @@ def further_changes(refusal: bytes, body: bytes, changes: Changes, added: AddedF
             continue
         above, dot, leaf = path.rpartition(".")
         reasons = {read.refuses(path, name) for name in (former or leaf, *_members(fields, path))}
+        if field.word:
+            reasons.add(read.mentions(leaf))
         renames = field.instead and former is None and "name" in reasons
         if renames and not _holds(fields, f"{above}{dot}{field.instead}"):
             following[path] = field.instead

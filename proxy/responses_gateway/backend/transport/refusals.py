@@ -80,6 +80,13 @@ class RefusedRequest(NamedTuple):
                 why = "value"
         return why
 
+    def mentions(self, name: str) -> Why | None:
+        """Tell whether the name stands near a word that refuses, however it is written."""
+        for found in re.finditer(rf"\b{re.escape(name)}\b", self.text, re.IGNORECASE):
+            if _near(self.of_names, found.start()) or _near(self.of_values, found.start()):
+                return "name"
+        return None
+
     def _places(self, path: str, name: str) -> Iterator[int]:
         """Yield the positions at which the text names the field, as it is written in JSON or in other languages."""
         for word in dict.fromkeys((name, _camel_case(name))):

@@ -45,14 +45,17 @@ class Opened:
 
     `steps` change a request that is ready to be sent. `toolboxes` have tools that the gateway runs itself. `announcements` are
     told of background responses before they begin, and `postponements` may let these wait. The last event of an answer waits
-    for `conclusions`; `notes` are taken of answers that have ended, `readers` get the requests that were reported. `routes` are
-    served, and `questions` are those that workers ask each other, by name."""
+    for `conclusions`; `notes` are taken of answers that have ended, `readers` get the requests that were reported.
+    `session_steps` and `session_notes` are for requests that belong to a session alone. `routes` are served, and `questions`
+    are those that workers ask each other, by name."""
 
     steps: Sequence[Step] = ()
     toolboxes: Sequence[HostedToolbox] = ()
     announcements: Sequence[Announce] = ()
     postponements: Sequence[Postpone] = ()
     notes: Sequence[Note] = ()
+    session_steps: Sequence[Step] = ()
+    session_notes: Sequence[Note] = ()
     conclusions: Sequence[Conclude] = ()
     readers: Sequence[Reader] = ()
     routes: Sequence[Route] = ()
@@ -98,6 +101,8 @@ async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExi
             additions.announcements.extend(opened.announcements)
             additions.postponements.extend(opened.postponements)
             additions.notes.extend(opened.notes)
+            additions.session_steps.extend(opened.session_steps)
+            additions.session_notes.extend(opened.session_notes)
             additions.conclusions.extend(opened.conclusions)
             core.responses.reports.readers.extend(opened.readers)
             served.routes.extend(opened.routes)

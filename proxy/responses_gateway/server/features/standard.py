@@ -11,6 +11,7 @@ from responses_gateway.server.features.hosted_tools.feature import HOSTED_TOOLS
 from responses_gateway.server.features.moderation.feature import MODERATION
 from responses_gateway.server.features.rollouts.feature import ROLLOUTS
 from responses_gateway.server.features.safeguards.feature import SAFEGUARDS
+from responses_gateway.server.features.session_hints.feature import SESSION_HINTS
 from responses_gateway.server.features.sessions.feature import SESSIONS
 from responses_gateway.server.features.tool_calls.feature import TOOL_CALLS
 from responses_gateway.server.features.webhooks.feature import WEBHOOKS
@@ -18,6 +19,7 @@ from responses_gateway.server.features.webhooks.feature import WEBHOOKS
 FEATURES: tuple[Feature, ...] = (
     HOSTED_TOOLS,
     CACHE_DIAGNOSTICS,
+    SESSION_HINTS,
     AGENT_TURNS,
     MODERATION,  # after what it could not see: it judges the request that is sent
     SAFEGUARDS,

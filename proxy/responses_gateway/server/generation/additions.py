@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -37,4 +37,10 @@ class Additions:
     announcements: list[Announce] = field(default_factory=list)
     postponements: list[Postpone] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    session_steps: list[Step] = field(default_factory=list)
+    session_notes: list[Note] = field(default_factory=list)
     conclusions: list[Conclude] = field(default_factory=list)
+
+    def steps_for(self, prepared: PreparedRequest) -> Sequence[Step]:
+        """Return the steps for a request."""
+        return self.steps if prepared.caller.asker.session is None else [*self.steps, *self.session_steps]

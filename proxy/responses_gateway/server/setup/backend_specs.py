@@ -48,6 +48,7 @@ def _spec(name: str, url: str, details: BackendOptions, settings: Settings) -> B
         aliases=details.aliases,
         max_concurrency=details.max_concurrency or settings.max_concurrency,
         weight=details.weight,
+        session_hints=details.session_hints,
         router=None if details.router == "auto" else details.router,
         continue_answers=None if continued == "auto" else continued,
         # A key for the gateway is not for the backend.

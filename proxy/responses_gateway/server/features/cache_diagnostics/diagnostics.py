@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -19,11 +18,9 @@ from responses_gateway.server.features.cache_diagnostics.turns import LOST, Sess
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
-from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
-from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.response import AtEnd
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.requests import ResponsesRequest
@@ -37,7 +34,6 @@ Reason = Literal[
     "context_compacted",
     "input_changed",
 ]
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Divergence(msgspec.Struct, frozen=True):
@@ -132,13 +128,7 @@ async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
         at_end = await diagnostics(hashes, request, tenant, response_id, chat, routed=pool.chooses)
         return prepared if at_end is None else prepared.with_end(at_end)
 
-    turns = SessionTurns(core.metrics)
-
-    def note(prepared: PreparedRequest, translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
-        """Explain what a turn of a session lost of its cache."""
-        return _NOTHING if prepared.caller.asker.session is None else turns.explained(prepared, translator, facts)
-
-    return Opened(steps=[with_diagnostics], notes=[note])
+    return Opened(steps=[with_diagnostics], session_notes=[SessionTurns(core.metrics).explained])
 
 
 CACHE_DIAGNOSTICS = Feature("cache_diagnostics", None, _open, [LOST])

@@ -53,7 +53,7 @@ async def in_alternating_turns(
 
 def report_changes(log: RequestLog, call: ChatCall, sent: ChatCall, chat: ChatStream) -> None:
     """Report what of a request was changed on its way to the backend; once, though a response may have several turns."""
-    losses = [_LOSSES[path] for path in chat.left_out if path in _LOSSES]
+    losses = [_LOSSES[path] for path in chat.left_out if path in _LOSSES and path in call.added]
     if sent is not call:
         losses.append(ALTERNATED)
     log.losses([loss for loss in dict.fromkeys(call.words(losses)) if loss not in log.facts.losses])

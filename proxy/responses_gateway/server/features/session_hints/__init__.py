@@ -1,0 +1,1 @@
+"""Where the threads of sessions go, and what servers are told of them."""

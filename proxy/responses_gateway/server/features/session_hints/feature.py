@@ -1,0 +1,160 @@
+"""Sends the turns of a thread to the backend that had the last one, tells servers of sessions, and when these end.
+
+A child's first turn goes where its parent's last one was. A thread ends with the request that says so, or when nothing was
+heard of it for a while; SGLang, which keeps what belongs to a session, is told of that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from responses_gateway.backend.policies.session_hints import SessionHints, unique_id
+from responses_gateway.backend.pool import Pool
+from responses_gateway.request.who_asks.asker import Asker
+from responses_gateway.server.features.feature import Core, Feature, Opened
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
+from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.settings import Settings
+from responses_gateway.stream.translator import Translator
+from responses_gateway.telemetry import logs
+from responses_gateway.wire.errors import ApiError
+
+# The threads that are remembered, those that were active last.
+_MOST = 10_000
+# Seconds after which a thread counts as ended, because no server keeps its blocks for so long under load.
+EXPIRY = 1800.0
+# Seconds between two looks at the threads, and the longest that a server may take to end one.
+_INTERVAL = 60.0
+_PATIENCE = 10.0
+# Where a session is named by these alone, the hash that all gateways compute says where its requests go.
+_BY_HASH = frozenset({"prompt_cache_key", "previous_response_id"})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class _Place(NamedTuple):
+    """Where the last turn of a thread was, and when; `session` is that to which it belongs, `id` its own at servers."""
+
+    backend: str
+    at: float
+    session: tuple[str, str]
+    id: str
+
+
+class Threads:
+    """Remembers where the threads of sessions were."""
+
+    def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._places: OrderedDict[tuple[str, str], _Place] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def with_route(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
+        """Have a request of a session go where its thread was, with what servers may know of it."""
+        asker = prepared.caller.asker
+        if asker.session is None:
+            return prepared
+        tenant = prepared.caller.tenant
+        route = prepared.call.route
+        route = msgspec.structs.replace(route, hints=_hints(tenant, asker.session, asker))
+        if asker.source.get("session") not in _BY_HASH:
+            places = (self._places.get((tenant, name)) for name in _names(asker))
+            near = next((place.backend for place in places if place is not None), "")
+            weak = not route.affinity or route.affinity.startswith("chain:")
+            affinity = f"session:{unique_id(tenant, asker.session)}" if weak else route.affinity
+            route = msgspec.structs.replace(route, affinity=affinity, near=near)
+        return msgspec.structs.replace(prepared, call=prepared.call._replace(route=route))
+
+    def note(self, prepared: PreparedRequest, _translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
+        """Remember where a turn was."""
+        asker = prepared.caller.asker
+        if asker.session is None or facts.backend is None:
+            return _NOTHING
+        tenant = prepared.caller.tenant
+        session = (tenant, asker.session)
+        thread = asker.thread or asker.session
+        key = (tenant, thread)
+        self._places[key] = _Place(facts.backend, self._clock(), session, unique_id(tenant, thread))
+        self._places.move_to_end(key)
+        if asker.final:
+            for name in [name for name, place in self._places.items() if place.session == session]:
+                self._end(name)
+        while len(self._places) > _MOST:
+            self._end(next(iter(self._places)))
+        return _NOTHING
+
+    def expire(self) -> None:
+        """End the threads of which nothing was heard for a while."""
+        now = self._clock()
+        while self._places:
+            name, place = next(iter(self._places.items()))
+            if now - place.at < EXPIRY:
+                break
+            self._end(name)
+
+    def _end(self, name: tuple[str, str]) -> None:
+        place = self._places.pop(name)
+        member = self._pool.members.by_name.get(place.backend)
+        if member is not None and member.spec.session_hints == "sglang":
+            task = asyncio.create_task(self._close(place))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _close(self, place: _Place) -> None:
+        """Tell a server that a thread has ended. That it does not know it, or cannot be reached, does no harm."""
+        member = self._pool.members.by_name.get(place.backend)
+        if member is None:
+            return
+        body = msgspec.json.encode({"session_id": place.id})
+        headers = [("Content-Type", "application/json")]
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                answer = await member.backend.request(
+                    "POST", "close_session", below=member.backend.root, body=body, headers=headers
+                )
+                answer.release()
+        except (ApiError, TimeoutError) as error:
+            logs.logger().debug("session not closed", extra=logs.fields(backend=place.backend, error=type(error).__name__))
+
+    async def look(self) -> None:
+        """End threads that have expired, again and again."""
+        while True:
+            await asyncio.sleep(_INTERVAL)
+            self.expire()
+
+    async def close(self) -> None:
+        """Wait until servers were told of what has ended."""
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def _names(asker: Asker) -> list[str]:
+    """Return the threads near which a request is to be answered: its own, that which began it, the root of its session."""
+    return [name for name in (asker.thread, asker.parent, asker.session) if name is not None]
+
+
+def _hints(tenant: str, session: str, asker: Asker) -> SessionHints:
+    unique = partial(unique_id, tenant)
+    parent = None if asker.parent is None else unique(asker.parent)
+    return SessionHints(unique(session), unique(asker.thread or session), parent, asker.kind, asker.final)
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _open(core: Core, stack: AsyncExitStack) -> Opened:
+    threads = Threads(core.responses.pool, asyncio.get_running_loop().time)
+    stack.push_async_callback(threads.close)
+    stack.push_async_callback(_stop, asyncio.create_task(threads.look()))
+    return Opened(session_steps=[threads.with_route], session_notes=[threads.note])
+
+
+SESSION_HINTS = Feature("session_hints", None, _open)

@@ -1,0 +1,181 @@
+"""What servers get to know of sessions, and where the threads of these go: through the front door, as the servers record it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from responses_gateway.simulator import RECEIVED, create_app, serving
+from tests.server.running_gateway import Served, gateway, post, run
+from tests.waiting import until
+
+# Who asks, in the words of a client, and the kind that follows from it.
+KINDS: dict[str, dict[str, str]] = {
+    "main": {"x-claude-code-request-class": "main"},
+    "compaction": {"x-claude-code-request-class": "compaction"},
+    "subagent": {"x-claude-code-request-class": "subagent", "x-claude-code-agent-id": "a" * 17},
+    "auxiliary": {"x-claude-code-request-class": "auxiliary"},
+}
+CLAUDE = {"x-claude-code-session-id": "s1"}
+
+
+@asynccontextmanager
+async def hinted(server: str | None, *apps: web.Application, **settings: Any) -> AsyncIterator[Served]:
+    """Serve a gateway that tells each of some servers of sessions."""
+    async with serving(apps[0]) as one, serving(apps[-1]) as other:
+        urls = [one, other] if len(apps) > 1 else [one]
+        details = {f"b{number}": {"url": url, "session_hints": server} for number, url in enumerate(urls)}
+        async with gateway(backends=details, **settings) as served:
+            yield served
+
+
+def bodies(app: web.Application) -> list[dict[str, Any]]:
+    return [request["body"] for request in app[RECEIVED]]
+
+
+@pytest.mark.parametrize("server", ["vllm", "sglang", "dynamo"])
+def test_urgent_requests_come_first_as_each_server_counts(server: str) -> None:
+    app = create_app()
+
+    async def test() -> None:
+        async with hinted(server, app) as served:
+            found: dict[str, int] = {}
+            for kind, headers in KINDS.items():
+                answer = await post(served, headers={**CLAUDE, **headers})
+                assert answer.final["status"] == "completed"
+                body = bodies(app)[-1]
+                hints = body["nvext"]["agent_hints"] if server == "dynamo" else body
+                found[kind] = hints["priority"] * (-1 if server == "vllm" else 1)
+            assert found["compaction"] >= found["main"] >= found["subagent"] > found["auxiliary"]
+            await post(served)
+            assert not {"priority", "session_id", "nvext"} & bodies(app)[-1].keys()
+
+    run(test())
+
+
+def test_nobody_is_told_unless_the_settings_say_so() -> None:
+    app = create_app()
+
+    async def test() -> None:
+        async with hinted(None, app) as served:
+            await post(served, headers=CLAUDE)
+            assert not {"priority", "session_id", "nvext"} & bodies(app)[-1].keys()
+            assert "X-Session-ID" not in app[RECEIVED][-1]["headers"]
+
+    run(test())
+
+
+def test_dynamo_knows_the_tree_by_headers() -> None:
+    app = create_app()
+
+    async def test() -> None:
+        async with hinted("dynamo", app) as served:
+            await post(served, headers={"x-session-id": "child", "x-parent-session-id": "root", "x-session-final": "true"})
+            headers = app[RECEIVED][-1]["headers"]
+            assert headers["X-Dynamo-Session-ID"] == "child"
+            assert headers["X-Dynamo-Parent-Session-ID"] == "root"
+            assert headers["X-Dynamo-Session-Final"] == "true"
+
+    run(test())
+
+
+def test_sglang_is_told_when_a_session_ends() -> None:
+    app = create_app()
+    closed: list[str] = []
+
+    async def close_session(request: web.Request) -> web.Response:
+        closed.append((await request.json())["session_id"])
+        return web.Response()
+
+    app.router.add_post("/close_session", close_session)
+
+    async def test() -> None:
+        async with hinted("sglang", app) as served:
+            await post(served, headers={"x-session-id": "s1"})
+            await post(served, headers={"x-session-id": "s2"})
+            assert [body["session_id"] for body in bodies(app)] == ["s1", "s2"]
+            assert closed == []
+            await post(served, headers={"x-session-id": "s1", "x-session-final": "true"})
+            await until(lambda: closed == ["s1"], "the session is closed")
+
+    run(test())
+
+
+@pytest.mark.parametrize("status", [400, 422, 503])
+def test_a_server_that_refuses_a_hint_gets_it_no_more(status: int) -> None:
+    """SGLang answers 503 to a priority where that is turned off."""
+    app = create_app()
+    asked: list[bool] = []
+
+    @web.middleware
+    async def refusing(request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path.endswith("/chat/completions"):
+            has = "priority" in await request.json()
+            asked.append(has)
+            if has:
+                message = "Using priority is disabled for this server. Please send a new request without a priority."
+                return web.json_response({"message": message}, status=status)
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    app.middlewares.append(refusing)
+
+    async def test() -> None:
+        async with hinted("sglang", app) as served:
+            for _ in range(3):
+                answer = await post(served, headers=CLAUDE)
+                assert answer.final["status"] == "completed"
+                assert "service_tier" not in answer.headers.get("x-responses-gateway-losses", "")
+            assert asked == [True, False, False, False]
+            assert bodies(app)[-1]["session_id"] == "s1"
+
+    run(test())
+
+
+def test_what_a_client_says_itself_stays() -> None:
+    app = create_app()
+
+    async def test() -> None:
+        async with hinted("vllm", app, service_tier_priorities={"flex": 10}) as served:
+            await post(served, service_tier="flex", headers={**CLAUDE, **KINDS["compaction"]})
+            assert bodies(app)[-1]["priority"] == 10
+
+    run(test())
+
+
+def test_a_thread_stays_and_a_child_begins_where_its_parent_was() -> None:
+    apps = [create_app(), create_app()]
+
+    async def test() -> None:
+        async with hinted(None, *apps) as served:
+            for number in range(12):
+                root = f"root-{number}"
+                await post(served, headers={"x-session-id": root}, store=False)
+                place = [len(app[RECEIVED]) for app in apps]
+                child = {"x-session-id": f"child-{number}", "x-parent-session-id": root}
+                for _ in range(2):
+                    await post(served, headers={"x-session-id": root}, store=False)
+                    await post(served, headers=child, store=False)
+                later = [len(app[RECEIVED]) for app in apps]
+                assert sorted(after - before for after, before in zip(later, place, strict=True)) == [0, 4]
+                for app in apps:
+                    app[RECEIVED].clear()
+
+    run(test())
+
+
+def test_tenants_have_ids_of_their_own() -> None:
+    app = create_app()
+
+    async def test() -> None:
+        async with hinted("sglang", app, forward_authorization=True) as served:
+            for key in ("one", "two"):
+                await post(served, headers={"x-session-id": "s1", "Authorization": f"Bearer {key}"})
+            ids = [body["session_id"] for body in bodies(app)]
+            assert len({*ids, "s1"}) == 3
+
+    run(test())
