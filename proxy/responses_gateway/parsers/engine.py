@@ -15,7 +15,7 @@ from typing import Any, Literal
 from responses_gateway.parsers.arguments import OuterMarkers
 from responses_gateway.parsers.call_parser import CallParser, Progress
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
-from responses_gateway.parsers.format import CallBlock, CallFormat, ChannelFormat, Format
+from responses_gateway.parsers.format import CallBlock, CallFormat, ChannelFormat, Format, ToolFormat
 from responses_gateway.parsers.interface import FirstMarker, Parser
 from responses_gateway.parsers.lexer import Hit, Lexer, SourceText, TokenGate, compiled, skip_spaces
 from responses_gateway.parsers.text_output import TextKind, TextOutput
@@ -221,8 +221,13 @@ class MarkupParser(Parser):
 
     def _quoted(self, hit: Hit, effect: MarkerEffect) -> bool | None:
         """Tell whether the marker stands between a pair of quotes; None if the character after it has not come yet. To miss the
-        end of reasoning is worse than to end it early: it is quoted by backticks alone, and never against the ids."""
+        end of reasoning is worse than to end it early: it is quoted by backticks alone, and never against the ids. A call whose
+        name comes in its arguments is quoted where a quote begins, because its end may be far: to miss one is better than to
+        run one that was only shown."""
         before = self._text.last
+        opens = effect is MarkerEffect.OPEN_CALL and before != "\n" and self._text.code.begins_quote
+        if opens and _is_nameless(self._tools, hit.marker):
+            return True
         quotes = _QUOTES if effect in _SHOWN else ""
         if effect is MarkerEffect.CLOSE_REASONING and not self._confirmed(hit.marker):
             quotes = "`"
@@ -390,3 +395,9 @@ class MarkupParser(Parser):
             call = CallFormat(opens=(), arguments=channels.arguments, closes=channels.ends)
             self._call = CallParser.with_name(self._source, self._deltas, self._call_ends, call, recipient[1])
             self._step = self._parse_call
+
+
+def _is_nameless(tools: ToolFormat, marker: str) -> bool:
+    """Tell whether the name of a call that opens like this comes in its arguments. Prose that shows a marker with a name behind
+    it is told by what follows."""
+    return any(call.header is None and marker in call.opens for call in tools.calls)

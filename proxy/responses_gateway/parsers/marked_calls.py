@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from responses_gateway.parsers.engine import MarkupParser
-from responses_gateway.parsers.format import Format, ReasoningFormat
+from responses_gateway.parsers.format import Format, ReasoningFormat, ToolFormat
 from responses_gateway.parsers.registry import format_of
-from responses_gateway.parsers.thought_tokens import call_openings
 from responses_gateway.wire.deltas import Text, ToolArguments, ToolCall
 from responses_gateway.wire.json_text import read_object
 
 # Characters at the end of a text that are read: a call that the model ended with stands there.
-_LONGEST = 16_384
+_LONGEST = 8_192
 
+# How the markers begin that stand in no ordinary text.
+_MARKER = ("<", "[TOOL", "]<]")
 # What a text ends with: a whole call, one that broke off, or neither.
 MarkedCall: TypeAlias = Literal["whole", "cut", "none"]
 
@@ -25,9 +25,10 @@ def marked_call(text: str, tools: Collection[str]) -> MarkedCall:
     """Tell whether a text ends with a call of one of these tools in the markup of any model family, outside of quotes and
     code."""
     tail = text[-_LONGEST:]
-    if not any(opening in tail for opening in call_openings()):
+    form = _marked_calls()
+    if not any(opening in tail for opening in _openings(form.tools)):
         return "none"
-    parser = MarkupParser(_marked_calls(), schemas={tool: {} for tool in tools})
+    parser = MarkupParser(form, schemas={tool: {} for tool in tools})
     name = ""
     arguments = ""
     for delta in [*parser.feed(tail), *parser.finish("stop")]:
@@ -47,5 +48,14 @@ def marked_call(text: str, tools: Collection[str]) -> MarkedCall:
 
 @lru_cache(maxsize=1)
 def _marked_calls() -> Format:
-    """Return the calls of all families that have a marker."""
-    return Format(ReasoningFormat(), replace(format_of(None, "auto").tools, bare=(), channels=None))
+    """Return the calls of all families that have a marker which means nothing else: a block of code is none."""
+    tools = format_of(None, "auto").tools
+    calls = tuple(call for call in tools.calls if call.opens[0].startswith(_MARKER))
+    blocks = tuple(block for block in tools.blocks if block.opens[0].startswith(_MARKER))
+    return Format(ReasoningFormat(), ToolFormat(calls, blocks))
+
+
+@lru_cache(maxsize=1)
+def _openings(tools: ToolFormat) -> frozenset[str]:
+    blocks = [opening for block in tools.blocks for opening in block.opens]
+    return frozenset([*blocks, *(opening for call in tools.calls for opening in call.opens)])

@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 
+_BEFORE_QUOTES = " \t\n([{:=,"  # a quotation mark behind these opens, and closes behind anything else
 _HEAD = 8  # characters of a line that tell whether it opens or closes a code block
 
 
@@ -71,21 +72,26 @@ class TextOutput:
 
 @dataclass(slots=True)
 class CodeBlocks:
-    """Follows the text and knows whether a Markdown code block is open: markup in it is shown, not meant."""
+    """Follows the text and knows whether a Markdown code block is open: markup in it is shown, not meant. So is a call right
+    behind the beginning of a quote."""
 
     open: bool = False
     last: str = ""  # the last character
+    _before: str = ""  # the one before it
+    _ticks: int = 0  # backticks in the current line
     _head: str = ""  # the beginning of the current line
     _marked: bool = False  # the current line has opened or closed a block
 
     def follow(self, piece: str) -> None:
         """Take the next piece of the text; it must not be empty."""
+        self._before = piece[-2] if len(piece) > 1 else self.last
         self.last = piece[-1]
         if "`" not in piece:  # nearly always
             cut = piece.rfind("\n")
             if cut >= 0:
                 self._head = ""
                 self._marked = False
+                self._ticks = 0
                 piece = piece[cut + 1 :]
             if len(self._head) < _HEAD:
                 self._head += piece[:_HEAD]
@@ -95,9 +101,21 @@ class CodeBlocks:
         for line in others:
             self._head = ""
             self._marked = False
+            self._ticks = 0
             self._line(line)
 
+    @property
+    def begins_quote(self) -> bool:
+        """Whether what comes next is the beginning of what is quoted: of code in the line, of a text in quotes, or behind the
+        sign of a quoted line."""
+        if self.last == "`":
+            return self._ticks % 2 == 1
+        if self.last in ('"', "'"):
+            return not self._before or self._before in _BEFORE_QUOTES
+        return self._head.lstrip().startswith(">")
+
     def _line(self, piece: str) -> None:
+        self._ticks += piece.count("`")
         if len(self._head) < _HEAD:
             self._head += piece[:_HEAD]
         if not self._marked and self._head.lstrip().startswith("```"):
