@@ -57,6 +57,7 @@ from responses_gateway.stream.outcomes.early_ends import AsItWas, EarlyTurns
 from responses_gateway.stream.outcomes.outcome import outcome_of
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.stream.sampling.recorder import CallRecorder
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.tokens.missing import unseen_tokens
 from responses_gateway.stream.writer.interface import AnswerStream, EventWriter, Outcome, Status, StreamStart
@@ -563,6 +564,8 @@ class Translator:
             status = self._replace_answer()
         self.answer.stop()
         self.answer.forget_ids()
+        if self.options.recorder is not None:
+            self._show_tokens(self.options.recorder)
         self.needs = _ENDED
         self.ended = True
         self.status = status
@@ -575,6 +578,12 @@ class Translator:
         images = None if self.options.hosted is None else images_of(self.lifecycle.turns)
         why = (self.incomplete_reason, self.error, turn.stop_string, reached_limit)
         self.response.end(Outcome(status, usage, completed_at, *why, turn.used, images))
+
+    def _show_tokens(self, recorder: CallRecorder) -> None:
+        """Add what the model sampled last to the last item, if the client wants it and that turn has an item."""
+        members = recorder.shown
+        if members and len(self.writer.done) > self.lifecycle.turn.first_item and self.lifecycle.writer is self.writer:
+            self.response.extend_last_item(members)
 
     def _replace_answer(self) -> Status:
         """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""

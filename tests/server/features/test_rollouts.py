@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import aiohttp
 
+from responses_gateway.conformance.checker import frames
 from responses_gateway.settings.keys import hash_of
+from tests.judges import judge_stream
 from tests.server.running_gateway import run, simulated
 
 
@@ -136,5 +140,34 @@ def test_what_is_no_id_of_a_rollout_is_refused() -> None:
                 body = {"model": "simulator", "input": "hi"}
                 assert await status(session, "post", url, json=body, headers={"X-Rollout-Id": name}) == 400
             assert await status(session, "get", f"{served.url}/rollouts/unknown") == 404
+
+    run(test())
+
+
+ARRAYS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+
+
+def test_the_tokens_stand_on_the_last_item_alone_if_they_are_asked_for() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served, aiohttp.ClientSession() as session:
+            url = f"{served.url}/v1/responses"
+            body = {"model": "simulator", "input": "think", "include": ["token_ids"]}
+            async with session.post(url, json=body) as answer:
+                assert "x-responses-gateway-losses" not in answer.headers
+                whole = await answer.json()
+            async with session.post(url, json={**body, "stream": True}) as answer:
+                data = await answer.read()
+            stored = await read(session, f"{url}/{whole['id']}")
+            [call] = (await read(session, f"{url}/{whole['id']}/trajectory"))["calls"]
+        *others, last = whole["output"]
+        assert {name: last[name] for name in ARRAYS} == {name: call[name] for name in ARRAYS}
+        assert len(last["generation_token_ids"]) == whole["usage"]["output_tokens"]
+        assert not any(name in item for item in others for name in ARRAYS)
+        assert "prompt_token_ids" not in stored["output"][-1]
+        assert judge_stream(data) == []
+        events = [json.loads(frame.data) for frame in frames(data) if frame.data != "[DONE]"]
+        done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+        assert events[-1]["response"]["output"] == done
+        assert done[-1]["generation_token_ids"] == last["generation_token_ids"]
 
     run(test())

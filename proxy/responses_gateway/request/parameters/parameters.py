@@ -34,7 +34,7 @@ from responses_gateway.request.policy import Policy
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedField, AddedFields
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.hosted_kinds import HOSTED
-from responses_gateway.wire.requests import INCLUDABLE, ReasoningConfig, ResponsesRequest, TextConfig
+from responses_gateway.wire.requests import INCLUDABLE, TOKEN_IDS, ReasoningConfig, ResponsesRequest, TextConfig
 
 PATH = "text.format"
 DEFAULT_NAME = "response"
@@ -299,7 +299,11 @@ def _logprobs(request: ResponsesRequest, policy: Policy, report: LossReport, fie
         if wanted == LOGPROBS:
             fields["logprobs"] = True
             report.preserved("parameter", "include")
-        elif (wanted == ENCRYPTED_REASONING and policy.encrypts_reasoning) or _INCLUDED.get(wanted) in hosted:
+        elif (
+            wanted == TOKEN_IDS
+            or (wanted == ENCRYPTED_REASONING and policy.encrypts_reasoning)
+            or _INCLUDED.get(wanted) in hosted
+        ):
             report.preserved("parameter", "include")
         elif wanted not in INCLUDABLE:
             message = f"Invalid value: {quote(wanted)}. Supported values are: {', '.join(map(quote, INCLUDABLE))}."

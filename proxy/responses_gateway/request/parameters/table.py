@@ -135,7 +135,9 @@ SPECIAL = (
     Parameter("moderation", "adapted", JUDGED),
     Parameter("top_logprobs", "preserved", "sent, if log probabilities are included"),
     Parameter("top_logprobs", "ignored", "if include does not ask for log probabilities"),
-    Parameter("include", "preserved", "message.output_text.logprobs, reasoning.encrypted_content; results of hosted tools"),
+    Parameter(
+        "include", "preserved", "message.output_text.logprobs, reasoning.encrypted_content, token_ids; results of hosted tools"
+    ),
     Parameter(
         "include",
         "ignored",

@@ -165,6 +165,20 @@ class CallRecorder:
         self.shows = shows
         self.calls: list[SampledCall] = []
 
+    @property
+    def shown(self) -> dict[str, list[int] | list[float]]:
+        """What the client gets of the last call, in the members that NeMo Gym reads: all of them, or none."""
+        if not self.shows or not self.calls:
+            return {}
+        tokens = self.calls[-1].tokens()
+        if tokens.prompt is None or tokens.ids is None or tokens.log_probs is None:
+            return {}
+        return {
+            "prompt_token_ids": tokens.prompt.tolist(),
+            "generation_token_ids": tokens.ids.tolist(),
+            "generation_log_probs": tokens.log_probs.tolist(),
+        }
+
     def answer(self, turn: int, kept: int | None) -> Callable[[Chunk], None]:
         """Return what takes the chunks of an answer that begins: that of a turn, or the rest of an answer of which `kept` ids
         are part of its prompt. An answer in the place of one that said nothing begins the call anew."""

@@ -244,6 +244,10 @@ class AnswerStream(ABC):
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the response as JSON, as it stands. `status` takes the place of its own."""
 
+    def extend_last_item(self, members: Mapping[str, Any]) -> None:  # noqa: B027  (most protocols have no place for them)
+        """Add members to the last item that is done, whose last event was not taken yet, as the client gets it: neither the
+        store nor later turns are to have them."""
+
     @property
     def output(self) -> list[str]:
         """The JSON of the items done so far, as those of the Responses API."""

@@ -63,12 +63,13 @@ class ResponseStream(AnswerStream):
     """The response of one stream: `queue`, `start`, `keep_alive` and `end` write the events that show it whole (Open Responses:
     `response.created`, `queued`, `in_progress`), `terminal` makes the last one."""
 
-    __slots__ = ("_at_end", "_first_state", "_state", "_terminal_number", "_writer", "object")
+    __slots__ = ("_at_end", "_extension", "_first_state", "_state", "_terminal_number", "_writer", "object")
 
     def __init__(self, response: ResponseObject, writer: ResponsesWriter, at_end: Sequence[AtEnd] = ()) -> None:
         """The items of the response are those that are done in `writer`."""
         super().__init__(writer)
         self._at_end = at_end
+        self._extension = ""  # of the last item, as JSON
         self.object = response
         self._writer = writer
         self._first_state = _IN_PROGRESS
@@ -104,6 +105,15 @@ class ResponseStream(AnswerStream):
         self._terminal_number = self._writer.next_number
         self._writer.next_number += 1
 
+    def extend_last_item(self, members: Mapping[str, Any]) -> None:
+        """Add members to the last item, in its event and in the response."""
+        events = self._writer.events
+        item = self._writer.done[-1].encode("utf-8", "replace")
+        before, found, behind = events[-1].rpartition(item) if events else (b"", b"", b"")
+        if found:
+            self._extension = f",{json_text(members)[1:-1]}"
+            events[-1] = before + item[:-1] + self._extension.encode() + item[-1:] + behind
+
     def terminal(self, *, stored: bool | None = None) -> bytes:
         """Return the terminal event and `[DONE]`. `stored` overrides the `store` of the request."""
         fields = f'"response":{self._json(None, stored)}'
@@ -131,7 +141,10 @@ class ResponseStream(AnswerStream):
 
     def _json(self, status: Status | None = None, stored: bool | None = None) -> str:
         before, behind = self.object.around(self._state, status, stored=stored)
-        return f"{before}{','.join(self._writer.done)}{behind}"
+        output = ",".join(self._writer.done)
+        if self._extension:
+            output = f"{output[:-1]}{self._extension}{output[-1:]}"
+        return f"{before}{output}{behind}"
 
 
 def _ended(outcome: Outcome, searches: int) -> _State:
