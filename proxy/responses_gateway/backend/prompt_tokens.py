@@ -73,6 +73,17 @@ class PromptTokens:
         except (TimeoutError, aiohttp.ClientError):
             return []
 
+    async def rendered(self, chat: Mapping[str, Any], headers: Mapping[str, str], within: float) -> list[int] | None:
+        """Return the ids of a chat request's prompt, as the backend renders it; None where it does not tell. `within` is in
+        seconds."""
+        try:
+            async with asyncio.timeout(within):
+                sent = [*_HEADERS, *headers.items()]
+                status, data = await self._post("tokenize", _question(chat), Route(chat["model"]), sent)
+            return _member(data, "tokens", list[int]) if status == 200 else None
+        except (ApiError, TimeoutError, aiohttp.ClientError):
+            return None
+
     async def _ask_backend(self, chat: Mapping[str, Any], headers: list[tuple[str, str]], within: float) -> int | None:
         """Return the backend's own count; None if it cannot say. Raise `ApiError` if it refuses the request or fails."""
         route = Route(chat["model"])

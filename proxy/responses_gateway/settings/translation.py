@@ -13,12 +13,14 @@ PARSER_SETTINGS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thi
 
 
 class ModelParsers(Details):
-    """How the text of some models is parsed. None stands for the value of the general setting of the same name."""
+    """What holds for some models: how their text is parsed, where None stands for the general setting of the same name, and
+    whether the next prompt of a chain is sent as ids of tokens."""
 
     reasoning_parser: str | None = None
     tool_call_parser: str | None = None
     opened_thinking: YesNo | None = None
     rescue: bool | None = None
+    token_true: bool | None = None
 
 
 class RequestSettings(Section):
@@ -62,8 +64,9 @@ class RequestSettings(Section):
     rescue: bool = False
     """Convert markup that the backend's parsers have missed (`<tool_call>` or `</think>` in the text) to items."""
     models: dict[str, ModelParsers] = Field(default={})
-    """`reasoning_parser`, `tool_call_parser`, `opened_thinking` and `rescue` by patterns of model names (`*` matches anything,
-    case does not matter). The first matching pattern applies. See [docs/parsers.md](parsers.md)."""
+    """`reasoning_parser`, `tool_call_parser`, `opened_thinking`, `rescue` and `token_true` ([docs/training.md](training.md)) by
+    patterns of model names (`*` matches anything, case does not matter). The first matching pattern applies. See
+    [docs/parsers.md](parsers.md)."""
     forward: TextList = Field(default=[])
     """Parameters of the request to send to the backend unchanged that would otherwise be ignored (for example `service_tier`);
     `*` for all that are unknown. Can be repeated."""

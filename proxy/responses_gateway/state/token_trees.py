@@ -126,11 +126,14 @@ class TokenTreeTable:
         sql.execute("UPDATE token_trees SET calls = calls + ? WHERE key = ?", (len(calls), tree.key))
 
     @transaction
-    def continued(self, sql: Sql, tenant: str, name: str, links: Sequence[Link]) -> KeptCall | None:
-        """Return the call of a tree that one of these links continues, of the first one that any does."""
+    def continued(self, sql: Sql, tenant: str, name: str, links: Sequence[Link]) -> tuple[int, KeptCall] | None:
+        """Return the call of a tree that the first of these links continues that continues any, and the place of that link."""
         tree = _tree(sql, tenant, name)
-        key = 0 if tree is None else _linked(sql, tree.key, links)
-        return _kept(_Rebuilt(sql), _row(sql, key)) if key else None
+        for place, link in enumerate(links if tree is not None else ()):
+            key = _linked(sql, tree.key, [link]) if tree is not None else 0
+            if key:
+                return place, _kept(_Rebuilt(sql), _row(sql, key))
+        return None
 
     @transaction
     def name_of(self, sql: Sql, tenant: str, response: str) -> str | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import aiohttp
+import pytest
 
 from responses_gateway.conformance.checker import frames
 from responses_gateway.settings.keys import hash_of
@@ -169,5 +171,48 @@ def test_the_tokens_stand_on_the_last_item_alone_if_they_are_asked_for() -> None
         done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
         assert events[-1]["response"]["output"] == done
         assert done[-1]["generation_token_ids"] == last["generation_token_ids"]
+
+    run(test())
+
+
+TOOL = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+def answered(output: list[dict]) -> list[dict]:
+    """Return what a client says to an answer: results of the calls, or the next question."""
+    calls = [item["call_id"] for item in output if item["type"] == "function_call"]
+    results = [{"type": "function_call_output", "call_id": call_id, "output": "sunny"} for call_id in calls]
+    return results or [{"role": "user", "content": "What is the weather in Paris?"}]
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+def test_with_ids_each_prompt_of_a_long_tool_loop_extends_the_last_one(stateless: bool) -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served, aiohttp.ClientSession() as session:
+            headers = {"X-Rollout-Id": "ep1", "X-Token-True": "1"}
+            body: dict = {"model": "simulator", "tools": [TOOL], "store": not stateless}
+            items = answered([])
+            previous = None
+            for _ in range(50):
+                request = {**body, "input": items}
+                if previous is not None and not stateless:
+                    request["previous_response_id"] = previous
+                response = await post(session, served.url, request, headers)
+                previous = response["id"]
+                news = answered(response["output"])
+                items = [*items, *response["output"], *news] if stateless else news
+            calls = (await read(session, f"{served.url}/rollouts/ep1"))["calls"]
+            chain = await read(session, f"{served.url}/rollouts/ep1?chain={previous}")
+        assert [call["reason"] for call in calls] == [None] * 50
+        assert any(call["finish_reason"] == "tool_calls" for call in calls)
+        for earlier, later in pairwise(calls):
+            known = earlier["prompt_token_ids"] + earlier["generation_token_ids"]
+            assert later["parent"] == earlier["id"]
+            assert later["prompt_token_ids"][: len(known)] == known
+        assert chain["breaks"] == []
 
     run(test())

@@ -27,15 +27,26 @@ class Link(NamedTuple):
     answer: bytes
 
 
-def links_of(body: Mapping[str, Any]) -> tuple[bytes, list[Link]]:
-    """Return the digest of the messages of a chat request, and the links of the answers among them, the last one first."""
+class Links(NamedTuple):
+    """The digest of the messages of a prompt, and the links of the answers among them, the last one first; `places` are how
+    many messages end with each."""
+
+    prompt: bytes
+    answers: Sequence[Link]
+    places: Sequence[int]
+
+
+def links_of(body: Mapping[str, Any]) -> Links:
+    """Return the links of a chat request."""
     rolling = blake2b(msgspec.json.encode([body.get(name) for name in _BEFORE_MESSAGES]), digest_size=_SIZE)
     links: list[Link] = []
-    for message in body["messages"]:
+    places: list[int] = []
+    for number, message in enumerate(body["messages"]):
         if message.get("role") == "assistant":
             links.append(Link(rolling.digest(), answer_of_message(message)))
+            places.append(number + 1)
         rolling.update(msgspec.json.encode({name: value for name, value in message.items() if name not in _REASONING}))
-    return rolling.digest(), links[: -_MOST - 1 : -1]
+    return Links(rolling.digest(), links[: -_MOST - 1 : -1], places[: -_MOST - 1 : -1])
 
 
 def answer_of_message(message: Mapping[str, Any]) -> bytes:

@@ -129,6 +129,7 @@ def _shown(call: KeptCall) -> dict[str, Any]:
         "response_id": call.response,
         "parent": call.parent,
         "kind": call.kind,
+        "reason": None,
         **msgspec.json.decode(call.details),
         "prompt_token_ids": _listed(call.tokens.prompt),
         "generation_token_ids": _listed(call.tokens.sampled),

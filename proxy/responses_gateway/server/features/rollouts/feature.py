@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from fnmatch import fnmatch
 
 import msgspec
 from aiohttp import web
 
 from responses_gateway.backend.pool import Pool
-from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, named_rollout, rollout_name
+from responses_gateway.backend.prompt_tokens import PromptTokens
+from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, TOKEN_TRUE_HEADER, named_rollout, rollout_name
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.rollouts.export import Rollouts, full
-from responses_gateway.server.features.rollouts.keeping import ResponseKeeper, TreeName
+from responses_gateway.server.features.rollouts.keeping import ResponseKeeper
+from responses_gateway.server.features.rollouts.token_chain import TokenChain, TreeName
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.http.exchange import EXCHANGE
 from responses_gateway.server.http.routes import HttpPrefix, HttpRoute, Route
@@ -31,20 +34,24 @@ class Keeping:
 
     table: TokenTreeTable
     pool: Pool
+    prompts: PromptTokens
 
-    async def step(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
+    async def step(self, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
         """Return a request whose calls are kept, if it names a rollout or asks for the ids of its tokens. Raise `ApiError`,
         `StoreUnavailable`."""
         headers = prepared.caller.headers
         shows = TOKEN_IDS in (prepared.context.request.include or ())
-        if not shows and ROLLOUT_HEADER not in headers:
+        by_ids = bool(settings.models) and _token_true(settings, prepared.call.route.model)
+        if not shows and not by_ids and ROLLOUT_HEADER not in headers:
             return prepared
         rollout = named_rollout(headers)
+        by_ids = by_ids or (rollout is not None and headers.get(TOKEN_TRUE_HEADER) == "1")
         place = await self._place(prepared, rollout)
         options = prepared.options
         recorder = CallRecorder(hides_logprobs=not options.logprobs, shows=shows)
         await self.pool.watch.identified()
-        keeper = ResponseKeeper(self.table, place, recorder, self._owner(prepared.call.route.model), prepared)
+        chain = TokenChain(self.table, place, self.prompts, settings.connect_timeout) if by_ids else None
+        keeper = ResponseKeeper(self.table, place, recorder, self._owner(prepared.call.route.model), prepared, chain)
         options = msgspec.structs.replace(options, recorder=recorder)
         return msgspec.structs.replace(prepared, options=options, call=prepared.call._replace(keeper=keeper))
 
@@ -71,6 +78,13 @@ class Keeping:
         return owners.pop() or "" if len(owners) == 1 else ""
 
 
+def _token_true(settings: Settings, model: str) -> bool:
+    """Tell whether the settings want the prompts of a model to be ids: the first pattern that matches decides."""
+    matching = (entry for pattern, entry in settings.models.items() if fnmatch(model.lower(), pattern.lower()))
+    entry = next(matching, None)
+    return entry is not None and bool(entry.token_true)
+
+
 def _enter(request: web.Request) -> None:
     """Note the rollout in the path, unless the key names one. Raise `ApiError` 400."""
     exchange = request[EXCHANGE]
@@ -86,6 +100,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
         stack.push_async_callback(database.close)
     else:
         database = store.database
+    pool = core.responses.pool
     table = TokenTreeTable(database, core.settings.store_days * _DAY)
     rollouts = Rollouts(table)
     routes: list[Route] = [
@@ -95,7 +110,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
         HttpRoute("POST", "/rollouts/{id}/reward", rollouts.reward),
         HttpRoute("GET", "/v1/responses/{id}/trajectory", rollouts.trajectory),
     ]
-    return Opened(steps=[Keeping(table, core.responses.pool).step], routes=routes)
+    return Opened(steps=[Keeping(table, pool, PromptTokens(pool, None)).step], routes=routes)
 
 
 ROLLOUTS = Feature("rollouts", None, _open)

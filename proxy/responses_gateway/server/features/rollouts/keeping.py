@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 
 from responses_gateway.request.rollouts.links import Link, answer_of_items, links_of
+from responses_gateway.server.features.rollouts.token_chain import NO_IDS, IdsOutcome, TokenChain, TreeName
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import CallRecord, CallTokens, Parentage, TokenTreeTable
-from responses_gateway.stream.sampling.recorder import CallRecorder
+from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
-from responses_gateway.wire.added_fields import AddedField, AddedFields
+from responses_gateway.wire.added_fields import AddedField
 
 # What a server is asked for, by its name in the list of models: ids and log probabilities.
 _LOGPROBS: Mapping[str, Any] = {"logprobs": True, "top_logprobs": 0}
@@ -25,6 +26,8 @@ _IDS: Mapping[str, Mapping[str, Any]] = {
     "sglang": {"return_input_ids_in_sglext": True, "return_output_ids_in_sglext": True},
     "": {"return_token_ids": True},
 }
+# Those that have the ids of a prompt.
+_PROMPT_FIELDS = frozenset({"kv_transfer_params", "input_ids"})
 
 
 class CallDetails(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,14 +43,7 @@ class CallDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     parent_thread: str | None = None
     agent: str | None = None
     reason: str | None = None
-
-
-@dataclass(eq=False, slots=True)
-class TreeName:
-    """Where the calls of a response are kept: the tenant, and the name of the tree."""
-
-    tenant: str
-    name: str
+    token_true: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -59,10 +55,13 @@ class ResponseKeeper:
     recorder: CallRecorder
     owner: str
     prepared: PreparedRequest
+    chain: TokenChain | None = None  # of prompts that are to be ids
     _facts: RequestFacts | None = None
     _prompts: list[bytes] = field(default_factory=list)  # the digest of that of each turn
     _links: Sequence[Link] = ()  # of the first turn
     _sent: Mapping[str, Any] | None = None
+    _outcomes: list[IdsOutcome] = field(default_factory=list)  # by turn
+    _own: set[str] = field(default_factory=set)  # fields that have the ids of the prompt of a turn
 
     def begin(self, facts: RequestFacts) -> None:
         """Take the facts of the request, which tell who asks, and which backend answers."""
@@ -73,12 +72,21 @@ class ResponseKeeper:
         """Return a request as it is sent: with what the server is asked for."""
         if call.body is self._sent:  # another backend is asked the same
             return call
-        prompt, links = links_of(call.body)
+        body = {name: value for name, value in call.body.items() if name not in _PROMPT_FIELDS or name not in self._own}
+        links = links_of(body)
         if not self._prompts:
-            self._links = links
-        self._prompts.append(prompt)
-        wanted = {**_IDS.get(self.owner, _IDS[""]), **({} if call.body.get("logprobs") else _LOGPROBS)}
-        call = call.with_body({**call.body, **wanted})._replace(added={**call.added, **_added(wanted)})
+            self._links = links.answers
+        self._prompts.append(links.prompt)
+        wanted = {**_IDS.get(self.owner, _IDS[""]), **({} if body.get("logprobs") else _LOGPROBS)}
+        added = _added(wanted)
+        outcome = NO_IDS if self.chain is None else await self.chain.prompt(call._replace(body=body), links, self.recorder)
+        self._outcomes.append(outcome)
+        if outcome.ids is not None:
+            field_name, value = _as_field(self.owner, outcome.ids)
+            wanted[field_name] = value
+            added[field_name] = AddedField()
+            self._own.add(field_name)
+        call = call.with_body({**body, **wanted})._replace(added={**call.added, **added})
         self._sent = call.body
         return call
 
@@ -106,7 +114,9 @@ class ResponseKeeper:
             tokens = sampled.tokens()
             items = [msgspec.json.decode(item) for item in done[firsts[number] : firsts[number + 1]]]
             link = Link(self._prompts[number], answer_of_items(items)) if number < len(self._prompts) else None
-            details = self._details(translator, tokens.finish_reason, tokens.weight_version, sampled.backend, tokens.reason)
+            outcome = self._outcomes[number] if number < len(self._outcomes) else NO_IDS
+            reason = tokens.reason or outcome.misfit_in(tokens.prompt)
+            details = self._details(translator, tokens, sampled.backend, reason, outcome)
             asker = None if self._facts is None else self._facts.asker
             records.append(
                 CallRecord(
@@ -122,23 +132,29 @@ class ResponseKeeper:
         return records
 
     def _details(
-        self, translator: Translator, finish_reason: str | None, version: str | None, backend: str | None, reason: str | None
+        self, translator: Translator, tokens: SampledTokens, backend: str | None, reason: str | None, outcome: IdsOutcome
     ) -> CallDetails:
         asker = None if self._facts is None else self._facts.asker
         return CallDetails(
             translator.options.model,
             translator.created,
-            finish_reason,
-            version,
+            tokens.finish_reason,
+            tokens.weight_version,
             backend,
             None if asker is None else asker.session,
             None if asker is None else asker.thread,
             None if asker is None else asker.parent,
             None if asker is None else asker.agent,
             reason,
+            outcome.ids is not None and reason is None,
         )
 
 
-def _added(wanted: Mapping[str, Any]) -> AddedFields:
+def _as_field(owner: str, ids: list[int]) -> tuple[str, Any]:
+    """Return the field in which a server takes the ids of a prompt."""
+    return ("input_ids", ids) if owner == "sglang" else ("kv_transfer_params", {"prompt_token_ids": ids})
+
+
+def _added(wanted: Mapping[str, Any]) -> dict[str, AddedField]:
     """Return the fields as those that a server may refuse: the call is on record without them."""
     return {name: AddedField(value=value) for name, value in wanted.items()}

@@ -1,0 +1,29 @@
+"""rLLM: the calls of a rollout as the traces of its gateway (`GET /sessions/SID/traces`).
+
+Give the agent the base URL `URL/rollouts/SID/v1`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def trace(call: Mapping[str, Any], session: str) -> dict[str, Any]:
+    """Return one call as a trace. Empty lists: the server sent no tokens."""
+    return {
+        "trace_id": call["id"],
+        "session_id": session,
+        "model": call["model"],
+        "timestamp": call["created_at"],
+        "prompt_token_ids": call["prompt_token_ids"] or [],
+        "completion_token_ids": call["generation_token_ids"] or [],
+        "logprobs": call["generation_log_probs"] or [],
+        "finish_reason": call.get("finish_reason"),
+        "weight_version": call.get("weight_version"),
+        "metadata": {"parent": call["parent"], "kind": call["kind"], "reason": call["reason"]},
+    }
+
+
+def traces(calls: Iterable[Mapping[str, Any]], session: str) -> list[dict[str, Any]]:
+    """Return all calls, the oldest first."""
+    return [trace(call, session) for call in calls]
