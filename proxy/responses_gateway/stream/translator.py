@@ -565,7 +565,7 @@ class Translator:
         self.answer.stop()
         self.answer.forget_ids()
         if self.options.recorder is not None:
-            self._show_tokens(self.options.recorder)
+            _show_tokens(self, self.options.recorder)
         self.needs = _ENDED
         self.ended = True
         self.status = status
@@ -579,12 +579,6 @@ class Translator:
         why = (self.incomplete_reason, self.error, turn.stop_string, reached_limit)
         self.response.end(Outcome(status, usage, completed_at, *why, turn.used, images))
 
-    def _show_tokens(self, recorder: CallRecorder) -> None:
-        """Add what the model sampled last to the last item, if the client wants it and that turn has an item."""
-        members = recorder.shown
-        if members and len(self.writer.done) > self.lifecycle.turn.first_item and self.lifecycle.writer is self.writer:
-            self.response.extend_last_item(members)
-
     def _replace_answer(self) -> Status:
         """Write the item, if any, that takes the place of what the model wrote; return how the response ends."""
         seal = self.options.compaction
@@ -593,3 +587,11 @@ class Translator:
             return "failed"
         self.incomplete_reason = None  # a summary that was cut is better than none, and one token was all that was asked for
         return "completed"
+
+
+def _show_tokens(translator: Translator, recorder: CallRecorder) -> None:
+    """Add what the model sampled last to the last item, if the client wants it and that turn has an item."""
+    lifecycle = translator.lifecycle
+    members = recorder.shown
+    if members and lifecycle.writer is translator.writer and len(translator.writer.done) > lifecycle.turn.first_item:
+        translator.response.extend_last_item(members)
