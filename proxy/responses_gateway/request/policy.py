@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -54,6 +54,7 @@ class Policy(msgspec.Struct, frozen=True):
     `continues_last_message`: an answer continues the message of the assistant that the input ends with (vLLM).
     `own_fields`: the paths of fields of the chat request whose values no client has asked for, beside those that are always the
     gateway's own (`wire/added_fields.py`).
+    `template_variables`: variables of the chat template that every request has, unless it says otherwise itself.
     `strict`: whatever would be ignored and could change the answer is refused with a 400 that names it."""
 
     system_messages: Literal["merge", "keep"] = "merge"
@@ -81,4 +82,5 @@ class Policy(msgspec.Struct, frozen=True):
     separate_web_tools: bool = False
     continues_last_message: bool = False
     own_fields: tuple[str, ...] = ()
+    template_variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
     strict: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Field
 
@@ -13,14 +13,16 @@ PARSER_SETTINGS = frozenset({"reasoning_parser", "tool_call_parser", "opened_thi
 
 
 class ModelParsers(Details):
-    """What holds for some models: how their text is parsed, where None stands for the general setting of the same name, and
-    whether the next prompt of a chain is sent as ids of tokens."""
+    """What holds for some models: how their text is parsed, where None stands for the general setting of the same name,
+    whether the next prompt of a chain is sent as ids of tokens, and variables of the chat template, such as
+    `preserve_thinking`."""
 
     reasoning_parser: str | None = None
     tool_call_parser: str | None = None
     opened_thinking: YesNo | None = None
     rescue: bool | None = None
     token_true: bool | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default={})
 
 
 class RequestSettings(Section):
@@ -64,9 +66,9 @@ class RequestSettings(Section):
     rescue: bool = False
     """Convert markup that the backend's parsers have missed (`<tool_call>` or `</think>` in the text) to items."""
     models: dict[str, ModelParsers] = Field(default={})
-    """`reasoning_parser`, `tool_call_parser`, `opened_thinking`, `rescue` and `token_true` ([docs/training.md](training.md)) by
-    patterns of model names (`*` matches anything, case does not matter). The first matching pattern applies. See
-    [docs/parsers.md](parsers.md)."""
+    """`reasoning_parser`, `tool_call_parser`, `opened_thinking`, `rescue`, `token_true` ([docs/training.md](training.md)) and
+    `chat_template_kwargs` (variables of the chat template) by patterns of model names (`*` matches anything, case does not
+    matter). The first matching pattern applies. See [docs/parsers.md](parsers.md)."""
     forward: TextList = Field(default=[])
     """Parameters of the request to send to the backend unchanged that would otherwise be ignored (for example `service_tier`);
     `*` for all that are unknown. Can be repeated."""

@@ -108,6 +108,8 @@ def chat_parameters(request: ResponsesRequest, policy: Policy, report: LossRepor
     if not _IGNORED.isdisjoint(given):
         _ignored(request, policy, report, fields, has_priority=has_priority)
     _gateway_parameters(request, policy, report)
+    if policy.template_variables:
+        fields[_VARIABLES] = {**policy.template_variables, **_variables(fields)}
     return fields
 
 
@@ -118,9 +120,10 @@ def added_fields(body: Object, request: ResponsesRequest, policy: Policy) -> Add
         more.update(_OWN_LIMITS)
     given = request.model_extra or {}
     variables = given.get(_VARIABLES)
-    if _VARIABLES in body and not variables:
+    own = policy.template_variables
+    if _VARIABLES in body and not variables and not own:
         more[_VARIABLES] = _OWN
-    elif _VARIABLES in body and isinstance(variables, dict) and "enable_thinking" not in variables:
+    elif _VARIABLES in body and isinstance(variables, dict | None) and "enable_thinking" not in {**own, **(variables or {})}:
         more[f"{_VARIABLES}.enable_thinking"] = _OWN
     if "priority" in body and given.get("priority") is None:
         more["priority"] = _OWN
@@ -273,10 +276,15 @@ def _effort(effort: str, in_effect: str | None, policy: Policy, report: LossRepo
 
 
 def _turn_off_thinking(fields: Object) -> None:
-    variables = fields.get("chat_template_kwargs", {})
+    fields[_VARIABLES] = {"enable_thinking": False, **_variables(fields)}
+
+
+def _variables(fields: Object) -> Object:
+    """Return the variables of the chat template that the client has sent. Raise `ApiError` 400."""
+    variables = fields.get(_VARIABLES, {})
     if not isinstance(variables, dict):
-        raise wrong_type("chat_template_kwargs", "an object")
-    fields["chat_template_kwargs"] = {"enable_thinking": False, **variables}
+        raise wrong_type(_VARIABLES, "an object")
+    return variables
 
 
 def _text(text: TextConfig, policy: Policy, report: LossReport, fields: Object) -> None:

@@ -155,6 +155,8 @@ class ParserChoice:
             policy = msgspec.structs.replace(policy, call_ids=form)
         if own_name in self.known_models and self.known_models[own_name].alternates:
             policy = msgspec.structs.replace(policy, user_messages="alternate")
+        if settings.template_variables:
+            policy = msgspec.structs.replace(policy, template_variables=settings.template_variables)
         if not settings.raw:
             return policy
         special = settings.uses_vllm or settings.uses_template or _has_special_tokens(*settings.names(self._own_name(model)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from responses_gateway import parsers
 from responses_gateway.backend.tokenizer.tokenizers import ModelTokenizer
@@ -21,13 +22,15 @@ VllmParsers = Mapping[tuple[str, str], vllm.VllmParsers]
 
 @dataclass(frozen=True)
 class ParserSettings:
-    """The settings of the parsers for some models. `watches`: none is given, so that the streams may show what is needed."""
+    """The settings of the parsers for some models. `watches`: none is given, so that the streams may show what is needed.
+    `template_variables` are sent with each request."""
 
     reasoning: str
     tools: str
     thinking_open: bool | None
     rescue: bool
     watches: bool
+    template_variables: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @cached_property
     def raw(self) -> bool:
@@ -129,6 +132,7 @@ def _with_entry(everywhere: ParserSettings, entry: ModelParsers) -> ParserSettin
         everywhere.thinking_open if entry.opened_thinking is None else _THINKING_OPEN[entry.opened_thinking],
         everywhere.rescue if entry.rescue is None else entry.rescue,
         everywhere.watches and not entry.model_fields_set & PARSER_SETTINGS,
+        entry.chat_template_kwargs,
     )
 
 
