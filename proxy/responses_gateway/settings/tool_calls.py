@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from responses_gateway.settings.section import OFF, Section
+from responses_gateway.settings.section import OFF, ON, Section
 
 
 class ToolCallSettings(Section):
-    """How the calls of models are repaired."""
+    """How calls are made valid."""
 
     title = "Tool calls"
     optional = True
@@ -17,3 +17,7 @@ class ToolCallSettings(Section):
     """`safe` repairs a call that its client would refuse, if there is one reading of it and that fits the tool's schema; its
     arguments are sent when they are whole. By default `safe` for agents that wait for whole calls in any case (Codex, Claude
     Code, opencode, pi and those made with an SDK), `off` for other clients. See [docs/agents.md](agents.md)."""
+    strict_calls: Annotated[Literal["auto", "on", "off"], ON, OFF] = "auto"
+    """`on` asks the server to hold the model to the schemas of tools (`strict`), without what is costly or ignored (lengths,
+    patterns). A request that the server refuses for that is repeated without. `auto` sends what the client sent: some servers
+    enforce schemas by a flag of their own, which changes no prompt. See [docs/agents.md](agents.md)."""

@@ -16,6 +16,7 @@ import msgspec
 from responses_gateway.conformance.checker import frames
 from responses_gateway.request import ChatRequest, translate
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
+from responses_gateway.request.tools.strict_tools import strict_tools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart, ParserChoice
 from responses_gateway.server.generation.preparation.answer_options import stream_options, with_call_rules
 from responses_gateway.server.generation.preparation.codex_sessions import REVIEW_MODEL
@@ -214,7 +215,11 @@ def _options(
     if reading is not None:
         options = msgspec.structs.replace(options, form=reading.form, model=reading.model)
     tools = chat_request.body.get("tools")
-    return with_call_rules(options, tools, record.head["headers"], in_force.settings) if tools else options
+    if not tools:
+        return options
+    if in_force.settings.strict_calls == "on":  # which the translator of the answer does not see
+        chat_request.body["tools"] = strict_tools(tools, ()) or tools
+    return with_call_rules(options, tools, record.head["headers"], in_force.settings)
 
 
 def _asked(record: Record, in_force: InForce) -> tuple[ResponsesRequest, Reading | None]:

@@ -60,8 +60,8 @@ class CallRules:
         self._left = Steps(_STEPS)
 
     def requires_arguments(self, name: str) -> bool:
-        """Tell whether a call of a tool needs arguments, or might."""
-        parameters = self._of(name)
+        """Tell whether a call without arguments is left as it is: where calls are repaired, and a tool requires some."""
+        parameters = self._of(name) if self.repairs else None
         return type(parameters) is dict and parameters.get("required", []) != []
 
     def check(self, name: str, arguments: str, *, ended: bool) -> CheckedCall:

@@ -37,10 +37,18 @@ class AnswerKeeper(Protocol):
         """Keep what is to be kept of a response that has ended, before its client gets the terminal event. Never raises."""
 
 
+class PlainTools(NamedTuple):
+    """The tools of a request without what the gateway demands of the server (`strict`). `refused` is called with the words of a
+    server that refuses only that."""
+
+    tools: Sequence[Any]
+    refused: Callable[[bytes], None]
+
+
 class ChatCall(NamedTuple):
     """The body of a chat request, as data and as the JSON that is sent (`data`); the headers that go with it, and its route.
     `added` are the fields of the body that the client has not asked for, and `words` names what it loses with them. `keeper`
-    may keep something of the answer.
+    may keep something of the answer. `plain`: the tools for a server that refuses those of the body.
 
     Nothing changes a body in place: `with_body` returns the call of another one."""
 
@@ -49,8 +57,15 @@ class ChatCall(NamedTuple):
     headers: Mapping[str, str]
     route: Route
     added: AddedFields = ALWAYS_ADDED
+    plain: PlainTools | None = None
     words: Callable[[Iterable[Loss]], Sequence[Loss]] = list
     keeper: AnswerKeeper | None = None
+
+    def plainly(self) -> ChatCall:
+        """Return the call with its plain tools."""
+        if self.plain is None:
+            return self
+        return self._replace(plain=None).with_body({**self.body, "tools": self.plain.tools})
 
     def with_body(self, body: Mapping[str, Any]) -> ChatCall:
         """Return the call with another body, which is encoded here and nowhere else."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from responses_gateway.backend.pool import HeadersFor, Pool
 from responses_gateway.backend.transport.client import ChatStream
+from responses_gateway.backend.transport.optional_fields import REFUSALS
 from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.request import Loss
 from responses_gateway.request.input.alternation import ALTERNATED, alternating, alternating_before, is_about_order
@@ -24,6 +25,21 @@ _LOSSES = {
     "response_format.json_schema.strict": Loss("parameter", "text.format", "adapted", "the backend refuses `strict`"),
     "priority": Loss("parameter", "service_tier", "ignored", _REFUSED),
 }
+
+
+async def with_plain_tools(pool: Pool, call: ChatCall, headers: HeadersFor) -> tuple[ChatStream, ChatCall]:
+    """Ask with tools that the server is to enforce, and at once without that if it refuses the request. Return the answer, and
+    the request that it answers. Raise `ApiError`."""
+    chat = await pool.open_chat(call.data, headers, call.route, added=call.added)
+    if call.plain is None or chat.status not in REFUSALS:
+        return chat, call
+    refusal = await chat.early_refusal()
+    chat.close()
+    other = call.plainly()
+    chat = await pool.open_chat(other.data, headers, other.route, added=other.added)
+    if chat.status == 200:
+        call.plain.refused(refusal)
+    return chat, other
 
 
 async def in_alternating_turns(

@@ -20,7 +20,11 @@ from responses_gateway.server.generation.upstream.answer_filter import AnswerFil
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.server.generation.upstream.continuation import Cause, Continuation
 from responses_gateway.server.generation.upstream.continuation_request import CannotContinue
-from responses_gateway.server.generation.upstream.second_form import in_alternating_turns, report_changes
+from responses_gateway.server.generation.upstream.second_form import (
+    in_alternating_turns,
+    report_changes,
+    with_plain_tools,
+)
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
@@ -151,7 +155,11 @@ class Upstream:
         if self._counter is not None:
             self._counter.start(self.call)
         call = self.call
-        chat = await self._pool.open_chat(call.data, self._headers_for, call.route, added=call.added)
+        if call.plain is None:
+            chat = await self._pool.open_chat(call.data, self._headers_for, call.route, added=call.added)
+        else:
+            chat, call = await with_plain_tools(self._pool, call, self._headers_for)
+            self.call = call
         self._chat = chat
         if chat.status in REFUSALS:
             chat, self.call = await in_alternating_turns(self._pool, self._known, call, chat, self._headers_for)
@@ -244,7 +252,7 @@ class Upstream:
         if self._log.trace is not None:
             self._log.trace.call_broke(cause)
         try:
-            opened = await continuation.open(translator, self.call, failed, cause, self._headers_for)
+            opened = await continuation.open(translator, self.call.plainly(), failed, cause, self._headers_for)
         except CannotContinue as reason:
             self._log.not_continued(cause, str(reason), possible=continuation.obstacle is None)
             self._chat = chat
