@@ -6,17 +6,19 @@ import { Detail } from "./detail.js";
 import { byId, clock, setText } from "./dom.js";
 import { Plots } from "./plots.js";
 import { Requests } from "./requests.js";
+import { Sessions } from "./sessions.js";
 import { Try } from "./try.js";
 import { drawBehaviour } from "./turns.js";
 import { Usage } from "./usage.js";
 
-const VIEWS = ["requests", "backends", "plots", "usage", "try"];
+const VIEWS = ["requests", "backends", "plots", "usage", "try", "sessions"];
 const RETRY = 1500;
 
 const state = { contents: false, recording: null, needsKey: false, clientPort: null };
 const detail = new Detail(state, () => (location.hash = "#/requests"));
 const requests = new Requests((id) => (location.hash = `#/requests/${id}`));
-const views = { backends: new Backends(state), plots: new Plots(), usage: new Usage(), try: new Try(state) };
+const sessions = new Sessions((id) => (location.hash = id === null ? "#/sessions" : `#/sessions/${id}`));
+const views = { backends: new Backends(state), plots: new Plots(), usage: new Usage(), try: new Try(state), sessions };
 
 function route() {
   const [, view = "requests", id] = location.hash.split("/");
@@ -31,6 +33,7 @@ function route() {
     else views[name]?.hide();
   }
   const opened = shown === "requests" && id ? decoded(id) : null;
+  sessions.select(shown === "sessions" && id ? decoded(id) : null);
   const closed = opened === null ? detail.id : null;
   byId("requests").classList.toggle("opened", opened !== null);
   byId("requests").classList.toggle("narrowed", opened !== null);
@@ -119,12 +122,19 @@ async function record(minutes) {
   }
 }
 
+// Goes on in the list that is shown. Returns the id of a request; nothing of a session, which its link opens.
+function step(by) {
+  if (byId("sessions").hidden) return requests.step(by);
+  sessions.step(by);
+  return undefined;
+}
+
 const KEYS = {
-  j: () => requests.step(1),
-  k: () => requests.step(-1),
-  ArrowDown: () => requests.step(1),
-  ArrowUp: () => requests.step(-1),
-  "/": () => byId("filter").focus(),
+  j: () => step(1),
+  k: () => step(-1),
+  ArrowDown: () => step(1),
+  ArrowUp: () => step(-1),
+  "/": () => byId(byId("sessions").hidden ? "filter" : "session-filter").focus(),
   h: () => byId("pause").click(),
   "?": () => byId("help-dialog").showModal(),
   1: () => (location.hash = "#/requests"),
@@ -132,7 +142,8 @@ const KEYS = {
   3: () => (location.hash = "#/plots"),
   4: () => (location.hash = "#/usage"),
   5: () => (location.hash = "#/try"),
-  Escape: () => detail.id !== null && detail.close(),
+  6: () => (location.hash = "#/sessions"),
+  Escape: () => (sessions.id !== null ? sessions.open(null) : detail.id !== null && detail.close()),
 };
 
 document.addEventListener("keydown", (event) => {

@@ -233,9 +233,12 @@ function facts(summary) {
     ["Delivery", summary.outcome === "running" ? "" : summary.delivery],
     ["Status", summary.status],
     ["Error", [summary.code, summary.error].filter(Boolean).join(": ")],
+    ["Session", summary.session_id && h("a", { href: `#/sessions/${summary.session_id}` }, summary.session)],
+    ["Thread", summary.thread === summary.session ? "" : summary.thread],
+    ["Kind", summary.kind],
     ["Request id", summary.request_id],
     ["Response id", summary.response_id],
-  ].filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => [name, String(value)]);
+  ].filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => [name, value instanceof Node ? value : String(value)]);
 }
 
 function gap(summary) {
