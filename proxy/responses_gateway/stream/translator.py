@@ -496,7 +496,7 @@ class Translator:
             # There is no third reason, and this one tells what happened to a call that was cut: the model wrote too little.
             self.incomplete_reason = "content_filter" if reason == "content_filter" else "max_output_tokens"
             self._terminate("incomplete")
-        elif turn.asks_again:
+        elif turn.calls and turn.asks_again:
             if self.stop_reason is not None:
                 raise LastItemDone
             self.answer.forget_ids()

@@ -378,11 +378,12 @@ class Lifecycle:
         self._limits.begin_turn(may_call=step.may_call)
         self.space.begin_turn()
 
-    def _cut_call(self, _end: Delta | End) -> None:
-        self.turn.call_cut = True
-        self.turn.broken_calls += 1
+    def _cut_call(self, end: Delta | End) -> None:
         assert self.call is not None
-        if self.call.runnable or not self._options.client.runs_cut_calls:
+        unwritten = isinstance(self.call.item, HeldCallItem) and type(end) is Break
+        self.turn.call_cut = self.turn.call_cut or not unwritten
+        self.turn.broken_calls += 1
+        if not unwritten and (self.call.runnable or not self._options.client.runs_cut_calls):
             self._end_call("incomplete")
             return
         self.writer.count_characters("tool_arguments", self.call.arguments.text)
