@@ -35,7 +35,7 @@ LARGER_CLASSES = {
     "Lifecycle": 67,  # the effects of the one table; a broken call is kept back while the model goes on
     "MessagesWriter": 53,  # a method for each event, of which most are those of its interface
     "Parent": 42,
-    "Profile": 43,  # what a probe found, a field each: whether the template shows tools, too
+    "Profile": 44,  # what a probe found, a field each: whether the template shows tools, and what three turns have shown, too
     "ResponsesRequest": 42,  # the parameters of the API
     "ResponsesWriter": 46,
     "Settings": 142,  # of all sections

@@ -79,7 +79,7 @@ def findings(profile: Profile) -> list[Finding]:
     """List what is wrong or noteworthy, the worst first."""
     if profile.refusal is not None:
         return [_refused(profile)]
-    parts = (_speed, _streams, _reasoning, _calls, _limits, _rest, _continuation)
+    parts = (_speed, _streams, _reasoning, _calls, _limits, _rest, _thoughts, _continuation)
     order: list[Level] = ["error", "warning", "note"]
     return sorted((finding for part in parts for finding in part(profile)), key=lambda finding: order.index(finding.level))
 
@@ -318,6 +318,22 @@ def _continuation(profile: Profile) -> Iterator[Finding]:
         yield Finding("note", f"{text}: /v1/models does not list its root and max_model_len.", advice)
 
 
+def _thoughts(profile: Profile) -> Iterator[Finding]:
+    session = profile.session
+    if not session.drops_thoughts:
+        return
+    lost = "" if session.lost is None else f" {session.lost} tokens of a short session were read again."
+    text = f"The chat template leaves out earlier thoughts at the next user message, and the prefix cache ends there.{lost}"
+    advice = "No variable of the template that is known keeps them."
+    if session.keeps:
+        ((name, value),) = session.keeps.items()
+        variables = f"{{{name}: {str(value).lower()}}}"
+        advice = (
+            f"models: {{{profile.model}: {{chat_template_kwargs: {variables}}}}} keeps them; the model reads them again then."
+        )
+    yield Finding("note", text, advice)
+
+
 def rows(profile: Profile) -> Iterator[Row]:
     """List the abilities for a table."""
     needed = needed_parsers(profile)
@@ -347,6 +363,8 @@ def rows(profile: Profile) -> Iterator[Row]:
     yield Row("output limit", limit or "unknown", limit not in ("none", None))
     for name, accepted in profile.tolerates.items():
         yield Row(_CONVERSATIONS[name], "accepted" if accepted else "refused", accepted or None)
+    hints = ", ".join(name for name, accepted in profile.session.hints.items() if accepted)
+    yield Row("accepts of sessions", hints or "nothing", None)
     yield Row("errors", _SHAPES.get(profile.error_shape or "", "unknown"), profile.error_shape != "other")
     yield Row("overlong prompt", profile.overflow or "unknown", {"recognised": True, None: None}.get(profile.overflow, False))
     yield Row("broken answers", _continued(profile), None)

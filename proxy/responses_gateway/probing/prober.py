@@ -31,6 +31,7 @@ from responses_gateway.probing.questions import (
     refusal_of,
     unheard,
 )
+from responses_gateway.probing.session_turns import find_hints, play_turns
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedField
 
 # The gauge of running requests, by the names that servers give it.
@@ -143,6 +144,7 @@ class _Prober:
             await self._turns()
             await self._reasoning_history()
             await self._added_fields()
+            await self._session()
         await self._tokenize()
         await self._errors()
         await self._disconnect()
@@ -383,6 +385,22 @@ class _Prober:
             self._profile.reasoning_history = accepted(await self._questions.ask_whole([USER, thought, USER]))
         if self._profile.reasoning_history and SERVER_TYPES[self._profile.server].reasoning_field is None:
             await self._find_history_field()
+
+    async def _session(self) -> None:
+        """Play some turns of an agent whose thoughts the server takes back."""
+        profile = self._profile
+        if profile.reasoning_history:
+            field = profile.history_field or profile.reasoning_field or "reasoning"
+            profile.session = await play_turns(self._questions, field, await self._template())
+        profile.session.hints = await find_hints(self._questions)
+
+    async def _template(self) -> str:
+        """Return the text of the chat template, where the server shows it."""
+        if self._profile.server != "llamacpp":
+            return ""
+        _, properties = await self._questions.get("props")
+        template = properties.get("chat_template") if isinstance(properties, dict) else None
+        return template if isinstance(template, str) else ""
 
     async def _find_history_field(self) -> None:
         """Find out by the size of the prompt in which field earlier reasoning gets there: a bridge, LiteLLM for one, may send

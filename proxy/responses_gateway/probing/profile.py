@@ -40,6 +40,20 @@ class Times:
 
 
 @dataclass
+class SessionTurns:
+    """What three turns have shown. None means unknown.
+
+    `drops_thoughts`: the template leaves thoughts out at the next user message. `lost`: the tokens that were read again then;
+    None: not reported. `keeps`: the variable of the template that keeps them. `hints`: which fields about sessions the server
+    accepts."""
+
+    drops_thoughts: bool | None = None
+    lost: int | None = None
+    keeps: dict[str, bool] = field(default_factory=dict)
+    hints: dict[str, bool] = field(default_factory=dict)
+
+
+@dataclass
 class Profile:
     """The facts about one server and one of its models. None means unknown.
 
@@ -63,7 +77,8 @@ class Profile:
     `overflow`: the error for a prompt that is too long is "recognised" or "unclear", or the prompt is "accepted".
     `pattern_reading`: the `pattern` of an argument of a strict function is matched with the argument's JSON or its text; None
     if it is not enforced.
-    `stops`: generation ends when the client disconnects. `problems`: what went wrong, by the name of the request.
+    `stops`: generation ends when the client disconnects. `session`: what three turns of an agent have shown.
+    `problems`: what went wrong, by the name of the request.
     `times`: how long everything took."""
 
     url: str
@@ -106,6 +121,7 @@ class Profile:
     unknown_model: Literal["refused", "served"] | None = None
     overflow: Literal["recognised", "unclear", "accepted"] | None = None
     stops: bool | None = None
+    session: SessionTurns = field(default_factory=SessionTurns)
     problems: dict[str, str] = field(default_factory=dict)
     times: Times = field(default_factory=Times)
 

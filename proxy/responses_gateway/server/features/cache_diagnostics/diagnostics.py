@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from responses_gateway.request.prompt_cache.prompt_print import PromptPrint, read_prompt
-from responses_gateway.server.features.cache_diagnostics.turns import LOST, SessionTurns
+from responses_gateway.server.features.cache_diagnostics.turns import LOST, CacheTurns
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
@@ -128,7 +128,7 @@ async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
         at_end = await diagnostics(hashes, request, tenant, response_id, chat, routed=pool.chooses)
         return prepared if at_end is None else prepared.with_end(at_end)
 
-    return Opened(steps=[with_diagnostics], session_notes=[SessionTurns(core.metrics).explained])
+    return Opened(steps=[with_diagnostics], session_notes=[CacheTurns(core.metrics).explained])
 
 
 CACHE_DIAGNOSTICS = Feature("cache_diagnostics", None, _open, [LOST])

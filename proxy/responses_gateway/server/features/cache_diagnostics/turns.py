@@ -32,7 +32,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _LONGEST_ANSWER = 1024 * 1024
 
 
-class SessionTurns:
+class CacheTurns:
     """Explains the turns of sessions when they have ended."""
 
     def __init__(self, metrics: Metrics) -> None:
