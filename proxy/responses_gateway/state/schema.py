@@ -106,6 +106,9 @@ _TABLES = (
     "CREATE TABLE token_usage (day {integer} NOT NULL, key TEXT NOT NULL, team TEXT NOT NULL, model TEXT NOT NULL, "
     "requests {integer} NOT NULL, input_tokens {integer} NOT NULL, cached_tokens {integer} NOT NULL, "
     "output_tokens {integer} NOT NULL, reasoning_tokens {integer} NOT NULL, PRIMARY KEY (day, key, model))",
+    "CREATE TABLE session_usage (day {integer} NOT NULL, key TEXT NOT NULL, team TEXT NOT NULL, model TEXT NOT NULL, "
+    "session TEXT NOT NULL, requests {integer} NOT NULL, input_tokens {integer} NOT NULL, cached_tokens {integer} NOT NULL, "
+    "output_tokens {integer} NOT NULL, reasoning_tokens {integer} NOT NULL, PRIMARY KEY (day, key, model, session))",
     # What was charged to quotas (see `quotas.py`).
     "CREATE TABLE quota_counters (name TEXT PRIMARY KEY, tokens {integer} NOT NULL, expires_at {real} NOT NULL)",
     "CREATE TABLE quota_charges (id TEXT PRIMARY KEY, tokens {integer} NOT NULL, expires_at {real} NOT NULL)",

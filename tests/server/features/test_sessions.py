@@ -145,3 +145,39 @@ def test_a_chain_of_responses_is_a_session_with_its_first_one() -> None:
             assert (row["session"], row["requests"], row["agents"]) == (first, 2, 1)
 
     run(test())
+
+
+def test_relayed_requests_count_where_they_name_a_session() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            requests = await play(served, "opencode-child")
+            (row,) = await rows(served)
+            assert row["session"] == requests[0]["expect"]["session"]
+            assert (row["requests"], row["turns"], row["agents"]) == (4, 3, 2)
+            assert row["output_tokens"] > 0  # a stream without usage is counted by its events
+            ((root, number, children),) = shape((await detail(served, row["id"]))["threads"])
+            assert (root, number) == (requests[0]["expect"]["thread"], 3)
+            assert children == [(requests[2]["expect"]["thread"], 1, [])]
+            usage = await ask(served, "GET", "/admin/usage?by=session", headers=ADMIN)
+            assert [(each["session"], each["requests"]) for each in usage.json["data"]] == [(row["session"], 4)]
+
+    run(test())
+
+
+def test_usage_is_divided_by_session() -> None:
+    async def test(store: str) -> None:
+        async with simulated(admin_key=ADMIN_KEY, store=store) as served:
+            for headers in ({"x-session-id": "a"}, {"x-session-id": "a"}, {"x-session-id": "b"}, {}):
+                await post(served, headers=headers)
+            for by, shown in (("session", {}), ("model,session", {"model": "simulator"})):
+                answer = await ask(served, "GET", f"/admin/usage?by={by}", headers=ADMIN)
+                assert answer.status == 200, answer.body
+                found = {each["session"]: each for each in answer.json["data"]}
+                assert {name: each["requests"] for name, each in found.items()} == {"a": 2, "b": 1, "": 1}
+                assert all(each.items() >= shown.items() for each in found.values())
+                assert all(each["output_tokens"] > 0 for each in found.values())
+            (total,) = (await ask(served, "GET", "/admin/usage?by=model", headers=ADMIN)).json["data"]
+            assert total["requests"] == 4
+
+    for store in ("none", "memory"):
+        run(test(store))

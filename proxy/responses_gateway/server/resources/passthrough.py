@@ -4,9 +4,10 @@ Of several backends one is taken that serves the `model` of a JSON body, which i
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from urllib.parse import unquote
 
@@ -18,11 +19,13 @@ from multidict import CIMultiDict
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.request.rollouts.names import divided
-from responses_gateway.server.access.api_keys import Needs, check_model, needs
+from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
+from responses_gateway.server.access.api_keys import Needs, check_model, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
-from responses_gateway.server.generation.request_log.request_log import LimitReservation, account_of
-from responses_gateway.server.generation.request_log.usage import TokenUsage
+from responses_gateway.server.generation.request_log.agent_requests import Relayed, relayed_facts
+from responses_gateway.server.generation.request_log.reports import RequestReports
+from responses_gateway.server.generation.request_log.request_log import LimitReservation, account_of, client_name
 from responses_gateway.server.http.bodies import too_large
 from responses_gateway.server.http.exchange import EXCHANGE, read_body
 from responses_gateway.server.http.loop_detection import LoopDetection
@@ -60,12 +63,16 @@ _OWN = frozenset(
 _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", "content-disposition", "retry-after"})
 
 
-class Passthrough:
-    """Relays requests to the backends. `settings` are those at the start; `usage` counts what is used."""
+# A body is read to see for which agent it asks if it is no larger, in bytes: that of a title is small.
+_LARGEST_READ = 256 * 1024
 
-    def __init__(self, pool: Pool, settings: Settings, usage: TokenUsage, loop_detection: LoopDetection) -> None:
+
+class Passthrough:
+    """Relays requests to the backends. `settings` are those at the start; `reports` gets what is used."""
+
+    def __init__(self, pool: Pool, settings: Settings, reports: RequestReports, loop_detection: LoopDetection) -> None:
         self._pool = pool
-        self._usage = usage
+        self._reports = reports
         self._settings = settings
         self._loop_detection = loop_detection
 
@@ -89,7 +96,11 @@ class Passthrough:
         if reservation is not None:
             headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
         allows = exchange.allows
-        body = await self._body(request, headers, read=allows is not None)
+        names = not NAMES.isdisjoint(map(str.lower, request.headers))
+        is_small = (request.content_length or 0) <= _LARGEST_READ
+        began = asyncio.get_running_loop().time()
+        body = await self._body(request, headers, read=allows is not None or (names and is_small))
+        asker = _asker(request, body) if names or isinstance(body, bytes) else NOBODY
         route = _route_of(body) if isinstance(body, bytes) and (self._pool.needs_model or allows is not None) else ANY
         if body is not None:  # a backend may use any model for a body that names none
             check_model(allows, route.model)
@@ -108,12 +119,22 @@ class Passthrough:
             except ApiError as error:
                 raise _cause(request, error) from None
             named = route.model if route.model or not isinstance(body, bytes) else _route_of(body).model
-            return await _pass_back(request, answer, reservation, partial(self._count, named, reservation))
+            first = asyncio.get_running_loop().time()
+            relayed = Relayed(tenant_of(request), exchange.request_id, asker, client_name(request.headers), began, first)
+            return await _pass_back(request, answer, reservation, partial(self._count, named, reservation, relayed))
 
-    def _count(self, model: str, reservation: LimitReservation | None, meter: UsageMeter) -> None:
+    def _count(self, model: str, reservation: LimitReservation | None, relayed: Relayed, meter: UsageMeter) -> None:
         """Count what an answer has used, if anything; `model` is empty where the request was not read."""
+        account = account_of(reservation)
+        name = model or meter.model or "unknown"
+        session = relayed.asker.session
         if meter.tokens:
-            self._usage.add(account_of(reservation), model or meter.model or "unknown", meter.usage)
+            self._reports.usage.add(account, name, meter.usage, session)
+        if session is not None and meter.tokens:
+            now = asyncio.get_running_loop().time()
+            facts = relayed_facts(relayed, account, name, meter.usage, now)
+            for reader in self._reports.readers:
+                reader([facts])
 
     async def _body(
         self, request: web.Request, headers: CIMultiDict[str], *, read: bool
@@ -201,6 +222,15 @@ def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
             if name is not None:
                 headers.popall(name, None)
     return headers
+
+
+def _asker(request: web.Request, body: object) -> Asker:
+    """Return the agent for which a request asks, as far as its headers and a body that was read say."""
+    fields: object = None
+    if isinstance(body, bytes) and len(body) <= _LARGEST_READ:
+        with suppress(ValueError, RecursionError):
+            fields = msgspec.json.decode(body)
+    return asker_of(request.headers, fields if isinstance(fields, dict) else {})
 
 
 def _route_of(body: bytes) -> Route:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
 from responses_gateway.settings import Settings
-from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, today
+from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, SESSION, today
 from responses_gateway.wire.errors import invalid_request
 
 # Days that an export has if `from` is missing.
@@ -32,8 +32,8 @@ class UsageExport:
 
     @needs(Needs.NOTHING)
     async def export(self, request: web.Request) -> web.Response:
-        """Answer `GET ?from=DAY&to=DAY&by=day,key,team,model&format=json`: both days included, in UTC. Raise `ApiError`,
-        `StoreUnavailable`."""
+        """Answer `GET ?from=DAY&to=DAY&by=day,key,team,model,session&format=json`: both days included, in UTC. Raise
+        `ApiError`, `StoreUnavailable`."""
         require_admin_key(self._settings, request.headers)
         last = _day(request, "to", today())
         first = _day(request, "from", last - _DAYS + 1)
@@ -65,8 +65,9 @@ def _day(request: web.Request, name: str, default: int) -> int:
 def _labels(given: str) -> list[str]:
     """Return what the sums are divided by. Raise `ApiError` 400."""
     labels = [label.strip() for label in given.split(",")]
-    if not set(labels) <= set(LABELS) or len(set(labels)) != len(labels):
-        raise invalid_request(f"'by' must be some of {', '.join(LABELS)}, separated by commas.", "by", "invalid_value")
+    known = (*LABELS, SESSION)
+    if not set(labels) <= set(known) or len(set(labels)) != len(labels):
+        raise invalid_request(f"'by' must be some of {', '.join(known)}, separated by commas.", "by", "invalid_value")
     return labels
 
 

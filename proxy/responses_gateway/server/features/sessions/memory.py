@@ -52,10 +52,6 @@ class SessionMemory:
                     self._take_first(owner)
                 self._take(owner, agent_request(facts))
 
-    def relayed(self, owner: SessionOwner, request: AgentRequest) -> None:
-        """Take a request that was relayed, and has ended."""
-        self._take(owner, request)
-
     def _take_first(self, owner: SessionOwner) -> None:
         """Take the response that names a chain, which was in no session as long as nothing continued it."""
         history = self._responses.reports.history

@@ -4,13 +4,14 @@ Times are Unix times and durations, in seconds."""
 
 from __future__ import annotations
 
+import time
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from responses_gateway.request.who_asks import Asker, Kind
-from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.request_log.facts import NO_GAPS, Account, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.log_line import outcome_of
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.deltas import Usage
@@ -91,7 +92,9 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
     """Return what is kept of a request: of its session, or of one that becomes the first of a chain."""
     answer = facts.answer
     times = facts.times
-    usage = _UNKNOWN if answer is None or answer.usage is None else answer.usage
+    usage = facts.relayed or _UNKNOWN
+    if answer is not None and answer.usage is not None:
+        usage = answer.usage
     called = facts.backend_called
     if called is None:
         called = facts.ended_at
@@ -110,7 +113,7 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
         **of_asker(facts.asker),
         model=facts.model[:200],
         backend=facts.backend,
-        outcome="running" if running else outcome_of(facts),
+        outcome="running" if running else "completed" if facts.relayed is not None else outcome_of(facts),
         calls=0 if answer is None else sum(number for kind, number in answer.items.items() if _is_for_client(kind)),
         spawned=facts.spawned,
         waiting=called - facts.began,
@@ -121,6 +124,39 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
         cached_tokens=usage.cached,
         output_tokens=_output(facts, usage),
         reasoning_tokens=usage.reasoning or facts.tokens_by_kind.get("reasoning", 0),
+    )
+
+
+class Relayed(NamedTuple):
+    """A request that is relayed as it is: whose it is, for which agent it asks, when it came and when its answer began, by the
+    loop's clock."""
+
+    tenant: str
+    request_id: str
+    asker: Asker
+    client: str
+    began: float
+    first: float
+
+
+def relayed_facts(relayed: Relayed, account: Account, model: str, usage: Usage, now: float) -> RequestFacts:
+    """Return what is known of a request that was relayed, and has ended `now`."""
+    times = StreamTimes(relayed.began, [*NO_GAPS], first=relayed.first)
+    return RequestFacts(
+        relayed.request_id,
+        "",  # the window does not show it
+        relayed.client,
+        account,
+        quotes_backends=False,
+        began=relayed.began,
+        started=time.time() - (now - relayed.began),
+        times=times,
+        model=model,
+        tenant=relayed.tenant,
+        asker=relayed.asker,
+        backend_called=relayed.began,
+        ended_at=now,
+        relayed=usage,
     )
 
 

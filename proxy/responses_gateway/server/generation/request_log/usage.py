@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from responses_gateway.server.generation.request_log.facts import Account, RequestFacts
 from responses_gateway.state import Store, StoreUnavailable
-from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, UsageTable, add_amounts, today
+from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, SESSION, UsageTable, add_amounts, today
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.deltas import Usage
 
@@ -20,10 +21,13 @@ _UNKNOWN = Usage(None, None)
 _INTERVAL = 1.0
 # Seconds for which what has ended is collected after a pause.
 _SOON = 0.02
+# Sessions that are counted by themselves until they are stored, those of one day apart from those of another.
+_MOST_SESSIONS = 10_000
 # Days for which usage is kept.
 DAYS_KEPT = 400
 # The values of all labels.
 Row = tuple[int, str, str, str]
+SessionRow = tuple[int, str, str, str, str]
 # Amounts by the values of some labels.
 Sums = dict[tuple[int | str, ...], list[int]]
 
@@ -34,15 +38,19 @@ class TokenUsage:
     def __init__(self, metrics: Metrics, store: Store | None) -> None:
         """`metrics.flush` has to `count` what has just ended."""
         self.counted: defaultdict[Row, list[int]] = defaultdict(_nothing)  # until it is stored
+        self.by_session: dict[SessionRow, list[int]] = {}  # a part of that
         self.ended = asyncio.Event()  # there is something to be counted, or stored
         self._metrics = metrics
         self._table = UsageTable(store.database) if store is not None else None
         self._task = None if store is None else asyncio.create_task(self._keep_up())
 
-    def add(self, account: Account, model: str, used: Usage) -> None:
-        """Count a request that makes no response, and that a backend has answered."""
+    def add(self, account: Account, model: str, used: Usage, session: str | None = None) -> None:
+        """Count a request that makes no response, and that a backend has answered, of an agent's session if that is known."""
         amounts = (1, used.input or 0, used.cached or 0, used.output or 0, used.reasoning or 0)
-        add_amounts(self.counted, (today(), account.key or "", account.team or "", self._metrics.model(model)), amounts)
+        row = (today(), account.key or "", account.team or "", self._metrics.model(model))
+        add_amounts(self.counted, row, amounts)
+        if session is not None:
+            self._count_session((*row, session), amounts)
         self.ended.set()
 
     def count(self, ended: Iterable[tuple[RequestFacts, str]]) -> None:
@@ -62,7 +70,18 @@ class TokenUsage:
             amounts[1] += usage.input or 0
             amounts[2] += usage.cached or 0
             amounts[3] += output
-            amounts[4] += usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
+            reasoning = usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
+            amounts[4] += reasoning
+            session = facts.asker.session
+            if session is not None:
+                row = (day, facts.account.key or "", facts.account.team or "", model, session)
+                self._count_session(row, (1, usage.input or 0, usage.cached or 0, output, reasoning))
+
+    def _count_session(self, row: SessionRow, amounts: Sequence[int]) -> None:
+        """Count for a session, too; the oldest ones are given up, which leaves their usage without a session."""
+        add_amounts(self.by_session, row, amounts)
+        while len(self.by_session) > _MOST_SESSIONS:
+            del self.by_session[next(iter(self.by_session))]
 
     async def close(self) -> None:
         """Store what is left."""
@@ -75,13 +94,21 @@ class TokenUsage:
         """Return what this process has counted and cannot store, from day `first` to day `last`, for each combination of the
         labels `by`; all else is in the store by then."""
         await self._store_counts()
-        places = [LABELS.index(label) for label in by]
-        counted = self.counted.items()
-        return summed({tuple(row[at] for at in places): amounts} for row, amounts in counted if first <= row[0] <= last)
+        counted = _sums(self.counted, first, last, [label for label in by if label != SESSION])
+        if SESSION not in by:
+            return counted
+        return with_rest(_sums(self.by_session, first, last, by), counted, by)
 
     async def stored(self, first: int, last: int, by: Sequence[str]) -> Sums:
         """Return the same of what is in the store. Raise `StoreUnavailable`."""
-        return {} if self._table is None else await self._table.sums(first, last, by)
+        if self._table is None:
+            return {}
+        if SESSION not in by:
+            return await self._table.sums(first, last, by)
+        counted = await self._table.sums(first, last, [label for label in by if label != SESSION] or ["day"])
+        if by == [SESSION]:
+            counted = summed({(): amounts} for amounts in counted.values())
+        return with_rest(await self._table.session_sums(first, last, by), counted, by)
 
     async def sums(self, first: int, last: int, by: Sequence[str]) -> Sums:
         """Return both together. Raise `StoreUnavailable`."""
@@ -101,16 +128,40 @@ class TokenUsage:
         oldest = today() - DAYS_KEPT
         for row in [row for row in self.counted if row[0] < oldest]:
             del self.counted[row]
+        for session in [row for row in self.by_session if row[0] < oldest]:
+            del self.by_session[session]
         if self._table is None or not self.counted:
             return
         counted = self.counted
+        by_session = self.by_session
         self.counted = defaultdict(_nothing)
+        self.by_session = {}
         try:
-            await self._table.add(counted, oldest)
+            await self._table.add(counted, oldest, by_session)
         except StoreUnavailable:  # `Background` logs outages
+            for session, amounts in by_session.items():
+                add_amounts(self.by_session, session, amounts)
             for row, amounts in counted.items():
                 add_amounts(self.counted, row, amounts)
             self.ended.set()
+
+
+def _sums(counted: Mapping[Any, Sequence[int]], first: int, last: int, by: Sequence[str]) -> Sums:
+    """Return the sums of what was counted from one day to another, for each combination of some labels."""
+    places = [(*LABELS, SESSION).index(label) for label in by]
+    return summed({tuple(row[at] for at in places): amounts} for row, amounts in counted.items() if first <= row[0] <= last)
+
+
+def with_rest(by_session: Sums, all_sums: Sums, by: Sequence[str]) -> Sums:
+    """Return the sums of sessions and, for each combination of the other labels, what belongs to none, or to one that is known
+    no more: its session is empty."""
+    place = list(by).index(SESSION)
+    left = {(*labels[:place], "", *labels[place:]): list(amounts) for labels, amounts in all_sums.items()}
+    for labels, amounts in by_session.items():
+        rest = left.get((*labels[:place], "", *labels[place + 1 :]))
+        if rest is not None:
+            rest[:] = [one - part for one, part in zip(rest, amounts, strict=True)]
+    return {**by_session, **{labels: amounts for labels, amounts in left.items() if amounts[0] > 0}}
 
 
 def _nothing() -> list[int]:
