@@ -93,7 +93,9 @@ def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[To
         "model": body.get("model"),
     }
     frames = [
-        _chunk(payload, list(prompt.ids) if shows_ids and not place else None, shows_ids)
+        _chunk(
+            {**payload, "logprobs": _log_probs(body, payload)}, list(prompt.ids) if shows_ids and not place else None, shows_ids
+        )
         for place, payload in enumerate(payloads)
     ]
     counts = list(range(1, len(frames) + 1))
@@ -109,11 +111,17 @@ def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[To
     return Frames(f"data: {dumps(head)[:-1]},".encode(), [*frames, DONE], [*counts, counts[-1]])
 
 
+def _log_probs(body: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any] | None:
+    if not isinstance(body.get("logprobs"), int):
+        return None
+    return {"tokens": [payload["text"]], "token_logprobs": [-0.001] * len(payload["ids"]), "top_logprobs": None}
+
+
 def _chunk(payload: dict[str, Any], prompt_ids: list[int] | None, shows_ids: bool) -> bytes:
     choice = {
         "index": 0,
         "text": payload["text"],
-        "logprobs": None,
+        "logprobs": payload["logprobs"],
         "finish_reason": payload["finish_reason"],
         "stop_reason": None,
         "prompt_token_ids": prompt_ids,

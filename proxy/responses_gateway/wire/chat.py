@@ -268,6 +268,8 @@ class Chunk(msgspec.Struct, gc=False):
         return None
 
 
+# Fields that are kept as they came.
+_RAW = ("prompt_token_ids", "sglext", "weight_versions")
 # Values of `code` in a chunk with a `message` that is not an error.
 _NO_ERRORS = (None, 0, 200, "", "0", "200")
 
@@ -302,7 +304,8 @@ def decode_chunk(payload: bytes) -> Chunk:
         value = json.loads(payload.decode("utf-8", "replace"))
         if isinstance(value, dict):
             for part in (value, *_objects(value.get("choices"))):
-                part.pop("prompt_token_ids", None)  # cannot be converted
+                for name in _RAW:  # cannot be converted
+                    part.pop(name, None)
         try:
             chunk = msgspec.convert(value, Chunk)
         except msgspec.ValidationError:

@@ -12,6 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, TOKEN_TRUE_HEADER
 from responses_gateway.request.who_asks import NOBODY, Asker
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.context import Caller, Context, History
@@ -20,7 +21,7 @@ from responses_gateway.stream.tape import METHODS, Call
 # Changes when gateways with the former one could not read it any more, because a rolling restart has both.
 _FORMAT = 1
 # Headers of the client's request that matter later; its keys are not among them.
-_KEPT_HEADERS = ("originator", "User-Agent")
+_KEPT_HEADERS = ("originator", "User-Agent", ROLLOUT_HEADER, TOKEN_TRUE_HEADER)
 
 
 class UnreadableResponse(Exception):

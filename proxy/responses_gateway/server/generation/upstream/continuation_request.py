@@ -68,6 +68,8 @@ def completion_request(
     request["prompt"] = [*prompt, *generated]
     request["max_tokens"] = _tokens_left(body, len(prompt), len(generated), context)
     request |= _rest(body, len(generated))
+    if body.get("logprobs"):  # which nobody sees but who keeps them: a client's own would have been an obstacle
+        request["logprobs"] = body.get("top_logprobs") or 0
     for name in ("skip_special_tokens", "spaces_between_special_tokens"):
         request[name] = bool(body.get(name, True)) if raw else False
     return msgspec.json.encode(request)

@@ -1,0 +1,131 @@
+"""Calls of a rollout that are not plain: continued by another backend, of hosted tools, of servers without ids."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import aiohttp
+import pytest
+
+from responses_gateway.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.state.token_trees import TokenTreeTable
+from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.server.fleet_of_simulators import WEATHER, fleet
+from tests.server.running_gateway import Served, run, simulated
+
+
+async def calls_of(served: Served, name: str, **fields: Any) -> list[dict[str, Any]]:
+    """Have a response made, as part of a rollout; return the calls of this."""
+    body = {"model": "simulator", **fields}
+    headers = {"X-Rollout-Id": name, "X-Token-True": "1"}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{served.url}/v1/responses", json=body, headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+            await answer.read()
+        async with session.get(f"{served.url}/rollouts/{name}") as answer:
+            return list((await answer.json())["calls"])
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
+def test_what_another_backend_continued_is_one_call_with_all_ids(dialect: str) -> None:
+    async def test() -> None:
+        async with fleet(dialect) as served:
+            question = "scenario: demo fault: drop={},times={}"
+            [whole] = await calls_of(served, "whole", input=question.format("05", 0), tools=[WEATHER], stream=True)
+            for position in (10, 33, 60):
+                name = f"cut-{position}"
+                text = question.format(position, 1)
+                [call] = await calls_of(served, name, input=text, tools=[WEATHER], stream=True)
+                assert call["generation_token_ids"] == whole["generation_token_ids"], position
+                assert call["generation_log_probs"] == whole["generation_log_probs"]
+                assert call["reason"] is None
+            assert served.metric("continuations_total", outcome="continued", reason="broke") == 3
+
+    run(test())
+
+
+def test_each_turn_with_hosted_tools_is_a_call() -> None:
+    async def test() -> None:
+        site = Website()
+        engine = SearchEngine()
+        async with open_site(site), open_site(engine):
+            site.page("/tower", ARTICLE)
+            engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
+            settings = {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]}
+            async with fleet("vllm", **settings) as served:
+                question = "scenario: research How high is the tower?"
+                calls = await calls_of(served, "ep1", input=question, tools=[{"type": "web_search"}])
+        assert len(calls) == 3
+        assert len({call["response_id"] for call in calls}) == 1
+        assert [call["id"] for call in calls][-1] == calls[0]["response_id"]
+        for earlier, later in pairwise(calls):
+            known = earlier["prompt_token_ids"] + earlier["generation_token_ids"]
+            assert later["parent"] == earlier["id"]
+            assert later["prompt_token_ids"][: len(known)] == known
+            assert (later["reason"], later["token_true"]) == (None, True)
+
+    run(test())
+
+
+def test_a_server_without_ids_is_on_record() -> None:
+    async def test() -> None:
+        async with simulated(SimulatorOptions(dialect=DIALECTS["sglang"])) as served:
+            [call] = await calls_of(served, "ep1", input="hi")
+        assert (call["generation_token_ids"], call["reason"]) == (None, "no_token_ids")
+        assert call["finish_reason"] == "stop"
+
+    run(test())
+
+
+def test_a_history_that_was_changed_is_sent_as_messages_and_on_record() -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            await calls_of(served, "ep1", input=question(), tools=[WEATHER])
+            history = [*question(), {"role": "assistant", "content": "Something else."}, {"role": "user", "content": "go on"}]
+            other = await calls_of(served, "ep1", input=history)
+        assert [call["reason"] for call in other] == [None, "history_differs"]
+
+    run(test())
+
+
+def test_without_its_store_a_rollout_is_refused_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            monkeypatch.setattr(TokenTreeTable, "begin", away)
+            monkeypatch.setattr(TokenTreeTable, "tree", away)
+            body = {"model": "simulator", "input": "hi"}
+            url = f"{served.url}/v1/responses"
+            async with session.post(url, json=body, headers={"X-Rollout-Id": "ep1"}) as answer:
+                assert (answer.status, "store" in (await answer.json())["error"]["message"]) == (503, True)
+            async with session.get(f"{served.url}/rollouts/ep1") as answer:
+                assert answer.status == 503
+            async with session.post(url, json=body) as answer:
+                assert answer.status == 200
+
+    # The store being away is in the log, as an error.
+    with pytest.raises(AssertionError, match="away"):
+        run(test())
+
+
+def test_messages_of_a_websocket_belong_to_the_rollout_of_its_path() -> None:
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            async with session.ws_connect(f"{served.url}/rollouts/ep1/v1/responses") as socket:
+                await socket.send_json({"type": "response.create", "model": "simulator", "input": "hi"})
+                async for message in socket:
+                    if message.json()["type"] == "response.completed":
+                        break
+            async with session.get(f"{served.url}/rollouts/ep1") as answer:
+                [call] = (await answer.json())["calls"]
+        assert call["generation_token_ids"]
+
+    run(test())
+
+
+def question() -> list[dict[str, Any]]:
+    return [{"role": "user", "content": "hi"}]

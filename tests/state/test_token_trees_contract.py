@@ -1,0 +1,119 @@
+"""The trees of calls, on every kind of store."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from responses_gateway.state import token_trees
+from responses_gateway.state.token_trees import CallRecord, CallTokens, Parentage, TokenTreeTable, TreeFull, common_prefix
+from tests.state.conftest import Opening
+
+NOTHING = Parentage(None, [])
+
+
+def call(name: str, prompt: list[int] | None, sampled: list[int] | None, *, thread: str | None = None) -> CallRecord:
+    log_probs = None if sampled is None else array("d", [-0.5] * len(sampled))
+    tokens = CallTokens(
+        None if prompt is None else array("q", prompt), None if sampled is None else array("q", sampled), log_probs
+    )
+    return CallRecord(name, name.partition(".")[0], None, thread, b"{}", tokens, (b"prompt " + name.encode(), b"answer"))
+
+
+def test_prompts_are_rebuilt_out_of_what_is_new(opening: Opening) -> None:
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            table = TokenTreeTable(database, 100.0, clock)
+            await table.begin("one", "tree")
+            big = 2**40
+            await table.add("one", "tree", [call("a.1", [1, 2], [3]), call("a", [1, 2, 3, 4], [5])], NOTHING)
+            await table.add("one", "tree", [call("b", [1, 2, 3, 4, 5, 6], [big])], Parentage("a", []))
+            await table.add("one", "tree", [call("c", [1, 9], [7])], Parentage(None, [(b"x", b"y"), (b"prompt b", b"answer")]))
+            await table.add("one", "tree", [call("d", None, None)], Parentage("c", []))
+            await table.add("one", "tree", [call("e", [1, 9], [7])], Parentage("d", []))
+            tree = await table.tree("one", "tree")
+            assert tree is not None
+            page = await table.page(tree, None, 10)
+            assert page is not None
+            shown = [(kept.id, kept.parent, kept.tokens.prompt, kept.tokens.sampled, kept.unbroken) for kept in page.calls]
+            assert shown == [
+                ("a.1", None, array("q", [1, 2]), array("q", [3]), False),
+                ("a", "a.1", array("q", [1, 2, 3, 4]), array("q", [5]), True),
+                ("b", "a", array("q", [1, 2, 3, 4, 5, 6]), array("q", [big]), True),
+                ("c", "b", array("q", [1, 9]), array("q", [7]), False),
+                ("d", "c", None, None, False),
+                ("e", "d", array("q", [1, 9]), array("q", [7]), False),
+            ]
+            later = await table.page(tree, "a", 2)
+            assert later is not None
+            assert ([kept.id for kept in later.calls], later.more) == (["b", "c"], True)
+            assert later.calls[0].tokens.prompt == array("q", [1, 2, 3, 4, 5, 6])
+            chain = await table.chain(tree, "b", "a.1", 10)
+            assert chain is not None
+            assert [kept.id for kept in chain.calls] == ["a", "b"]
+            assert await table.chain(tree, "nobody", None, 10) is None
+            assert await table.chain(tree, "b", "c", 10) is None
+            assert await table.page(tree, "nobody", 10) is None
+
+    asyncio.run(test())
+
+
+def test_a_tree_belongs_to_its_tenant(opening: Opening) -> None:
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            table = TokenTreeTable(database, 100.0, clock)
+            await table.begin("one", "tree")
+            await table.add("one", "tree", [call("a", [1], [2])], NOTHING)
+            await table.add("two", "tree", [call("b", [1], [2])], NOTHING)
+            assert await table.tree("two", "tree") is None
+            assert await table.name_of("two", "a") is None
+            assert await table.name_of("one", "a") == "tree"
+            assert await table.name_of("one", "b") is None
+            assert await table.continued("two", "tree", [(b"prompt a", b"answer")]) is None
+            assert not await table.reward("two", "tree", "1")
+            assert not await table.delete("two", "tree")
+            assert await table.reward("one", "tree", "[1]")
+            assert (await table.tree("one", "tree") or (0, ""))[1] == "[1]"
+            assert await table.delete("one", "tree")
+            assert await table.tree("one", "tree") is None
+
+    asyncio.run(test())
+
+
+def test_trees_expire_and_are_bounded(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_trees, "MOST_TREES", 3)
+    monkeypatch.setattr(token_trees, "MOST_CALLS", 1)
+
+    async def test() -> None:
+        async with opening() as (store, database, clock):
+            table = TokenTreeTable(database, 100.0, clock)
+            for name in ("1", "2", "3", "4"):
+                await table.begin("one", name)
+            await table.begin("two", "1")
+            names = [name for name in ("1", "2", "3", "4") if await table.tree("one", name) is not None]
+            assert names == ["2", "3", "4"]
+            assert await table.tree("two", "1") is not None
+            await table.add("one", "4", [call("a", [1], [2])], NOTHING)
+            with pytest.raises(TreeFull):
+                await table.begin("one", "4")
+            clock.now += 99
+            await table.begin("one", "3")
+            clock.now += 2
+            await store.upkeep.clean_up()
+            assert await table.tree("one", "4") is None
+            assert await table.name_of("one", "a") is None
+            assert await table.tree("one", "3") is not None
+
+    asyncio.run(test())
+
+
+@given(st.lists(st.integers(0, 2), max_size=20), st.lists(st.integers(0, 2), max_size=20))
+def test_the_common_beginning_of_two_lists_is_found(one: list[int], other: list[int]) -> None:
+    same = 0
+    while same < min(len(one), len(other)) and one[same] == other[same]:
+        same += 1
+    assert common_prefix(array("q", one), array("q", other)) == same
