@@ -76,14 +76,15 @@ def test_with_several_backends_the_key_counts() -> None:
 
 @pytest.mark.parametrize("store", ["none", "file"])
 def test_only_ones_own_responses_can_be_compared_with(store: str, tmp_path: Path) -> None:
-    """A response that is unknown, of another key, or whose request had no options; with a store, after a restart too."""
+    """A response that is unknown, of another key, or neither stored nor asked for with these options; with a store, after a
+    restart too."""
     path = "none" if store == "none" else str(tmp_path / "store.sqlite3")
 
     async def test() -> None:
         async with serving(create_app()) as url:
             async with gateway(url, store=path) as served:
                 first = (await post(served, **BASE, prompt_cache_options={})).final
-                silent = (await post(served, **BASE)).final
+                silent = (await post(served, **BASE, store=False)).final
                 for response_id in ("resp_unknown", silent["id"], ""):
                     assert (await compared(served, response_id)).type == "comparison_response_not_found"
                 stranger = {"Authorization": "Bearer other"}
@@ -122,3 +123,33 @@ def test_hashes_expire() -> None:
         assert await kept.exchange("t", "four", b"4", "one") is None
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"input": [*BASE["input"], user("More.")]}, None),
+        ({"input": BASE["input"][:1]}, None),
+        ({"text": SCHEMA, "temperature": 0.5}, None),
+        ({"model": "sim-plain"}, "model_changed"),
+        ({"tools": [function("g")]}, "tools_changed"),
+        ({"reasoning": {"effort": "low"}}, "reasoning_effort_changed"),
+        ({"instructions": "Be long."}, "input_changed"),
+        ({"input": [BASE["input"][0], user("Other.")]}, "input_changed"),
+    ],
+    ids=str,
+)
+def test_any_stored_response_can_be_compared_with(changes: dict[str, Any], reason: str | None) -> None:
+    """Its request had no such options: what is stored of it tells what it was asked."""
+
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            first = (await post(served, **BASE)).final
+            found = await compared(served, first["id"], **changes)
+            assert found.type in ("cache_hit", "unavailable") if reason is None else found.reason == reason
+            follow = {"prompt_cache_options": {"comparison_response_id": first["id"]}, "previous_response_id": first["id"]}
+            answer = await post(served, **{**BASE, "input": [user("And then?")], **follow})
+            assert answer.final["prompt_cache_diagnostics"]["type"] in ("cache_hit", "unavailable")
+
+    run(test())

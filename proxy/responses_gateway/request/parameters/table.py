@@ -187,8 +187,8 @@ _FORWARDED = "if the settings forward it"
 _PRIORITY = Parameter("service_tier", "adapted", "sent as the priority configured for this tier, if there is one")
 _CARRIED = {
     "context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}",
-    "prompt_cache_options": "`prewarm` does what `generate: false` does; `comparison_response_id` names a response of the last "
-    f"hour whose request had these options, too: `prompt_cache_diagnostics` compares the prompts; sent {_FORWARDED}",
+    "prompt_cache_options": "`prewarm` does what `generate: false` does; `comparison_response_id` names a stored response, or "
+    f"one of the last hour whose request had these options, too: `prompt_cache_diagnostics` compares the prompts; sent {_FORWARDED}",
 }
 
 _STORED = {"conversation": "if the gateway stores responses: the `id`, or an object with it"}

@@ -6,7 +6,7 @@ requests are long. They need not withstand an attack: a client that makes two pa
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 from zlib import crc32
 
@@ -16,6 +16,8 @@ Reason = Literal["model_changed", "tools_changed", "reasoning_effort_changed", "
 # Bytes of the checksum of a message.
 _WIDTH = 4
 _ABSENT = msgspec.Raw()
+# Members of an item that say nothing to the model.
+_ADDED = frozenset({"id", "status", "phase", "annotations"})
 
 
 class _Body(msgspec.Struct):
@@ -139,9 +141,36 @@ def read_prompt(data: bytes, key: str | None = None) -> Prompt:
         _leading(messages),
         sizes.tobytes(),
         sum(sizes) + len(body.tools),
-        0 if key is None else crc32(key.encode("utf-8", "replace")),
+        _key(key),
     )
     return Prompt(checksums, messages)
+
+
+def print_of_items(
+    model: str, echo: Mapping[str, Any], items: Iterable[Mapping[str, Any]], key: str | None = None
+) -> PromptPrint:
+    """Return the same of items and of what a response repeats of its request (`echo`), where the chat request is not known any
+    more. Ids and the like, which the store adds, count for nothing."""
+    effort = (echo.get("reasoning") or {}).get("effort")
+    before: dict[Reason, int] = {
+        "model_changed": _checksum(model),
+        "tools_changed": _checksum(echo.get("tools")),
+        "reasoning_effort_changed": _checksum(effort),
+        "verbosity_changed": _checksum((echo.get("text") or {}).get("verbosity")),
+    }
+    said = [{name: value for name, value in item.items() if name not in _ADDED} for item in items]
+    texts = [msgspec.json.encode(part) for part in (echo.get("instructions"), *said)]
+    sizes = array("I", map(len, texts))
+    messages = array("I", map(crc32, texts)).tobytes()
+    return PromptPrint(before, messages, 1, sizes.tobytes(), sum(sizes), _key(key))
+
+
+def _checksum(value: object) -> int:
+    return crc32(msgspec.json.encode(value))
+
+
+def _key(key: str | None) -> int:
+    return 0 if key is None else crc32(key.encode("utf-8", "replace"))
 
 
 def _common(one: bytes, other: bytes) -> int:

@@ -6,24 +6,24 @@ prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
-from responses_gateway.request.prompt_cache.prompt_print import PromptPrint, read_prompt
+from responses_gateway.request.prompt_cache.prompt_print import PromptPrint, print_of_items, read_prompt
 from responses_gateway.server.features.cache_diagnostics.turns import LOST, CacheTurns
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.settings import Settings
-from responses_gateway.state import StoreUnavailable
+from responses_gateway.state import Store, StoreUnavailable
 from responses_gateway.state.prompt_hashes import PromptHashes, PromptHashMemory, PromptHashTable
 from responses_gateway.stream.writer.response import AtEnd
 from responses_gateway.wire.deltas import Usage
-from responses_gateway.wire.requests import ResponsesRequest
 
 Reason = Literal[
     "model_changed",
@@ -61,38 +61,59 @@ def divergence(earlier: PromptPrint, later: PromptPrint, *, has_summary: bool) -
     return Divergence(reason, later.bytes_of(place) / total if total else 1.0)
 
 
-async def diagnostics(
-    hashes: PromptHashes,
-    request: ResponsesRequest,
-    tenant: str,
-    response_id: str,
-    data: bytes | None,
-    *,
-    routed: bool,
-) -> AtEnd | None:
-    """Keep the hashes of a prompt, and compare it with that of the response that the request names. Return what the end of the
-    response tells; None if the request names none. `data` is the chat request, None where a summary has to be made first.
-    `routed`: requests go to backends by their keys. Never raises: what cannot be compared is `unavailable`."""
-    options = request.prompt_cache_options or {}
-    other_id = options.get("comparison_response_id")
-    later = None if data is None else read_prompt(data, request.prompt_cache_key if routed else None).checksums
-    encoded = b"" if later is None else msgspec.msgpack.encode(later)
+@dataclass(eq=False)
+class Comparisons:
+    """Compares the prompt of a request with that of an earlier response: with its hashes, if its request had these options too,
+    else with what is stored of it. `routed` tells whether requests go to backends by their keys."""
+
+    hashes: PromptHashes
+    store: Store | None
+    routed: Callable[[], bool]
+
+    async def at_end(self, prepared: PreparedRequest) -> AtEnd | None:
+        """Keep the hashes of a prompt, and return what the end of the response tells of the comparison; None if the request
+        asks for none. Never raises: what cannot be compared is `unavailable`."""
+        request = prepared.context.request
+        other_id = (request.prompt_cache_options or {}).get("comparison_response_id")
+        key = request.prompt_cache_key if self.routed() else None
+        # It is not known yet where a summary has to be made first.
+        later = None if prepared.compaction is not None else read_prompt(prepared.call.data, key).checksums
+        encoded = b"" if later is None else msgspec.msgpack.encode(later)
+        tenant = prepared.caller.tenant
+        try:
+            kept = await self.hashes.exchange(tenant, prepared.options.response_id, encoded, other_id)
+            if other_id is None:
+                return None
+            stored = await self._stored(tenant, other_id) if kept is None else None
+        except StoreUnavailable:
+            return _fixed("unavailable") if other_id is not None else None
+        if kept is None and stored is None:
+            return _fixed("comparison_response_not_found")
+        if stored is not None:
+            later = None if later is None else print_of_items(request.model, prepared.options.echo, prepared.context.items)
+        earlier = stored if kept is None else _decoded(kept)
+        if earlier is None:
+            return _fixed("unavailable")
+        if later is None:
+            return partial(_result, Divergence("context_compacted", 1.0))
+        has_summary = isinstance(request.input, list) and any(is_compaction(item) for item in request.input)
+        return partial(_result, divergence(earlier, later, has_summary=has_summary))
+
+    async def _stored(self, tenant: str, response_id: str) -> PromptPrint | None:
+        """Return the checksums of what a stored response was asked; None if there is none. Raise `StoreUnavailable`."""
+        response = None if self.store is None else await self.store.responses.get(tenant, response_id)
+        if self.store is None or response is None:
+            return None
+        echo = msgspec.json.decode(response.json)
+        items = await self.store.histories.items(response.input_end)
+        return print_of_items(echo["model"], echo, items)
+
+
+def _decoded(kept: bytes) -> PromptPrint | None:
     try:
-        earlier_print = await hashes.exchange(tenant, response_id, encoded, other_id)
-    except StoreUnavailable:
-        return _fixed("unavailable") if other_id is not None else None
-    if other_id is None:
-        return None
-    if earlier_print is None:
-        return _fixed("comparison_response_not_found")
-    try:
-        earlier = msgspec.msgpack.decode(earlier_print, type=PromptPrint)
+        return msgspec.msgpack.decode(kept, type=PromptPrint)
     except msgspec.DecodeError:  # of another version of the gateway, or before a summary
-        return _fixed("unavailable")
-    if later is None:
-        return partial(_result, Divergence("context_compacted", 1.0))
-    has_summary = isinstance(request.input, list) and any(is_compaction(item) for item in request.input)
-    return partial(_result, divergence(earlier, later, has_summary=has_summary))
+        return None
 
 
 def _fixed(kind: str) -> AtEnd:
@@ -116,16 +137,13 @@ async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
     store = core.responses.store
     hashes = PromptHashMemory() if store is None else PromptHashTable(store.database)
     pool = core.responses.pool
+    comparisons = Comparisons(hashes, store, lambda: pool.chooses)
 
     async def with_diagnostics(prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
         """Have the response tell how its prompt compares with an earlier one, if the request asks for that."""
-        request = prepared.context.request
-        if request.prompt_cache_options is None:
+        if prepared.context.request.prompt_cache_options is None:
             return prepared
-        chat = prepared.call.data if prepared.compaction is None else None
-        response_id = prepared.options.response_id
-        tenant = prepared.caller.tenant
-        at_end = await diagnostics(hashes, request, tenant, response_id, chat, routed=pool.chooses)
+        at_end = await comparisons.at_end(prepared)
         return prepared if at_end is None else prepared.with_end(at_end)
 
     return Opened(steps=[with_diagnostics], session_notes=[CacheTurns(core.metrics).explained])
