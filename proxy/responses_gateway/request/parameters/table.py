@@ -188,7 +188,8 @@ _PRIORITY = Parameter("service_tier", "adapted", "sent as the priority configure
 _CARRIED = {
     "context_management": f"a context that exceeds its compact_threshold is compacted; sent {_FORWARDED}",
     "prompt_cache_options": "`prewarm` does what `generate: false` does; `comparison_response_id` names a stored response, or "
-    f"one of the last hour whose request had these options, too: `prompt_cache_diagnostics` compares the prompts; sent {_FORWARDED}",
+    "one of the last hour whose request had these options, too: `prompt_cache_diagnostics` compares the prompts; "
+    f"sent {_FORWARDED}",
 }
 
 _STORED = {"conversation": "if the gateway stores responses: the `id`, or an object with it"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -41,6 +41,12 @@ class Additions:
     session_notes: list[Note] = field(default_factory=list)
     conclusions: list[Conclude] = field(default_factory=list)
 
-    def steps_for(self, prepared: PreparedRequest) -> Sequence[Step]:
-        """Return the steps for a request."""
-        return self.steps if prepared.caller.asker.session is None else [*self.steps, *self.session_steps]
+    @property
+    def steps_in_session(self) -> list[Step]:
+        """The steps for a request of a session."""
+        return [*self.steps, *self.session_steps]
+
+    @property
+    def notes_in_session(self) -> list[Note]:
+        """The notes of an answer in a session."""
+        return [*self.notes, *self.session_notes]

@@ -218,7 +218,8 @@ class Creation:
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.facts.asker = prepared.caller.asker
-        for step in responses.additions.steps_for(prepared):
+        additions = responses.additions
+        for step in additions.steps if prepared.caller.asker.session is None else additions.steps_in_session:
             prepared = await step(prepared, self.in_force.settings)
         self.log.losses(prepared.losses)
         if self.log.trace is not None:
@@ -381,7 +382,10 @@ class Creation:
             _learn(self.in_force.parsers, self.prepared, self.translator)
             if self.prepared.options.logprobs or self.prepared.options.tools:  # all that an answer can lose
                 self.log.losses(self.answer_losses)
-            self._take_notes()
+            additions = self._responses.additions
+            in_session = self.prepared.caller.asker.session is not None
+            for note in additions.notes_in_session if in_session else additions.notes:
+                self.log.facts.notes |= note(self.prepared, self.translator, self.log.facts)
             if self.prepared.turns is not None and self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
         record = None if self.recording is None else self._record
@@ -393,16 +397,6 @@ class Creation:
         # The generation refers to its sink, which refers to this, as `hand_over` does: free them without the garbage collector.
         self._generation = None
         self.hand_over = None
-
-    def _take_notes(self) -> None:
-        """Have features note what the answer was like."""
-        additions = self._responses.additions
-        facts = self.log.facts
-        for note in additions.notes:
-            facts.notes |= note(self.prepared, self.translator, facts)
-        if self.prepared.caller.asker.session is not None:
-            for note in additions.session_notes:
-                facts.notes |= note(self.prepared, self.translator, facts)
 
     # ---- looking at it -----------------------------------------------------------------------------------------------
 
