@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
 
 _BEFORE_QUOTES = " \t\n([{:=,"  # a quotation mark behind these opens, and closes behind anything else
+_OPENING = frozenset("“„‘«‹「『")  # quotation marks that can only open
+_FENCES = ("```", "~~~")
+_RUN = re.compile("`+")
 _HEAD = 8  # characters of a line that tell whether it opens or closes a code block
 
 
@@ -79,28 +83,33 @@ class CodeBlocks:
     last: str = ""  # the last character
     _before: str = ""  # the one before it
     _ticks: int = 0  # backticks in the current line
+    _runs: int = 0  # of them: each begins code, or ends it
     _head: str = ""  # the beginning of the current line
     _marked: bool = False  # the current line has opened or closed a block
 
     def follow(self, piece: str) -> None:
         """Take the next piece of the text; it must not be empty."""
-        self._before = piece[-2] if len(piece) > 1 else self.last
+        before = self.last
+        self._before = piece[-2] if len(piece) > 1 else before
         self.last = piece[-1]
-        if "`" not in piece:  # nearly always
+        if "`" not in piece and "~" not in piece:  # nearly always
             cut = piece.rfind("\n")
             if cut >= 0:
                 self._head = ""
                 self._marked = False
+                self._runs = 0
                 self._ticks = 0
                 piece = piece[cut + 1 :]
             if len(self._head) < _HEAD:
                 self._head += piece[:_HEAD]
             return
         first, *others = piece.split("\n")
+        self._runs -= before == "`" and first.startswith("`")  # it goes on
         self._line(first)
         for line in others:
             self._head = ""
             self._marked = False
+            self._runs = 0
             self._ticks = 0
             self._line(line)
 
@@ -108,16 +117,20 @@ class CodeBlocks:
     def begins_quote(self) -> bool:
         """Whether what comes next is the beginning of what is quoted: of code in the line, of a text in quotes, or behind the
         sign of a quoted line."""
-        if self.last == "`":
-            return self._ticks % 2 == 1
+        if self.last == "`" or (self.last == " " and self._before == "`"):
+            doubled = self.last == "`" == self._before
+            return self._runs % 2 == 1 and (doubled or self._ticks % 2 == 1)
+        if self.last in _OPENING:
+            return True
         if self.last in ('"', "'"):
             return not self._before or self._before in _BEFORE_QUOTES
         return self._head.lstrip().startswith(">")
 
     def _line(self, piece: str) -> None:
         self._ticks += piece.count("`")
+        self._runs += len(_RUN.findall(piece))
         if len(self._head) < _HEAD:
             self._head += piece[:_HEAD]
-        if not self._marked and self._head.lstrip().startswith("```"):
+        if not self._marked and self._head.lstrip().startswith(_FENCES):
             self._marked = True
             self.open = not self.open

@@ -274,3 +274,43 @@ def test_an_unknown_name_is_counted() -> None:
             assert validities(served) == {"unknown_name": 1}
 
     run(test())
+
+
+SHOWN = '<tool_call>{"name": "shell_run", "arguments": {"cmd": "ls"}}</tool_call>'
+
+
+@pytest.mark.parametrize("setting", [{"tool_call_parser": "hermes"}, {"rescue": True}])
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"Write `{SHOWN}` for it.",
+        f"Write ``{SHOWN}`` for it.",
+        f"Write `a` or ` {SHOWN} ` for it.",
+        f'Write "{SHOWN}".',
+        f"Write «{SHOWN}».",
+        f"So:\n```\n{SHOWN}\n```\n",
+        f"So:\n~~~\n{SHOWN}\n~~~\n",
+    ],
+)
+def test_a_call_that_is_quoted_is_text(said: str, setting: Json) -> None:
+    async def test() -> None:
+        for size in (1, 3, len(said)):
+            deltas = [{"content": said[at : at + size]} for at in range(0, len(said), size)]
+            async with model(pieces(*deltas), **setting) as (served, _):
+                (item,) = (await post(served, tools=TOOLS)).final["output"]
+                assert item["content"][0]["text"] == said
+
+    run(test())
+
+
+@pytest.mark.parametrize("before", ["I look.\n", "Of `a` and ``b``.\n", "``", "~~~\nx\n~~~\n", "```\nx\n```\n", "«a» "])
+def test_a_call_behind_a_quote_is_one(before: str) -> None:
+    said = (before if before != "``" else "`a``b` ") + SHOWN
+
+    async def test() -> None:
+        for size in (1, len(said)):
+            deltas = [{"content": said[at : at + size]} for at in range(0, len(said), size)]
+            async with model(pieces(*deltas), tool_call_parser="hermes") as (served, _):
+                assert calls_of((await post(served, tools=TOOLS)).final) == [("shell_run", '{"cmd": "ls"}')]
+
+    run(test())
