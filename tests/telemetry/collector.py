@@ -29,6 +29,7 @@ class Seen:
     began: int
     ended: int
     resource: dict[str, Any]
+    links: dict[str, dict[str, Any]] = field(default_factory=dict)  # attributes by the span that each leads to
 
 
 @dataclass
@@ -60,6 +61,7 @@ class Collector:
                         began=span.start_time_unix_nano,
                         ended=span.end_time_unix_nano,
                         resource=resource,
+                        links={link.span_id.hex(): _values(link.attributes) for link in span.links},
                     )
                 )
         return web.Response()

@@ -344,6 +344,28 @@ def test_a_conversation_and_the_response_before_are_told_by_their_ids() -> None:
         assert all("gen_ai.conversation.id" not in span.attributes for span in found[2:])
 
 
+def test_the_requests_of_agents_are_linked_as_a_tree() -> None:
+    child = {"x-session-id": "child", "x-parent-session-id": "root"}
+
+    async def ask_it(served: Any) -> None:
+        for headers in ({"x-session-id": "root"}, child, child, {"x-session-id": "root"}):
+            await post(served, model="m", headers=headers)
+
+    spans, _ = traced(ask_it, streaming(*chat_stream()))
+    servers = sorted((span for span in spans.spans if span.kind == SERVER), key=lambda span: span.began)
+    first, second, third, fourth = (span.span_id for span in servers)
+    relation = "responses_gateway.relation"
+    assert [span.links for span in servers] == [
+        {},
+        {first: {relation: "parent"}},
+        {second: {relation: "previous"}},
+        {first: {relation: "previous"}},
+    ]
+    assert {span.attributes["gen_ai.conversation.id"] for span in spans.spans} == {"root"}
+    assert [span.attributes["gen_ai.agent.id"] for span in servers] == ["root", "child", "child", "root"]
+    assert len({first, second, third, fourth}) == 4
+
+
 # ---- settings ---------------------------------------------------------------------------------------------------------
 
 

@@ -29,12 +29,20 @@ _INT64 = 2**63
 
 
 def response_attributes(
-    *, conversation: str | None, previous: str | None, effort: str | None, service_tier: str | None
+    *,
+    conversation: str | None,
+    previous: str | None,
+    effort: str | None,
+    service_tier: str | None,
+    agent_id: str | None = None,
+    agent_name: str | None = None,
 ) -> Attributes:
     """Return what a client asked of a response: the ids of the conversation and of the response that it continues, how much
-    the model is to think, and the service tier."""
+    the model is to think, the service tier, and the agent that asks."""
     found: Attributes = {}
     _add_text(found, "gen_ai.conversation.id", conversation)
+    _add_text(found, "gen_ai.agent.id", agent_id)
+    _add_text(found, "gen_ai.agent.name", agent_name)
     _add_text(found, "gen_ai.request.previous_response.id", previous)
     _add_text(found, "gen_ai.request.reasoning.level", effort)
     _add_tier(found, service_tier)

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import re
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Thread
@@ -28,7 +29,7 @@ from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import MadeCall, McpSession
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Span, SpanContext, Tracer
 
 _PATH = "/v1/traces"
 _TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -37,6 +38,8 @@ _STATE_LIMIT = 512
 _PRINTABLE = re.compile(r"[\x20-\x7e]*")
 # Seconds that the last spans may take to be sent: a collector that hangs must not delay a restart.
 _LAST_SPANS = 2.0
+# Threads of agents whose last spans are remembered.
+_MOST_THREADS = 4_096
 # Seconds between two warnings about the collector.
 _WARNING_INTERVAL = 60.0
 
@@ -101,10 +104,25 @@ class Tracing:
         self._exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/").removesuffix(_PATH) + _PATH)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("responses_gateway", version)
+        self._threads: OrderedDict[tuple[str, str], SpanContext] = OrderedDict()  # of agents: the last span of each
 
     def begin(self, name: str, headers: Mapping[str, str], now: float) -> Trace:
         """Start the trace of a request. `headers` are the client's and may contain its trace; `now` is the loop's time."""
         return Trace(self._tracer, name, headers, now)
+
+    def link(self, trace: Trace, tenant: str, thread: str, parent: str | None) -> None:
+        """Link a request of an agent's thread to the one before or, if it is the first one, to the last one of its parent."""
+        relation = "previous"
+        before = self._threads.get((tenant, thread))
+        if before is None and parent is not None:
+            relation = "parent"
+            before = self._threads.get((tenant, parent))
+        if before is not None:
+            trace.link(before, relation)
+        self._threads[tenant, thread] = trace.context
+        self._threads.move_to_end((tenant, thread))
+        if len(self._threads) > _MOST_THREADS:
+            self._threads.popitem(last=False)
 
     @contextmanager
     def fetch(self, headers: Mapping[str, str], response_id: str) -> Iterator[None]:
@@ -149,6 +167,15 @@ class Trace:
         self._call: Span | None = None
         self._called = now
         self._asked: Mapping[str, Attribute] = {}
+
+    @property
+    def context(self) -> SpanContext:
+        """What names the span of the request."""
+        return self._span.get_span_context()
+
+    def link(self, other: SpanContext, relation: str) -> None:
+        """Link the span of the request to that of another one."""
+        self._span.add_link(other, {"responses_gateway.relation": relation})
 
     def asked(self, attributes: Mapping[str, Attribute]) -> None:
         """Tell what the client asked for, in the span of the request and in those of its calls of the model."""

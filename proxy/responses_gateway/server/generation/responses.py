@@ -12,7 +12,7 @@ import msgspec
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.request import Loss
-from responses_gateway.request.who_asks import NOBODY
+from responses_gateway.request.who_asks import NOBODY, Asker
 from responses_gateway.server.custom_tools.repair import InputRepair
 from responses_gateway.server.generation.additions import Additions
 from responses_gateway.server.generation.answer_losses import answer_losses
@@ -45,9 +45,12 @@ from responses_gateway.stream.text_loops import TextLoopWatch
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.telemetry.span_attributes import Attributes, response_attributes
+from responses_gateway.telemetry.tracing import Trace
 from responses_gateway.wire.errors import ApiError, unknown_model
 from responses_gateway.wire.requests import ResponsesRequest
 
+# Sources of a session that are no name of a conversation: the response before is told, and a cache may be shared.
+_NO_NAMES = frozenset({"previous_response_id", "prompt_cache_key"})
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
 
@@ -223,7 +226,7 @@ class Creation:
             prepared = await step(prepared, self.in_force.settings)
         self.log.losses(prepared.losses)
         if self.log.trace is not None:
-            self.log.trace.asked(_asked(prepared.context))
+            _tell(responses.reports, self.log.trace, prepared)
         tape = prepared.tape
         created = None if kept is None else kept.created
         self.translator = Translator(prepared.options, time.time if tape is None else tape.clock, created)
@@ -445,11 +448,22 @@ def _recording(recorder: Recorder | None, caller: Caller, settings: Settings) ->
     return recorder.begin(caller.headers, settings, door=caller.protocol.name)
 
 
-def _asked(context: Context) -> Attributes:
+def _tell(reports: RequestReports, trace: Trace, prepared: PreparedRequest) -> None:
+    """Have a trace tell what the client asked for; link that of an agent to the one before, so that its session is a tree."""
+    caller = prepared.caller
+    trace.asked(_asked(prepared.context, caller.asker))
+    if reports.tracing is not None and caller.asker.thread is not None:
+        reports.tracing.link(trace, caller.tenant, caller.asker.thread, caller.asker.parent)
+
+
+def _asked(context: Context, asker: Asker) -> Attributes:
     """Return the attributes of a trace that tell what the client asked for."""
     request = context.request
+    is_named = asker.source.get("session") not in _NO_NAMES
     return response_attributes(
-        conversation=context.conversation,
+        conversation=context.conversation or (asker.session if is_named else None),
+        agent_id=asker.thread if is_named else None,
+        agent_name=asker.agent,
         previous=request.previous_response_id,
         effort=request.reasoning.effort if request.reasoning is not None else None,
         service_tier=request.service_tier,
