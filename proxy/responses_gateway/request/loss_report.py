@@ -53,6 +53,15 @@ class LossReport(msgspec.Struct):
             raise invalid_request(f"'{param}' cannot be honoured: {reason}.", param, "unsupported_value")
         self._entries[Loss(kind, name, "ignored", reason)] = None
 
+    def repeat(self, losses: Iterable[Loss]) -> None:
+        """Report what was reported before, for what is not read again."""
+        self._entries.update(dict.fromkeys(losses))
+
+    @property
+    def size(self) -> int:
+        """How many entries there are."""
+        return len(self._entries)
+
     def losses(self) -> list[Loss]:
         """Return all entries in the order in which they were reported."""
         return list(self._entries)

@@ -116,10 +116,10 @@ def translate(
     kinds = {entry.kind for entry in items} - _SIMPLE  # each step below costs nothing for a request that does not need it
     if "configuration_update" in kinds:
         request = with_updates(request, items)
-    return _Translation(request, policy, hosted, report, items, kinds).chat_request(results)
+    return ReadRequest(request, policy, hosted, report, items, kinds).chat_request(results)
 
 
-class _ReadItems(NamedTuple):
+class ReadItems(NamedTuple):
     """What the items of a request say: see the members of `ChatRequest` of these names."""
 
     messages: list[Object]
@@ -129,7 +129,7 @@ class _ReadItems(NamedTuple):
     sources: Sequence[CitedSource] = ()
 
 
-class _Translation(NamedTuple):
+class ReadRequest(NamedTuple):
     """A request that is translated: its items, and those of their kinds that are not simple."""
 
     request: ResponsesRequest
@@ -141,11 +141,14 @@ class _Translation(NamedTuple):
 
     def chat_request(self, results: Mapping[str, KeptResult]) -> ChatRequest:
         """Return the whole translation. Raises `ApiError` 400."""
+        catalog = self.catalog()
+        choice = self.choice(catalog)
+        return self.completed(catalog, choice, self._read(catalog, results))
+
+    def completed(self, catalog: Catalog, choice: ToolChoice, read: ReadItems) -> ChatRequest:
+        """Return the translation of a request whose items were read. Raises `ApiError` 400."""
         request = self.request
         policy = self.policy
-        catalog = self._tools()
-        choice = ANY_TOOL if request.tool_choice is None else _read_choice(request.tool_choice, catalog, policy, self.report)
-        read = self._read(catalog, results)
         warming = request.only_warms
         one_turn = read.compacting or warming
         extra = request.include or ()
@@ -173,7 +176,12 @@ class _Translation(NamedTuple):
             losses=self.report.losses(),
         )
 
-    def _tools(self) -> Catalog:
+    def choice(self, catalog: Catalog) -> ToolChoice:
+        """Return which tools may be called. Raises `ApiError` 400."""
+        choice = self.request.tool_choice
+        return ANY_TOOL if choice is None else _read_choice(choice, catalog, self.policy, self.report)
+
+    def catalog(self) -> Catalog:
         """Return all tools that the request declares."""
         tools = self.request.tools
         declares = tools or (self.kinds and not TOOL_LISTS.isdisjoint(self.kinds))
@@ -183,14 +191,14 @@ class _Translation(NamedTuple):
             refuse_urls(self.items, self.policy.url_inputs)
         return Catalog(read_tools(tools or [], self.items, self.policy, self.report, self.hosted)) if declares else NO_TOOLS
 
-    def _read(self, catalog: Catalog, results: Mapping[str, KeptResult]) -> _ReadItems:
+    def _read(self, catalog: Catalog, results: Mapping[str, KeptResult]) -> ReadItems:
         """Return the messages for the items, with the calls and approvals among them."""
         instructions = self.request.instructions
         items = self.items
         kinds = self.kinds
         if not kinds:
             reader = ItemReader(self.policy, NO_CALLS, self.report)
-            return _ReadItems(reader.messages(instructions, items), reader.compacting)
+            return ReadItems(reader.messages(instructions, items), reader.compacting)
         approvals = NO_APPROVALS if APPROVAL_TYPES.isdisjoint(kinds) else read_approvals(items)
         call_reader = CallItemReader(catalog, self.report, approvals, results)
         has_calls = not (CALL_TYPES.isdisjoint(kinds) and OUTPUT_TYPES.isdisjoint(kinds))
@@ -199,9 +207,9 @@ class _Translation(NamedTuple):
         reader = ItemReader(self.policy, calls, self.report, labels)
         messages = reader.messages(instructions, items)
         sources = tuple(citable(call_reader.sources).values())
-        return _ReadItems(messages, reader.compacting, calls.ids, tuple(approvals.approved.values()), sources)
+        return ReadItems(messages, reader.compacting, calls.ids, tuple(approvals.approved.values()), sources)
 
-    def _body(self, catalog: Catalog, choice: ToolChoice, read: _ReadItems) -> Object:
+    def _body(self, catalog: Catalog, choice: ToolChoice, read: ReadItems) -> Object:
         """Return the complete chat request."""
         request = self.request
         policy = self.policy

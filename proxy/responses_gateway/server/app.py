@@ -168,7 +168,11 @@ def _bodies(parts: Parts) -> Bodies:
     metrics = parts.metrics
     together = max(settings.max_total_body_bytes, settings.max_body_bytes)
     return Bodies(
-        settings.max_body_bytes, together, lambda: metrics.count(ACCESS_REFUSALS, "bodies"), partial(metrics.set, BODY_BYTES)
+        settings.max_body_bytes,
+        together,
+        lambda: metrics.count(ACCESS_REFUSALS, "bodies"),
+        partial(metrics.set, BODY_BYTES),
+        parts.responses.preparation.known.clear,
     )
 
 

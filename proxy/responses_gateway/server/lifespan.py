@@ -27,6 +27,7 @@ from responses_gateway.server.generation.in_flight import InFlight
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.parser_choice.settings import check_tokenizer, load_vllm_parsers
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
+from responses_gateway.server.generation.preparation.known_inputs import KnownInputs
 from responses_gateway.server.generation.preparation.live_settings import InForce, LiveSettings, translation_policy
 from responses_gateway.server.generation.preparation.prepare import Preparation
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests
@@ -129,7 +130,9 @@ async def _open_responses(settings: Settings, share: Share, stack: AsyncExitStac
     stack.push_async_callback(autoconfiguration.close)
     reports = _open_reports(settings, metrics, accounts.usage, stack)
     additions = Additions()
-    preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, await _pdf_reader(settings), sealing)
+    pdf_reader = await _pdf_reader(settings)
+    known = KnownInputs(settings.known_history_bytes)
+    preparation = Preparation(pool, store, encryption, tokenizer, additions.toolboxes, pdf_reader, sealing, known)
     responses = Responses(preparation, live, reports, recorder, InFlight(), repair, accounts.ledger, additions)
     return _Opened(responses, accounts, autoconfiguration)
 

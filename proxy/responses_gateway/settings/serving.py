@@ -39,6 +39,9 @@ class ListeningSettings(Section):
     max_total_body_bytes: ByteSize = Field(default=ByteSize(1024**3), gt=0)
     """Maximum size of the bodies of all requests that one process is answering, after decompression. Beyond it, the largest
     still being received is refused with 503."""
+    known_history_bytes: ByteSize = Field(default=ByteSize(64 * 1024 * 1024))
+    """Memory of one process for the histories of recent requests. An agent sends its whole history with each turn; what is
+    known of it is not read and translated again. 0 turns this off."""
 
 
 class TimingSettings(Section):

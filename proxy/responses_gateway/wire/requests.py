@@ -7,7 +7,7 @@ schema where a client could rely on them, and are wider where real clients send 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -149,8 +149,22 @@ class ResponsesRequest(BaseModel):
 def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
     """Decode and check a request body. Raises `ApiError` 400 naming the field (`param`), whatever the body contains. The result
     shares nothing with a mapping that was passed in."""
-    raw = body if isinstance(body, bytes | bytearray | memoryview) else _encode(body)
-    fields = _decode(raw)
+    return _checked(_decode(body if isinstance(body, bytes | bytearray | memoryview) else _encode(body)))
+
+
+def parse_continued(new: dict[str, Any], known: Mapping[str, Any], mark: str, items: Sequence[Any]) -> ResponsesRequest | None:
+    """Do as `parse_request` with the fields of a body, of which only the `new` ones were not checked before. `mark` stands for
+    the first items of the input, which were read before: None if the input does not begin with it."""
+    given = new.get("input")
+    if not isinstance(given, list) or given[:1] != [mark]:
+        return None
+    if _deeper_than(new, MAX_DEPTH):
+        raise _too_deep()
+    return _checked({**new, **known, "input": [*items, *given[1:]]})
+
+
+def _checked(fields: dict[str, Any]) -> ResponsesRequest:
+    """Return the request that has these fields. Raises `ApiError` 400."""
     if fields.get("model") is None:
         raise invalid_request("Missing required parameter: 'model'.", "model", "missing_required_parameter")
     if fields.get("input") is None and all(fields.get(name) is None for name in _IN_PLACE_OF_INPUT):
@@ -172,7 +186,7 @@ def parse_message(data: bytes) -> ResponsesRequest:
         raise invalid_request('A message is {"type": "response.create", …}.', "type", "invalid_value")
     if body.get("background"):
         raise invalid_request("'background' is not possible over a WebSocket.", "background", "unsupported_parameter")
-    return parse_request(body)
+    return _checked(body)
 
 
 def _refuse_many(fields: Any, name: str) -> None:

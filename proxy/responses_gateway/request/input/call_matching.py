@@ -55,19 +55,23 @@ class MatchedCall:
 
 class MatchedCalls(NamedTuple):
     """The calls of an input. `by_path` has the call of each call item and of each output item, by the path of the item. `ids`
-    are all call ids of the request, the client's and the generated ones."""
+    are all call ids of the request, the client's and the generated ones. `reported`: how many losses there were before calls
+    without outputs were given some."""
 
     by_path: Mapping[str, MatchedCall]
     ids: frozenset[str]
+    reported: int = 0
 
 
 NO_CALLS = MatchedCalls({}, frozenset())
 
 
-def match_calls(entries: Iterable[Entry], reader: CallItemReader, report: LossReport) -> MatchedCalls:
-    """Match all calls with their outputs by call id, in order. Raises `ApiError` 400 for a malformed item, and for an output
-    without a call before it."""
-    matcher = _Matcher(reader, report)
+def match_calls(
+    entries: Iterable[Entry], reader: CallItemReader, report: LossReport, taken: frozenset[str] = frozenset()
+) -> MatchedCalls:
+    """Match all calls with their outputs by call id, in order. `taken` are the ids of calls before them. Raises `ApiError` 400
+    for a malformed item, and for an output without a call before it."""
+    matcher = _Matcher(reader, report, _ids=set(taken))
     for entry in entries:
         if entry.kind in CALL_TYPES:
             matcher.add_call(entry)
@@ -148,11 +152,12 @@ class _Matcher:
 
     def finish(self) -> MatchedCalls:
         """Give each unanswered call a placeholder output and return all calls."""
+        reported = self._report.size
         self._leave()
         for matched in itertools.chain.from_iterable(self._unanswered.values()):
             self._report.adapted("item", "function_call", "a call without output was given one")
             matched.output = NO_OUTPUT
-        return MatchedCalls(self._by_path, frozenset(self._ids))
+        return MatchedCalls(self._by_path, frozenset(self._ids), reported)
 
     def _unique(self, call_id: str, *, expected: bool = False) -> str:
         if call_id not in self._ids:  # nearly always

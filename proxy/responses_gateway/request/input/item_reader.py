@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -60,6 +60,16 @@ HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})
 _CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
 
 
+class TurnEnd(NamedTuple):
+    """The end of a turn of the model: how many `items` came before the one that ended it, and how many `messages`, `calls` and
+    texts of the system message (`leading`) they have become."""
+
+    items: int
+    messages: int
+    calls: int
+    leading: int
+
+
 class ItemReader:
     """Reads items and passes their content to a `MessageBuilder`. `mcp_labels`: the MCP servers whose tools are offered.
     `compacting`: the input asked for a compaction."""
@@ -85,9 +95,17 @@ class ItemReader:
 
     def messages(self, instructions: str | None, entries: Iterable[Entry]) -> list[Object]:
         """Return the messages of the chat request. Raises `ApiError` 400."""
+        self.lead(instructions)
+        self.read(entries)
+        return self.arranged()
+
+    def lead(self, instructions: str | None) -> None:
+        """Begin with the instructions of the request."""
         if instructions:
             self._leading.append(instructions)
-        self.read(entries)
+
+    def arranged(self) -> list[Object]:
+        """Return the messages for what was read. Raises `ApiError` 400."""
         messages = self._builder.finish()
         if self._leading:
             messages = self._system_messages() + messages
@@ -111,6 +129,33 @@ class ItemReader:
         """Read items. Raises `ApiError` 400."""
         for entry in entries:
             self._item(entry)
+
+    def resume(self, leading: Sequence[str], messages: Sequence[Object]) -> None:
+        """Begin where a conversation has got to: with the texts of its system message, and its other messages."""
+        self._leading = list(leading)
+        self._begun = True
+        self._builder.resume(messages)
+
+    def read_noting_ends(self, entries: Iterable[Entry]) -> TurnEnd | None:
+        """Read items; return where the last turn of the model ended that is over, whatever follows. Raises `ApiError` 400."""
+        builder = self._builder
+        end = None
+        closed = builder.closed
+        for index, entry in enumerate(entries):
+            self._item(entry)
+            if builder.closed is not closed:
+                closed = builder.closed
+                end = TurnEnd(index, *closed, len(self._leading))
+        return end
+
+    @property
+    def length(self) -> int:
+        """How many messages the items have become."""
+        return self._builder.length
+
+    def state_at(self, end: TurnEnd) -> tuple[list[str], list[Object]]:
+        """Return the texts of the system message and the other messages at the end of a turn."""
+        return self._leading[: end.leading], self._builder.first(end.messages)
 
     def _item(self, entry: Entry) -> None:
         kind = entry.kind
@@ -269,6 +314,20 @@ class MessageBuilder(msgspec.Struct):
     _number: int  # of the next call
     _messages: list[Object] = msgspec.field(default_factory=list)
     _turn: _Turn | None = None
+    closed: tuple[int, int] = (0, 0)  # the messages and calls that there were when a turn was closed last
+
+    def resume(self, messages: Sequence[Object]) -> None:
+        """Begin with messages that there are."""
+        self._messages = list(messages)
+
+    @property
+    def length(self) -> int:
+        """How many messages there are."""
+        return len(self._messages)
+
+    def first(self, number: int) -> list[Object]:
+        """Return so many of the messages."""
+        return self._messages[:number]
 
     def add_user(self, content: str | list[Object]) -> None:
         """Add a user message."""
@@ -357,6 +416,7 @@ class MessageBuilder(msgspec.Struct):
         if media:
             self._report.adapted("content", "tool_output_media", "moved into a user message after the tool messages")
             self._messages.append({"role": "user", "content": media})
+        self.closed = (len(self._messages), self._number)
 
     def _name_calls(self, calls: list[MatchedCall]) -> None:
         """Give calls the ids that the template wants; one that waits for the client's approval is found by its own."""

@@ -42,13 +42,13 @@ def entries(
     return entries_at(history, "history") + own if history else own
 
 
-def entries_at(items: Sequence[Object], path: str) -> list[Entry]:
-    """Return the items of a list at `path`, references unresolved. Raises `ApiError` 400."""
+def entries_at(items: Sequence[Object], path: str, start: int = 0) -> list[Entry]:
+    """Return the items of a list at `path`, of which `start` come before, references unresolved. Raises `ApiError` 400."""
     return [
         Entry(f"{path}[{index}]", kind, item)
         if isinstance(kind := item.get("type"), str) and "id" not in item  # as most items of clients that store nothing
         else _entry(item, f"{path}[{index}]")
-        for index, item in enumerate(items)
+        for index, item in enumerate(items, start)
     ]
 
 

@@ -24,6 +24,7 @@ from responses_gateway.server.generation.preparation.codex_sessions import SESSI
 from responses_gateway.server.generation.preparation.compaction import Begun, Summary, SummarySink
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse, asking, save
 from responses_gateway.server.generation.preparation.kept_response import KeptResponse
+from responses_gateway.server.generation.preparation.known_inputs import Growing
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prelude import Prelude
 from responses_gateway.server.generation.preparation.prepare import Preparation
@@ -147,7 +148,7 @@ class Creation:
 
     __slots__ = (
         "_clock", "_detached", "_generation", "_responses", "_stopping", "abandon", "answered", "caller",
-        "ended", "hand_over", "in_force", "log", "prepared", "recording", "translator",
+        "ended", "growing", "hand_over", "in_force", "log", "prepared", "recording", "translator",
     )  # fmt: skip
 
     # There once it is prepared.
@@ -175,6 +176,7 @@ class Creation:
         # Leaves the response to another gateway when this one stops. Returns False if that cannot be done.
         self.hand_over: Callable[[], bool] | None = None
         self.answered = False  # some of the response was made
+        self.growing: Growing | None = None  # the request, if it may be one of a growing thread
         self._detached = False
         self._stopping = False
         settings = self.in_force.settings
@@ -218,7 +220,7 @@ class Creation:
         asker = self.log.understood(request.model, caller.tenant, asker, streamed=streamed)
         if asker is not NOBODY:
             caller = msgspec.structs.replace(caller, asker=asker)
-        scope = RequestScope(caller, self.in_force, self.recording, kept, reading)
+        scope = RequestScope(caller, self.in_force, self.recording, kept, reading, self.growing)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.facts.asker = prepared.caller.asker
         additions = responses.additions

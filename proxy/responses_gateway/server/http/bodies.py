@@ -33,16 +33,22 @@ class NoRoomError(ApiError, TimeoutError):
 
 class Bodies:
     """The bodies that one process holds. `largest` is the limit for one of them, `together` for all, in bytes. `show_size` is
-    called by `report`."""
+    called by `report`, and `make_room` when half of the room is taken."""
 
     def __init__(
-        self, largest: int, together: int, count_refusal: Callable[[], None], show_size: Callable[[float], None]
+        self,
+        largest: int,
+        together: int,
+        count_refusal: Callable[[], None],
+        show_size: Callable[[float], None],
+        make_room: Callable[[], None] = lambda: None,
     ) -> None:
         self.size = 0
         self.largest = largest
         self._together = together
         self._count_refusal = count_refusal
         self._show_size = show_size
+        self._make_room = make_room
         self._arriving: set[Body] = set()
         self._queue = FairQueue(1, 1)
 
@@ -69,6 +75,8 @@ class Bodies:
             raise body.refusal.copy()
         body.size += size
         self.size += size
+        if self.size > self._together // 2:
+            self._make_room()
         while self.size > self._together:
             victim = max(self._arriving, key=_size, default=body)
             if victim.size <= body.size:

@@ -15,6 +15,7 @@ from responses_gateway.server.generation.client_timer import NullSink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.compaction import with_trigger
+from responses_gateway.server.generation.preparation.known_inputs import Growing
 from responses_gateway.server.generation.request_log.metrics import RELEASE
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
@@ -74,6 +75,11 @@ class Answers:
         recording = creation.recording
         if recording is not None:
             recording.received(body)
+        if self._readings is None and recording is None and self._responses.preparation.known.keeps(body):
+            continued = self._responses.preparation.known.read(creation.caller.tenant, body)
+            creation.growing = Growing(body) if continued is None else continued.growing
+            if continued is not None:
+                return await self._respond(request, creation, continued.request)
         large = len(body) >= LARGE_BODY
         parse = self._protocol.parse
         parsed = await in_thread(request, parse, body) if large else parse(body)

@@ -111,9 +111,10 @@ class Encryption:
             raise _changed_since(param) from None
         return model, text
 
-    def decrypt_items(self, items: list[Any], tenant: str, model: str, path: str) -> list[Any]:
+    def decrypt_items(self, items: list[Any], tenant: str, model: str, path: str, start: int = 0) -> list[Any]:
         """Return the items as the model is to read them: summaries as messages, encrypted reasoning as text if this model
-        wrote it. Others stay as they are; where all do, it is the same list. Raise `ApiError` 400."""
+        wrote it. Others stay as they are; where all do, it is the same list. `start` items come before them at `path`. Raise
+        `ApiError` 400."""
         for item in items:
             if isinstance(item, dict) and "encrypted_content" in item:
                 break
@@ -123,7 +124,7 @@ class Encryption:
             self._decrypted(item, tenant, model, f"{path}[{index}]")
             if isinstance(item, dict) and "encrypted_content" in item
             else item
-            for index, item in enumerate(items)
+            for index, item in enumerate(items, start)
         ]
         return items if all(map(is_, new_items, items)) else new_items
 

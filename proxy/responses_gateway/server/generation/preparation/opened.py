@@ -67,7 +67,10 @@ async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reade
         tools = await toolbox.open(request, context.items, context.results, tenant, separate_web_tools=separate)
         if tools is not None:
             break
-    items_of_request = request.input if isinstance(request.input, list) else ()
+    items_of_request: Sequence[Item] = request.input if isinstance(request.input, list) else ()
+    growing = ground.scope.growing
+    if growing is not None and growing.continued is not None:  # because what is known has no documents
+        items_of_request = items_of_request[growing.continued.beginning.items :]
     if pdf_reader is None or not (items_of_request or context.history):
         return Openings(tools, NO_DOCUMENTS)
     items = chain(items_of_request, context.history, context.references.values())

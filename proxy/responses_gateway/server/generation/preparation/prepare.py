@@ -19,6 +19,7 @@ from responses_gateway.server.generation.preparation.compaction import Summarise
 from responses_gateway.server.generation.preparation.context import Caller, Context, PreviousResponse
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.server.generation.preparation.ground import find_ground
+from responses_gateway.server.generation.preparation.known_inputs import KnownInputs
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.preparation.opened import HostedToolbox, open_for
 from responses_gateway.server.generation.preparation.plan import Planner
@@ -31,7 +32,8 @@ from responses_gateway.wire.requests import ResponsesRequest
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """Prepares requests, with the parts that all of them share. `sealing` has the key for the keys of clients."""
+    """Prepares requests, with the parts that all of them share. `sealing` has the key for the keys of clients, `known`
+    the last requests of threads."""
 
     pool: Pool
     store: Store | None
@@ -40,6 +42,7 @@ class Preparation:
     toolboxes: Sequence[HostedToolbox] = ()
     pdf_reader: PdfReader | None = None
     sealing: Encryption | None = None
+    known: KnownInputs = field(default_factory=lambda: KnownInputs(0))
     client_keys: ClientKeys = field(init=False)
     translator: RequestTranslator = field(init=False)
     planner: Planner = field(init=False)
@@ -48,7 +51,7 @@ class Preparation:
         queue = FairQueue(1, 1)  # of long requests
         tokens = PromptTokens(self.pool, self.tokenizer)
         keys = ClientKeys(self.pool.models, self.sealing)
-        translator = RequestTranslator(self.pool, self.store, self.encryption, queue, tokens, keys)
+        translator = RequestTranslator(self.pool, self.store, self.encryption, queue, tokens, keys, self.known)
         object.__setattr__(self, "client_keys", keys)
         object.__setattr__(self, "translator", translator)
         object.__setattr__(self, "planner", Planner(self.pool, self.store, self.encryption, self.tokenizer, keys))

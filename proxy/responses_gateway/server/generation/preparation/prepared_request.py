@@ -13,6 +13,7 @@ from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.compaction import AutomaticCompaction
 from responses_gateway.server.generation.preparation.context import Caller, Context
 from responses_gateway.server.generation.preparation.kept_response import Beginning, Journal, KeptResponse, digest, keep
+from responses_gateway.server.generation.preparation.known_inputs import Growing
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.upstream.answer_filter import AnswerFilter
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
@@ -27,13 +28,14 @@ from responses_gateway.stream.writer.response import AtEnd
 
 class RequestScope(msgspec.Struct, frozen=True):
     """What holds for one request: who asks, the settings in force, and its recording. `kept`: the response was kept in the
-    store until now. `reading`: the request was made in another protocol."""
+    store until now. `reading`: the request was made in another protocol. `growing`: it may be one of a growing thread."""
 
     caller: Caller
     in_force: InForce
     recording: Recording | None
     kept: KeptResponse | None = None
     reading: Reading | None = None
+    growing: Growing | None = None
 
     @property
     def beginning(self) -> Beginning | None:

@@ -12,6 +12,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.prompt_tokens import PromptTokens, estimated_tokens, most_tokens
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
+from responses_gateway.request.growing import Grown, TranslatedTurns, encoded, translate_growing
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.server.generation.preparation.client_keys import ClientKeys
 from responses_gateway.server.generation.preparation.context import Context, Item
@@ -19,6 +20,7 @@ from responses_gateway.server.generation.preparation.documents import ReadDocume
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption, removed_reasoning
 from responses_gateway.server.generation.preparation.ground import Ground
 from responses_gateway.server.generation.preparation.kept_response import Journal
+from responses_gateway.server.generation.preparation.known_inputs import KnownInputs
 from responses_gateway.server.generation.preparation.live_settings import InForce
 from responses_gateway.server.generation.preparation.opened import Openings
 from responses_gateway.server.generation.preparation.prepared_request import NOT_CONTINUABLE, Continuable, RequestScope
@@ -78,10 +80,27 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         if context.results:
             results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
+        return self._whole(chat_request, context, request_input, request.model)
+
+    def grow(self, request: ResponsesRequest, context: Context, known: TranslatedTurns | None) -> Grown | None:
+        """Do as `translate`, from where the translation of the request that this one continues had got to. Return None where
+        that cannot be done. Raise `ApiError` 400."""
+        items = request.input
+        assert isinstance(items, list)
+        before = 0 if known is None else known.items
+        rest = items[before:] if before else items
+        readable = self.encryption.decrypt_items(rest, self.tenant, request.model, "input", before)
+        grown = translate_growing(request, self.policy, readable, known)
+        if grown is None:
+            return None
+        return msgspec.structs.replace(grown, chat=self._whole(grown.chat, context, items, request.model))
+
+    def _whole(self, chat_request: ChatRequest, context: Context, request_input: Any, model: str) -> ChatRequest:
+        """Return a chat request with what its translation alone does not know."""
         if not chat_request.losses and not self.documents.losses and not self.token_ids:
             return chat_request
         original = chain(context.history, request_input if isinstance(request_input, list) else ())
-        return self._completed(chat_request, original, request.model)
+        return self._completed(chat_request, original, model)
 
     def _readable(self, items: list[Any], model: str, path: str) -> list[Any]:
         """Return items as the model is to read them. Raise `ApiError` 400."""
@@ -131,18 +150,20 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
     queue: FairQueue
     tokens: PromptTokens
     keys: ClientKeys
+    known: KnownInputs
 
     async def translated(self, ground: Ground, opened: Openings) -> Translated:
         """Return the complete chat request. Raise `ApiError`."""
         translation = self._translation(ground, opened)
-        chat = await self._in_turn(translation, ground)
+        grown = None if ground.scope.growing is None else await self._grown(translation, ground, opened)
+        chat = await self._in_turn(translation, ground) if grown is None else grown.chat
         continuable = self._continuable(ground, chat)
         losses: Sequence[Loss] = chat.losses
         body = chat.body
         if continuable.now and not translation.token_ids:
             body = _with_token_ids(body)
             translation = msgspec.structs.replace(translation, token_ids=True)  # because the request after a summary needs them
-        data = msgspec.json.encode(body)
+        data = msgspec.json.encode(body) if grown is None else self._encoded(grown, body, ground)
         reading = ground.scope.reading
         if reading is not None:
             room = None
@@ -191,6 +212,30 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         if not (items and _is_long(items)) and not (context.history and _is_long(context.history)):
             return translation.translate(request, context, recording)
         return await self.queue.in_thread(translation.tenant, translation.translate, request, context, recording)
+
+    async def _grown(self, translation: Translation, ground: Ground, opened: Openings) -> Grown | None:
+        """Translate a request that may be one of a growing thread; None where it has to be done as a whole. Raise `ApiError`
+        400."""
+        request = ground.request
+        context = ground.context
+        growing = ground.scope.growing
+        assert growing is not None
+        simple = not context.history and not context.references and opened.tools is None and not opened.documents.texts
+        if not simple or request.context_management or not isinstance(request.input, list):
+            return None
+        known = None if growing.continued is None else growing.continued.beginning
+        if not _is_long(request.input[0 if known is None else known.items :]):
+            return translation.grow(request, context, known)
+        return await self.queue.in_thread(translation.tenant, translation.grow, request, context, known)
+
+    def _encoded(self, grown: Grown, body: Mapping[str, Any], ground: Ground) -> bytes:
+        """Return the chat request as JSON, and keep what the next request of the thread can go on from."""
+        data, beginning = encoded(grown, body)
+        growing = ground.scope.growing
+        items = ground.request.input
+        if beginning is not None and growing is not None and isinstance(items, list):
+            self.known.keep(ground.scope.caller.tenant, growing, items, beginning)
+        return data
 
     def _continuable(self, ground: Ground, chat: ChatRequest) -> Continuable:
         """Find out whether the answer may be continued; then the ids of its tokens are needed."""

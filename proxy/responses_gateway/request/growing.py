@@ -1,0 +1,229 @@
+"""Translate a request that continues the last one of its thread without what was translated before.
+
+An agent sends its whole history with each turn, a few items longer. The messages of a history depend on its own items alone
+(`input/item_reader.py`), so those of the turns that are over are the same in the next request, and so are the losses that were
+reported for them. What is made in this way equals what `translate` makes: where that is not certain, it is not done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from responses_gateway.request.fields import Object
+from responses_gateway.request.input.call_matching import NO_OUTPUT, MatchedCalls, match_calls
+from responses_gateway.request.input.calls import CallItemReader
+from responses_gateway.request.input.item_reader import ItemReader, TurnEnd
+from responses_gateway.request.input.items import Entry, entries_at
+from responses_gateway.request.loss_report import Loss, LossReport
+from responses_gateway.request.parameters.parameters import CHECKED, refuse_unavailable, refuse_unsupported
+from responses_gateway.request.policy import Policy
+from responses_gateway.request.tools.catalog import Catalog
+from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS
+from responses_gateway.request.translation import ChatRequest, ReadItems, ReadRequest
+from responses_gateway.wire.requests import ResponsesRequest
+
+# The types of items that say nothing of others but by their call ids.
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+_KINDS = frozenset({"message", "reasoning"}) | _CALLS | _OUTPUTS
+
+
+class Losses(NamedTuple):
+    """What was reported of the tools, of calls with their outputs, and of items, in the order in which they are read."""
+
+    tools: Sequence[Loss]
+    calls: Sequence[Loss]
+    items: Sequence[Loss]
+
+
+class Written:
+    """The JSON of messages, with commas between them, and of the tools of a chat request."""
+
+    __slots__ = ("messages", "tools", "tools_json")
+
+    def __init__(self, messages: bytes, tools: Sequence[Object] | None, tools_json: msgspec.Raw | None = None) -> None:
+        self.messages = messages
+        self.tools = tools
+        self.tools_json = tools_json or msgspec.Raw(msgspec.json.encode(tools))
+
+    def with_messages(self, more: Sequence[bytes]) -> Written:
+        """Return the JSON of these and more messages."""
+        return Written(b",".join([self.messages, *more]), self.tools, self.tools_json)
+
+
+class KnownCalls(NamedTuple):
+    """The ids of calls, and how many of them were numbered."""
+
+    ids: frozenset[str] = frozenset()
+    numbered: int = 0
+
+
+class TranslatedTurns(msgspec.Struct, frozen=True, eq=False):
+    """What the first `items` of an input have become, all of whose calls have outputs: `messages` behind a system message of
+    the texts `leading`, with these `calls`. `request` and `policy` are those of the
+    translation, `catalog` its tools, and `losses` what was reported. `written`: its JSON, once it was needed."""
+
+    request: ResponsesRequest
+    policy: Policy
+    catalog: Catalog
+    items: int
+    messages: Sequence[Object]
+    leading: Sequence[str]
+    calls: KnownCalls
+    losses: Losses
+    written: Written | None = None
+
+    def is_of(self, request: ResponsesRequest, policy: Policy) -> bool:
+        """Tell whether a request is translated as this one was."""
+        earlier = self.request
+        return (
+            (policy is self.policy or policy == self.policy)
+            and request.model == earlier.model
+            and request.instructions == earlier.instructions
+            and request.tools == earlier.tools
+        )
+
+
+class Grown(msgspec.Struct, frozen=True, eq=False):
+    """A chat request, what it was made from, and what the next one can be made from; None: nothing. `system`: how many messages
+    stand before those of the items."""
+
+    chat: ChatRequest
+    known: TranslatedTurns | None
+    next: TranslatedTurns | None
+    system: int
+
+
+def translate_growing(
+    request: ResponsesRequest, policy: Policy, rest: Sequence[Any], known: TranslatedTurns | None
+) -> Grown | None:
+    """Translate a request without history and hosted tools; `rest` are the items of its input behind those that are `known`.
+    Return None where that takes more than these. Raises `ApiError` 400 as `translate` does."""
+    if policy.user_messages != "keep" or policy.continues_last_message:
+        return None  # because then the last messages may become others
+    if known is not None and not known.is_of(request, policy):
+        return None
+    before = 0 if known is None else known.items
+    if before + len(rest) > policy.max_input_items or not all(type(item) is dict for item in rest):
+        return None
+    refuse_unavailable(request, policy)
+    if not CHECKED.isdisjoint(request.model_fields_set):
+        refuse_unsupported(request, policy)
+    entries = entries_at(rest, "input", before)
+    kinds = {entry.kind for entry in entries}
+    if not kinds <= _KINDS or (known is not None and _refers_to(entries, known.calls.ids)):
+        return None
+    report = LossReport(policy.strict)
+    return _Growth(request, policy, report, entries, kinds, known).grown()
+
+
+def _refers_to(entries: Sequence[Entry], call_ids: frozenset[str]) -> bool:
+    """Tell whether an item belongs to a call of before, or has the id of one; of an id that is none, too, which is refused."""
+    for entry in entries:
+        if entry.kind in _CALLS or entry.kind in _OUTPUTS:
+            call_id = entry.item.get("call_id")
+            if not isinstance(call_id, str) or call_id in call_ids:
+                return True
+    return False
+
+
+class _Growth(NamedTuple):
+    """A translation that goes on from what is `known`; `entries` are the items behind that."""
+
+    request: ResponsesRequest
+    policy: Policy
+    report: LossReport
+    entries: list[Entry]
+    kinds: set[str]
+    known: TranslatedTurns | None
+
+    def grown(self) -> Grown:
+        """Return the whole translation. Raises `ApiError` 400."""
+        known = self.known
+        report = self.report
+        translation = ReadRequest(self.request, self.policy, NO_HOSTED_TOOLS, report, self.entries, self.kinds)
+        if known is None:
+            catalog = translation.catalog()
+        else:
+            catalog = known.catalog
+            report.repeat(known.losses.tools)
+        declared = report.size
+        choice = translation.choice(catalog)
+        chosen = report.size
+        calls = self._matched(catalog)
+        finished = report.size
+        ids = {path: {matched.id, matched.call.call_id} for path, matched in calls.by_path.items()}  # before they are numbered
+        reader = self._reader(calls)
+        end = reader.read_noting_ends(self.entries)
+        read = report.size
+        chat = translation.completed(catalog, choice, ReadItems(reader.arranged(), compacting=False, call_ids=calls.ids))
+        reported = report.losses()
+        losses = Losses(reported[:declared], reported[chosen : calls.reported], reported[finished:read])
+        system = len(chat.body["messages"]) - reader.length
+        return Grown(chat, known, self._next(catalog, calls, ids, reader, end, losses), system)
+
+    def _matched(self, catalog: Catalog) -> MatchedCalls:
+        known = self.known
+        taken: frozenset[str] = frozenset()
+        if known is not None:
+            self.report.repeat(known.losses.calls)
+            taken = known.calls.ids
+        return match_calls(self.entries, CallItemReader(catalog, self.report), self.report, taken)
+
+    def _reader(self, calls: MatchedCalls) -> ItemReader:
+        known = self.known
+        if known is None:
+            reader = ItemReader(self.policy, calls, self.report)
+            reader.lead(self.request.instructions)
+        else:
+            self.report.repeat(known.losses.items)
+            reader = ItemReader(self.policy, calls, self.report, calls_before=known.calls.numbered)
+            reader.resume(known.leading, known.messages)
+        return reader
+
+    def _next(
+        self,
+        catalog: Catalog,
+        calls: MatchedCalls,
+        ids: Mapping[str, set[str]],
+        reader: ItemReader,
+        end: TurnEnd | None,
+        losses: Losses,
+    ) -> TranslatedTurns | None:
+        """Return what the next request can go on from: the turns that are over, if nothing can be added to them any more."""
+        known = self.known
+        if end is None:
+            return known
+        places = [entry.path for entry in self.entries[: end.items] if entry.kind in _CALLS]
+        matched = [calls.by_path[path] for path in places]
+        if any(call.output is NO_OUTPUT or call.call.asynchronous for call in matched):
+            return None
+        call_ids = {call_id for path in places for call_id in ids[path]}
+        leading, messages = reader.state_at(end)
+        before = 0 if known is None else known.items
+        known_calls = KnownCalls() if known is None else known.calls
+        read = KnownCalls(known_calls.ids | call_ids, end.calls)
+        return TranslatedTurns(self.request, self.policy, catalog, before + end.items, messages, leading, read, losses)
+
+
+def encoded(grown: Grown, body: Mapping[str, Any]) -> tuple[bytes, TranslatedTurns | None]:
+    """Return the chat request, which is `body`, as JSON, and what the next one can be made from. What was known is not written
+    again."""
+    known = grown.known
+    if known is None or not known.messages:
+        return msgspec.json.encode(body), grown.next
+    before = known.written or Written(msgspec.json.encode(known.messages)[1:-1], body.get("tools"))
+    messages = body["messages"]
+    rest = [msgspec.json.encode(message) for message in messages[grown.system + len(known.messages) :]]
+    parts = [*map(msgspec.json.encode, messages[: grown.system]), before.messages, *rest]
+    again: Object = {"messages": msgspec.Raw(b"[%b]" % b",".join(parts))}
+    if before.tools is not None and before.tools == body.get("tools"):
+        again["tools"] = before.tools_json
+    data = msgspec.json.encode({**body, **again})
+    later = grown.next
+    if later is None:
+        return data, None
+    over = len(later.messages) - len(known.messages)
+    return data, msgspec.structs.replace(later, written=before.with_messages(rest[:over]))
