@@ -148,7 +148,7 @@ class Creation:
 
     __slots__ = (
         "_clock", "_detached", "_generation", "_responses", "_stopping", "abandon", "answered", "caller",
-        "ended", "growing", "hand_over", "in_force", "log", "prepared", "recording", "translator",
+        "ended", "hand_over", "in_force", "log", "prepared", "recording", "translator",
     )  # fmt: skip
 
     # There once it is prepared.
@@ -176,7 +176,6 @@ class Creation:
         # Leaves the response to another gateway when this one stops. Returns False if that cannot be done.
         self.hand_over: Callable[[], bool] | None = None
         self.answered = False  # some of the response was made
-        self.growing: Growing | None = None  # the request, if it may be one of a growing thread
         self._detached = False
         self._stopping = False
         settings = self.in_force.settings
@@ -206,9 +205,11 @@ class Creation:
         context: Context | None = None,
         kept: KeptResponse | None = None,
         reading: Reading | None = None,
+        growing: Growing | None = None,
     ) -> None:
         """Find what the request builds on, unless `context` has it, and translate it. `kept`: the response has waited, or has
-        begun in another gateway. `reading`: the request was made in another protocol. Raise `ApiError`, `StoreUnavailable`."""
+        begun in another gateway. `reading`: the request was made in another protocol. `growing`: it may be one of a growing
+        thread. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self.caller
         if SESSION_HEADER in caller.headers:
@@ -220,7 +221,7 @@ class Creation:
         asker = self.log.understood(request.model, caller.tenant, asker, streamed=streamed)
         if asker is not NOBODY:
             caller = msgspec.structs.replace(caller, asker=asker)
-        scope = RequestScope(caller, self.in_force, self.recording, kept, reading, self.growing)
+        scope = RequestScope(caller, self.in_force, self.recording, kept, reading, growing)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.facts.asker = prepared.caller.asker
         additions = responses.additions

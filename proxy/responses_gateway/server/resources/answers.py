@@ -15,7 +15,7 @@ from responses_gateway.server.generation.client_timer import NullSink
 from responses_gateway.server.generation.generation import Generation, shutting_down
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.generation.preparation.compaction import with_trigger
-from responses_gateway.server.generation.preparation.known_inputs import Growing
+from responses_gateway.server.generation.preparation.known_inputs import SMALLEST, Growing
 from responses_gateway.server.generation.request_log.metrics import RELEASE
 from responses_gateway.server.generation.responses import Creation, Responses
 from responses_gateway.server.http.aiohttp_internals import LEFT_AT
@@ -75,18 +75,20 @@ class Answers:
         recording = creation.recording
         if recording is not None:
             recording.received(body)
-        if self._readings is None and recording is None and self._responses.preparation.known.keeps(body):
-            continued = self._responses.preparation.known.read(creation.caller.tenant, body)
-            creation.growing = Growing(body) if continued is None else continued.growing
+        growing = None
+        if self._readings is None and recording is None and len(body) >= SMALLEST:
+            known = self._responses.preparation.known
+            continued = known.read(creation.caller.tenant, body)
             if continued is not None:
-                return await self._respond(request, creation, continued.request)
+                return await self._respond(request, creation, continued.request, growing=continued.growing)
+            growing = Growing(body) if known.keeps(body) else None
         large = len(body) >= LARGE_BODY
         parse = self._protocol.parse
         parsed = await in_thread(request, parse, body) if large else parse(body)
         if recording is not None:
             recording.parsed()
         if self._readings is None:
-            return await self._respond(request, creation, parsed)
+            return await self._respond(request, creation, parsed, growing=growing)
         reading = await self._readings.read(request, parsed, creation.caller, creation.in_force, large=large)
         try:
             return await self._respond(request, creation, reading.request, reading)
@@ -94,9 +96,14 @@ class Answers:
             raise reading.error(error) from None
 
     async def _respond(
-        self, request: web.Request, creation: Creation, asked: ResponsesRequest, reading: Reading | None = None
+        self,
+        request: web.Request,
+        creation: Creation,
+        asked: ResponsesRequest,
+        reading: Reading | None = None,
+        growing: Growing | None = None,
     ) -> web.StreamResponse:
-        await creation.prepare(asked, reading=reading)
+        await creation.prepare(asked, reading=reading, growing=growing)
         continues = creation.prepared.record is not None and creation.in_force.settings.on_disconnect == "continue"
         if asked.background or (asked.stream and continues):
             return await self._detach(request, creation, asked)
