@@ -176,7 +176,8 @@ class _Growth(NamedTuple):
         known = self.known
         if known is None:
             reader = ItemReader(self.policy, calls, self.report)
-            reader.lead(self.request.instructions)
+            if self.request.instructions:
+                reader.lead(self.request.instructions)
         else:
             self.report.repeat(known.losses.items)
             reader = ItemReader(self.policy, calls, self.report, calls_before=known.calls.numbered)

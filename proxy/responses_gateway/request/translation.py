@@ -142,7 +142,7 @@ class ReadRequest(NamedTuple):
     def chat_request(self, results: Mapping[str, KeptResult]) -> ChatRequest:
         """Return the whole translation. Raises `ApiError` 400."""
         catalog = self.catalog()
-        choice = self.choice(catalog)
+        choice = ANY_TOOL if self.request.tool_choice is None else self.choice(catalog)
         return self.completed(catalog, choice, self._read(catalog, results))
 
     def completed(self, catalog: Catalog, choice: ToolChoice, read: ReadItems) -> ChatRequest:

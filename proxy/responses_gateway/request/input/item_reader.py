@@ -95,14 +95,14 @@ class ItemReader:
 
     def messages(self, instructions: str | None, entries: Iterable[Entry]) -> list[Object]:
         """Return the messages of the chat request. Raises `ApiError` 400."""
-        self.lead(instructions)
+        if instructions:
+            self.lead(instructions)
         self.read(entries)
         return self.arranged()
 
-    def lead(self, instructions: str | None) -> None:
+    def lead(self, instructions: str) -> None:
         """Begin with the instructions of the request."""
-        if instructions:
-            self._leading.append(instructions)
+        self._leading.append(instructions)
 
     def arranged(self) -> list[Object]:
         """Return the messages for what was read. Raises `ApiError` 400."""

@@ -207,9 +207,8 @@ class Creation:
         reading: Reading | None = None,
         growing: Growing | None = None,
     ) -> None:
-        """Find what the request builds on, unless `context` has it, and translate it. `kept`: the response has waited, or has
-        begun in another gateway. `reading`: the request was made in another protocol. `growing`: it may be one of a growing
-        thread. Raise `ApiError`, `StoreUnavailable`."""
+        """Find what the request builds on, unless `context` has it, and translate it. `kept`: the response has waited, or begun
+        in another gateway. `reading`, `growing`: as in `RequestScope`. Raise `ApiError`, `StoreUnavailable`."""
         responses = self._responses
         caller = self.caller
         if SESSION_HEADER in caller.headers:
@@ -231,8 +230,8 @@ class Creation:
         if self.log.trace is not None:
             _tell(responses.reports, self.log.trace, prepared)
         tape = prepared.tape
-        created = None if kept is None else kept.created
-        self.translator = Translator(prepared.options, time.time if tape is None else tape.clock, created)
+        clock = time.time if tape is None else tape.clock
+        self.translator = Translator(prepared.options, clock, None if kept is None else kept.created)
         if self.recording is not None:
             assert tape is not None
             tape.attach(self.translator, self.recording.note)

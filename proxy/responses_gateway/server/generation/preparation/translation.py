@@ -80,6 +80,8 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         if context.results:
             results = {item_id: decode_result(result) for item_id, result in context.results.items()}
         chat_request = translate(request, self.policy, references.get, history, replaced, self.hosted, results)
+        if not chat_request.losses and not self.documents.losses and not self.token_ids:
+            return chat_request
         return self._whole(chat_request, context, request_input, request.model)
 
     def grow(self, request: ResponsesRequest, context: Context, known: TranslatedTurns | None) -> Grown | None:
@@ -97,8 +99,6 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
 
     def _whole(self, chat_request: ChatRequest, context: Context, request_input: Any, model: str) -> ChatRequest:
         """Return a chat request with what its translation alone does not know."""
-        if not chat_request.losses and not self.documents.losses and not self.token_ids:
-            return chat_request
         original = chain(context.history, request_input if isinstance(request_input, list) else ())
         return self._completed(chat_request, original, model)
 
