@@ -21,7 +21,7 @@ COMPILE_ALL = -m compileall -q -j 0 proxy/responses_gateway
 PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak oracle servers bridges dist image lock clean
+.PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak weak oracle servers bridges dist image lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,11 @@ load: $(VENV)/.stamp ## run a thousand concurrent streams and check every answer
 
 soak: $(VENV)/.stamp ## mixed traffic with faults for an hour, and what the gateway holds then (ARGS="--minutes 5")
 	$(BIN)/python -m bench.soak $(ARGS)
+
+weak: $(VENV)/.stamp ## two hundred tasks of a simulated weak model under Codex and Claude Code, with what the gateway can do off and on (ARGS="--tasks 40")
+	@scripts/install-codex
+	@scripts/install-claude
+	$(BIN)/python -m bench.weak $(ARGS)
 
 oracle: .cache/oracle/.vllm-$(VLLM) ## compare our parsers with vLLM's, which it installs (large)
 	.cache/oracle/bin/python -m pytest tests/oracle -p no:cacheprovider $(ARGS)

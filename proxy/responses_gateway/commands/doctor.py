@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +25,9 @@ from responses_gateway.commands.smoke_test import Step, run_smoke_test
 from responses_gateway.extras import how_to_install
 from responses_gateway.hosted.pdf import pdf_obstacle
 from responses_gateway.hosted.search.pages import page_obstacle
-from responses_gateway.probing.diagnosis import Finding, findings, rows, server_name
+from responses_gateway.probing.agent_behaviour import Behaviour, behaviour_findings, behaviour_of, behaviour_rows
+from responses_gateway.probing.agent_checks import check_tools
+from responses_gateway.probing.diagnosis import Finding, Row, findings, rows, server_name
 from responses_gateway.probing.prober import probe
 from responses_gateway.probing.profile import Profile
 from responses_gateway.probing.recommend import recommended_settings
@@ -65,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--write", type=Path, metavar="FILE", help="write the recommended settings to a file for serve --config"
     )
     parser.add_argument("--json", action="store_true", help="report as JSON")
+    parser.add_argument(
+        "--agent",
+        action="store_true",
+        help="also play twenty small tasks of an agent, and report how well the model behaves in its turns",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
     api_key = args.api_key or os.environ.get("OPENAI_API_KEY")
     if args.gateway is not None and args.url is not None:
         return _unusable("give the URL of a backend, or --gateway with the URL of a gateway")
+    if args.agent and (args.gateway is not None or args.config is not None):
+        return _unusable("--agent needs the URL of a backend")
     if args.config is not None and (args.gateway is not None or args.url is not None):
         return _unusable("--config needs no URL")
     try:
@@ -120,13 +129,29 @@ def _examine_backend(args: argparse.Namespace, api_key: str | None) -> int:
         return UNUSABLE
     found = findings(profile)
     settings = recommended_settings(profile)
+    behaviour = None
+    if args.agent and profile.refusal is None:
+        behaviour, more = asyncio.run(_play_agent(profile, settings, args, api_key))
+        found += more
     if args.json:
-        print(json.dumps(_as_json(profile, found, settings), ensure_ascii=False, indent=2))
+        print(json.dumps(_as_json(profile, found, settings, behaviour), ensure_ascii=False, indent=2))
     else:
-        _print(profile, found, settings, Console(highlight=False))
+        _print(profile, found, settings, behaviour, Console(highlight=False))
     if args.write is not None and profile.refusal is None:
         args.write.write_text(_as_yaml(profile, settings), encoding="utf-8")
     return BROKEN if any(finding.level == "error" for finding in found) else WORKS
+
+
+async def _play_agent(
+    profile: Profile, settings: dict[str, Any], args: argparse.Namespace, api_key: str | None
+) -> tuple[Behaviour, list[Finding]]:
+    from responses_gateway.commands.agent_trial import AS_WRITTEN, play_tasks  # a whole gateway: nothing else here needs one
+
+    checks = await check_tools(profile, api_key=api_key, answer_timeout=args.timeout, tell=_tell)
+    played = {**settings, **AS_WRITTEN}
+    outcomes = await play_tasks(played, model=profile.model, api_key=api_key, answer_timeout=args.timeout, tell=_tell)
+    behaviour = behaviour_of(outcomes)
+    return behaviour, list(behaviour_findings(behaviour, checks, profile.server))
 
 
 def _hint(error: ApiError) -> str:
@@ -146,13 +171,14 @@ def _verdict(found: list[Finding], settings: dict[str, Any]) -> str:
     return "works, with losses" if "warning" in levels else "works"
 
 
-def _as_json(profile: Profile, found: list[Finding], settings: dict[str, Any]) -> dict[str, Any]:
+def _as_json(profile: Profile, found: list[Finding], settings: dict[str, Any], behaviour: Behaviour | None) -> dict[str, Any]:
     return {
         "verdict": _verdict(found, settings),
         "server": server_name(profile),
         "findings": [finding._asdict() for finding in found],
         "settings": settings,
         "profile": asdict(profile),
+        **({} if behaviour is None else {"behaviour": behaviour._asdict()}),
     }
 
 
@@ -161,13 +187,14 @@ def _as_yaml(profile: Profile, settings: dict[str, Any]) -> str:
     return head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
 
 
-def _print(profile: Profile, found: list[Finding], settings: dict[str, Any], console: Console) -> None:
+def _print(
+    profile: Profile, found: list[Finding], settings: dict[str, Any], behaviour: Behaviour | None, console: Console
+) -> None:
     console.print(Text(f"{printable(server_name(profile))} at {profile.url}", style="bold"))
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for row in rows(profile):
-        style = {True: "green", False: "red", None: ""}[row.good]
-        table.add_row(Text(row.ability), Text(printable(row.value), style=style))
-    console.print(table)
+    console.print(_table(rows(profile)))
+    if behaviour is not None:
+        console.print(Text("\nHow well does this model behave?", style="bold"))
+        console.print(_table(behaviour_rows(behaviour)))
     for finding in found:
         console.print()
         console.print(Text(f"{finding.level}: {printable(finding.text)}", style=_STYLES[finding.level]))
@@ -178,6 +205,14 @@ def _print(profile: Profile, found: list[Finding], settings: dict[str, Any], con
     console.print(Text(f"{verdict} ({profile.times.seconds:.1f} s)", style="bold red" if verdict == "broken" else "bold green"))
     if profile.refusal is None:
         print(f"\n{_as_yaml(profile, settings)}", end="")
+
+
+def _table(lines: Iterable[Row]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for row in lines:
+        style = {True: "green", False: "red", None: ""}[row.good]
+        table.add_row(Text(row.ability), Text(printable(row.value), style=style))
+    return table
 
 
 # ---- pools ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """A weak model: what open models do wrong inside a turn, each fault at a stated rate, over the script of a good one.
 
-The faults of a conversation follow from the seed, the user's question and the step of the work, not from what tools printed, so
-that a run is repeated exactly. A second answer to the same step (after a reminder, a refused call or a repeated request) is
+The faults of a conversation follow from the seed, the first line of the user's question and the step of the work, not from what
+tools printed, so that a run is repeated exactly. A second answer to the same step (after a reminder, a refused call or a repeated request) is
 the same again in half of the cases, and a good one in the others."""
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def weakened(good: Script, work: Work, model: WeakModel) -> Script:
     request = work.request
     if not request.tools or request.body.get("tool_choice") == "none" or request.schema is not None:
         return good
-    place = f"{model.seed}\0{request.question}\0{len(request.tool_results)}"
+    asked = request.question.partition("\n")[0]  # behind it clients say where and when they run
+    place = f"{model.seed}\0{asked}\0{len(request.tool_results)}"
     fault = _fault(model.rates, place, work.attempts)
     return good if fault is None else _FAULTS[fault](good, request, Random(f"{place}\0how"))
 

@@ -216,8 +216,7 @@ class Creation:
         if caller.allows is not None and not caller.allows(request.model):
             raise unknown_model(request.model)
         asker = asking(request, caller, reading) if kept is None else kept.asker
-        streamed = bool(request.stream) or caller.over_websocket
-        asker = self.log.understood(request.model, caller.tenant, asker, streamed=streamed)
+        asker = self.log.understood(request.model, caller.tenant, asker, streamed=bool(request.stream) or caller.over_websocket)
         if asker is not NOBODY:
             caller = msgspec.structs.replace(caller, asker=asker)
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading, growing)

@@ -5,7 +5,8 @@ import { byId, h, number } from "./dom.js";
 const EARLY = ["announced", "reasoning_only", "empty", "finish_without_call", "malformed_call", "call_in_thought"];
 
 const endedEarly = (summary) => EARLY.includes(summary.turn_outcome);
-const refused = (summary) => summary.refused_calls ?? 0;
+// Calls by validity, with the keyword of the schema that one violates: "schema:type". Of unchecked ones nobody can tell.
+const refused = (summary) => Object.entries(summary.calls ?? {}).reduce((sum, [validity, count]) => sum + (validity === "valid" || validity === "unchecked" ? 0 : count), 0);
 const repeated = (summary) => summary.repeated_calls ?? 0;
 
 export const faults = (summary) => endedEarly(summary) || refused(summary) > 0;

@@ -1,0 +1,37 @@
+"""`responses-gateway doctor --agent`: how well a model behaves in its turns, and servers that ignore tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from responses_gateway.probing.agent_tasks import TASKS
+from responses_gateway.simulator import WeakModel
+from tests.commands.doctor_report import examine, report
+
+
+def test_a_weak_model_is_told_what_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert examine("--agent", weak=WeakModel(3, {"finish_without_call": 40, "stringified": 60})) == 0
+    shown = capsys.readouterr()
+    assert "How well does this model behave?" in shown.out
+    assert "finish_without_call" in shown.out
+    assert "continue_early_ends: certain" in shown.out
+    assert "repair_calls: safe" in shown.out
+    assert shown.err.count("asking: task ") == len(TASKS) == 20
+
+
+def test_a_server_that_ignores_tools_is_named() -> None:
+    def change(body: dict[str, Any]) -> None:
+        body.pop("tools", None)
+        body.pop("tool_choice", None)
+
+    found = report("--agent", change=change)
+    assert found.status == 1
+    assert "The server ignores tools" in found.said("error")
+    assert "The server ignores tool_choice: required, a named function." in found.said("warning")
+
+
+def test_it_needs_a_backend(capsys: pytest.CaptureFixture[str]) -> None:
+    assert examine("--agent", "--config", "none.yaml") == 2
+    assert "--agent needs the URL of a backend" in capsys.readouterr().err
