@@ -1,8 +1,8 @@
 """A weak model: what open models do wrong inside a turn, each fault at a stated rate, over the script of a good one.
 
 The faults of a conversation follow from the seed, the first line of the user's question and the step of the work, not from what
-tools printed, so that a run is repeated exactly. A second answer to the same step (after a reminder, a refused call or a repeated request) is
-the same again in half of the cases, and a good one in the others."""
+tools printed, so that a run is repeated exactly. A second answer to the same step (after a reminder, a refused call or a
+repeated request) is the same again in half of the cases, and a good one in the others."""
 
 from __future__ import annotations
 
