@@ -276,6 +276,7 @@ class OpenCall:
     held: bool = False
     arguments: Arguments = field(default_factory=Arguments)
     _rest: list[str] = field(default_factory=list)  # behind the end of the arguments
+    followed: bool = False  # something is held that ends the call with its JSON
 
     @property
     def complete(self) -> bool:
@@ -307,7 +308,7 @@ class OpenCall:
     @property
     def doubled(self) -> bool:
         """Whether another object stands behind the input of a custom tool, which is freeform and cannot show it."""
-        if not isinstance(self.item, CustomCallItem) or not self.item.closed:
+        if self.followed or not isinstance(self.item, CustomCallItem) or not self.item.closed:
             return False
         text = self.arguments.text
         return as_shown(text) == text != without_rest(text)
@@ -328,7 +329,7 @@ class OpenCall:
         """Decide about what stands behind the end of the arguments: it is left out, or as written. Return what was repaired."""
         rest = "".join(self._rest)
         self._rest = []
-        if not _is_stray(self.arguments.text, rest):
+        if not self.followed and not _is_stray(self.arguments.text, rest):
             self.arguments.append(rest)
             if not self.held:
                 self.item.append(rest)

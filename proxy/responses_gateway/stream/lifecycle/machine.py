@@ -314,6 +314,8 @@ class Lifecycle:
         call = self.call
         assert call is not None
         if delta.index == call.index:
+            # What is held behind the call ends it with its JSON, however the backend has cut that.
+            call.followed = call.followed or (self.pending is not None and not call.arguments.closed)
             call.append(delta.text)
         elif self.pending is None or not self.pending.add_to_call(delta):
             self._stray_arguments(delta)

@@ -143,6 +143,8 @@ class CallReader:
             if call.stage == "whole" and _begins_object(arguments) and (call.doubtful or _any_empty(self._still_unfinished())):
                 self._cut(call, out)  # another object, which may be another call's
             self._take(call, arguments, out)
+            if call.stage == "whole" and not call.cut and _any_empty(self._still_unfinished()) and call.has_rest:
+                self._cut(call, out)  # the same, in one piece with its arguments
         if call.number < 0:
             self._announce(out, settled=False)
 
@@ -440,7 +442,8 @@ class CallReader:
             missing = stage == "empty" and (strays or call.index in later.get(call.name, ()))
             missing = missing or (stage in ("empty", "placeholder") and call.name in unreliable)
             partial = stage == "open" or (stage == "whole" and not call.arguments.is_json)
-            if call.name and (missing or (call.doubtful and partial)):
+            doubled = strays and call.has_rest  # which may be the arguments of a call that has none
+            if call.name and (missing or doubled or (call.doubtful and partial)):
                 self._cut(call, out)
 
     def _take_placeholders(self, out: list[Delta], broken: bool) -> None:
