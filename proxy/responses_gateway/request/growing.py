@@ -38,19 +38,12 @@ class Losses(NamedTuple):
     items: Sequence[Loss]
 
 
-class Written:
-    """The JSON of messages, with commas between them, and of the tools of a chat request."""
+class Written(NamedTuple):
+    """The JSON of messages, with commas between them, and that of the tools of a chat request."""
 
-    __slots__ = ("messages", "tools", "tools_json")
-
-    def __init__(self, messages: bytes, tools: Sequence[Object] | None, tools_json: msgspec.Raw | None = None) -> None:
-        self.messages = messages
-        self.tools = tools
-        self.tools_json = tools_json or msgspec.Raw(msgspec.json.encode(tools))
-
-    def with_messages(self, more: Sequence[bytes]) -> Written:
-        """Return the JSON of these and more messages."""
-        return Written(b",".join([self.messages, *more]), self.tools, self.tools_json)
+    messages: bytes
+    tools: Sequence[Object] | None
+    tools_json: msgspec.Raw
 
 
 class KnownCalls(NamedTuple):
@@ -62,8 +55,8 @@ class KnownCalls(NamedTuple):
 
 class TranslatedTurns(msgspec.Struct, frozen=True, eq=False):
     """What the first `items` of an input have become, all of whose calls have outputs: `messages` behind a system message of
-    the texts `leading`, with these `calls`. `request` and `policy` are those of the
-    translation, `catalog` its tools, and `losses` what was reported. `written`: its JSON, once it was needed."""
+    the texts `leading`, with these `calls`. `request` and `policy` are those of the translation, `catalog` its tools, and
+    `losses` what was reported. `written`: its JSON, once it was needed."""
 
     request: ResponsesRequest
     policy: Policy
@@ -148,6 +141,7 @@ class _Growth(NamedTuple):
             catalog = translation.catalog()
         else:
             catalog = known.catalog
+            translation.check_urls()
             report.repeat(known.losses.tools)
         declared = report.size
         choice = translation.choice(catalog)
@@ -215,16 +209,20 @@ def encoded(grown: Grown, body: Mapping[str, Any]) -> tuple[bytes, TranslatedTur
     known = grown.known
     if known is None or not known.messages:
         return msgspec.json.encode(body), grown.next
-    before = known.written or Written(msgspec.json.encode(known.messages)[1:-1], body.get("tools"))
     messages = body["messages"]
+    tools = body.get("tools")
+    before = known.written
+    if before is None:
+        before = Written(msgspec.json.encode(known.messages)[1:-1], tools, msgspec.Raw(msgspec.json.encode(tools)))
     rest = [msgspec.json.encode(message) for message in messages[grown.system + len(known.messages) :]]
     parts = [*map(msgspec.json.encode, messages[: grown.system]), before.messages, *rest]
     again: Object = {"messages": msgspec.Raw(b"[%b]" % b",".join(parts))}
-    if before.tools is not None and before.tools == body.get("tools"):
+    if tools is not None and tools == before.tools:
         again["tools"] = before.tools_json
     data = msgspec.json.encode({**body, **again})
     later = grown.next
     if later is None:
         return data, None
     over = len(later.messages) - len(known.messages)
-    return data, msgspec.structs.replace(later, written=before.with_messages(rest[:over]))
+    written = before._replace(messages=b",".join([before.messages, *rest[:over]]))
+    return data, msgspec.structs.replace(later, written=written)

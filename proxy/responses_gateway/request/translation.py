@@ -142,7 +142,7 @@ class ReadRequest(NamedTuple):
     def chat_request(self, results: Mapping[str, KeptResult]) -> ChatRequest:
         """Return the whole translation. Raises `ApiError` 400."""
         catalog = self.catalog()
-        choice = ANY_TOOL if self.request.tool_choice is None else self.choice(catalog)
+        choice = self.choice(catalog)
         return self.completed(catalog, choice, self._read(catalog, results))
 
     def completed(self, catalog: Catalog, choice: ToolChoice, read: ReadItems) -> ChatRequest:
@@ -187,9 +187,13 @@ class ReadRequest(NamedTuple):
         declares = tools or (self.kinds and not TOOL_LISTS.isdisjoint(self.kinds))
         if declares:
             check_tool_count(tools, self.items, self.policy.max_tools)
+        self.check_urls()
+        return Catalog(read_tools(tools or [], self.items, self.policy, self.report, self.hosted)) if declares else NO_TOOLS
+
+    def check_urls(self) -> None:
+        """Raise `ApiError` 400 for a URL that is not to be sent."""
         if self.policy.url_inputs != "pass":
             refuse_urls(self.items, self.policy.url_inputs)
-        return Catalog(read_tools(tools or [], self.items, self.policy, self.report, self.hosted)) if declares else NO_TOOLS
 
     def _read(self, catalog: Catalog, results: Mapping[str, KeptResult]) -> ReadItems:
         """Return the messages for the items, with the calls and approvals among them."""

@@ -35,6 +35,8 @@ POLICIES = (
     Policy(user_messages="merge"),
     Policy(user_messages="alternate"),
     Policy(max_input_items=12),
+    Policy(url_inputs="public"),
+    Policy(strict=True),
 )
 ITEMS = st.one_of(
     st.builds(lambda text: {"type": "message", "role": "user", "content": text}, st.text(max_size=5)),
@@ -62,6 +64,11 @@ ITEMS = st.one_of(
     st.sampled_from(
         [{"type": "item_reference", "id": "x"}, {"type": "additional_tools", "tools": TOOLS}, "text", {"type": "new"}]
     ),
+)
+# Pictures, of which the policies that look at URLs refuse one.
+ITEMS |= st.builds(
+    lambda url: {"role": "user", "content": [{"type": "input_image", "image_url": url}]},
+    st.sampled_from(["http://10.0.0.1/a.png", "https://example.com/a.png", "data:image/png;base64,AA=="]),
 )
 # A whole step of an agent, whose call has an output.
 STEPS = st.builds(
@@ -184,6 +191,24 @@ def test_a_thread_of_an_agent_is_continued() -> None:
         items.append({"type": "function_call_output", "call_id": f"c{number}", "output": "x" * 5000})
         thread.ask(body_of(items, client_metadata={"turn": number}), Policy())
     assert thread.continued >= 15
+
+
+def test_a_url_in_what_is_new_is_looked_at() -> None:
+    thread = Thread()
+    policy = Policy(url_inputs="public")
+    items: list[Any] = [
+        {"role": "user", "content": "Do it. " * 10_000},
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "More"},
+    ]
+    thread.ask(body_of(items), policy)
+    items.append({"role": "assistant", "content": "Done."})
+    thread.ask(body_of(items), policy)
+    assert thread.continued == 1
+    picture = {"type": "input_image", "image_url": "http://169.254.169.254/latest"}
+    body = body_of([*items, {"role": "user", "content": [picture]}])
+    assert "error" in whole(body, policy)
+    thread.ask(body, policy)
 
 
 def test_memory_is_bounded_and_no_tenant_takes_that_of_others() -> None:

@@ -20,6 +20,8 @@ from responses_gateway.wire.requests import ResponsesRequest, parse_continued
 
 # Smaller bodies, in bytes, are read as fast as they are compared.
 SMALLEST = 32 * 1024
+# Larger ones are rare, and what is done here with a body is done in the event loop.
+_LARGEST = 4 * 1024 * 1024
 # What is kept of a body takes about so many times its size: its bytes, the items, and the messages as JSON.
 _SIZE = 4
 # What may be new, in bytes: more is read in a thread, because other streams wait meanwhile.
@@ -33,15 +35,11 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Layout(NamedTuple):
-    """Where the items of the input begin in a body, and where they end, in bytes; the JSON of its fields."""
+    """Where the items of the input begin in a body, and where they end, in bytes; the JSON of its other fields."""
 
     start: int
     end: int
     fields: Mapping[str, bytes]
-
-    def without_input(self, end: int) -> Layout:
-        """Return the layout of a body with these fields whose items end there, without the JSON of those."""
-        return Layout(self.start, end, {name: text for name, text in self.fields.items() if name != "input"})
 
 
 class KnownInput(msgspec.Struct, eq=False):
@@ -61,11 +59,11 @@ class KnownInput(msgspec.Struct, eq=False):
     def read(self, body: bytes, mark: str) -> KnownRequest | None:
         """Return the request in a body that continues this one; None if it does not. `mark` is a text that no body has."""
         if self.layout is None:
-            whole = _layout(self.body)
-            if whole is None:
+            self.layout = _layout(self.body)
+            if self.layout is None:
+                self.body = b""  # which begins like none: it is not looked at again
                 return None
-            self.layout = whole.without_input(whole.end)
-            self.body = self.body[: whole.end]
+            self.body = self.body[: self.layout.end]
         start, end, fields = self.layout
         if not body.startswith(self.body) or len(body) - end > _MOST_NEW:
             return None
@@ -76,13 +74,13 @@ class KnownInput(msgspec.Struct, eq=False):
                 return None
             known = {name: value for name, value in self._large() if now.fields.get(name) == fields[name]}
             new = {name: msgspec.json.decode(text) for name, text in now.fields.items() if name not in known}
+            new["input"] = msgspec.json.decode(short[now.start - 1 : now.end + 1])
             request = parse_continued(new, known, mark, self.items)
         except (ApiError, ValueError, RecursionError):  # which the body as a whole has in other words
             return None
         if request is None:
             return None
-        now = now.without_input(end=now.end + len(body) - len(short))
-        return KnownRequest(request, Growing(body, self, now))
+        return KnownRequest(request, Growing(body, self, now._replace(end=now.end + len(body) - len(short))))
 
     def _large(self) -> Iterator[tuple[str, Any]]:
         """Yield the fields that are large and seldom change, as they were read."""
@@ -121,7 +119,7 @@ class KnownInputs:
 
     def keeps(self, body: bytes) -> bool:
         """Tell whether a request with this body is worth being kept, and may be."""
-        return SMALLEST <= len(body) <= self._most // _SIZE
+        return SMALLEST <= len(body) <= min(_LARGEST, self._most // _SIZE)
 
     def read(self, tenant: str, body: bytes) -> KnownRequest | None:
         """Return the request in a body; None if it continues none that is known."""
@@ -179,5 +177,6 @@ def _layout(body: bytes) -> Layout | None:
         if name == "input":
             start = field.end() + 1
             end = place - 1
-        fields[name] = text
+        else:
+            fields[name] = text
     return Layout(start, end, fields) if start else None
