@@ -332,15 +332,20 @@ def test_what_waited_for_a_call_follows_it_when_the_stream_breaks() -> None:
 # ---- what stands behind the arguments ------------------------------------------------------------------------------------
 
 
+def begun_and_held(pieces: list[str]) -> tuple[Play, Play]:
+    """Play a call with these pieces of arguments twice: as the first one, and behind another that is open."""
+    own = [arguments(0, piece) for piece in pieces]
+    begun = play(call(0, "a", "clock"), *own, text("end"), finish())
+    held = play(call(9, "z", "clock", "{"), call(0, "a", "clock"), *own, arguments(9, "}"), finish())
+    return begun, held
+
+
 @pytest.mark.parametrize("behind", ["]", " or so", '{"a":"}1"}', "{}", ', "name": "x"}'])
 def test_arguments_end_where_their_object_ends_wherever_they_are_cut(behind: str) -> None:
     written = f'{{"a":"}}1"}}{behind}'
     for cut in range(len(written) + 1):
         pieces = [piece for piece in (written[:cut], written[cut:]) if piece]
-        begun = play(call(0, "a", "clock"), *(arguments(0, piece) for piece in pieces), text("end"), finish())
-        held = play(
-            call(9, "z", "clock", "{"), call(0, "a", "clock"), *(arguments(0, p) for p in pieces), arguments(9, "}"), finish()
-        )
+        begun, held = begun_and_held(pieces)
         parted = play(
             call(0, "a", "clock"), arguments(0, pieces[0]), text("end"), *(arguments(0, p) for p in pieces[1:]), finish()
         )
@@ -354,10 +359,7 @@ def test_another_object_behind_the_arguments_is_as_written_wherever_it_is_cut(be
     written = f'{{"a":"}}1"}}{behind}'
     for cut in range(len(written) + 1):
         pieces = [piece for piece in (written[:cut], written[cut:]) if piece]
-        begun = play(call(0, "a", "clock"), *(arguments(0, piece) for piece in pieces), text("end"), finish())
-        held = play(
-            call(9, "z", "clock", "{"), call(0, "a", "clock"), *(arguments(0, p) for p in pieces), arguments(9, "}"), finish()
-        )
+        begun, held = begun_and_held(pieces)
         assert begun.said == [("call", "clock", written), ("text", "end")]
         assert held.said == [("call", "clock", "{}"), ("call", "clock", written)]
         assert [p.translator.repairs for p in (begun, held)] == [{"arguments_not_json": 1}] * 2

@@ -17,10 +17,7 @@ from tests.server.running_gateway import run, simulated
 def test_the_calls_of_a_rollout_are_kept_as_they_were_sampled() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served, aiohttp.ClientSession() as session:
-            headers = {"X-Rollout-Id": "ep1"}
-            first = await post(session, served.url, {"model": "simulator", "input": "hi"}, headers)
-            body = {"model": "simulator", "input": "go on", "previous_response_id": first["id"]}
-            second = await post(session, served.url, body, headers)
+            first, second = await two_turns(session, served.url)
             rollout = await read(session, f"{served.url}/rollouts/ep1")
         one, two = rollout["calls"]
         assert [one["response_id"], two["response_id"]] == [first["id"], second["id"]]
@@ -39,6 +36,14 @@ async def post(session: aiohttp.ClientSession, url: str, body: dict, headers: di
         return await answer.json()
 
 
+async def two_turns(session: aiohttp.ClientSession, url: str) -> tuple[dict, dict]:
+    """Ask two questions of the rollout `ep1`, one after the other; return the responses."""
+    headers = {"X-Rollout-Id": "ep1"}
+    first = await post(session, url, {"model": "simulator", "input": "hi"}, headers)
+    body = {"model": "simulator", "input": "go on", "previous_response_id": first["id"]}
+    return first, await post(session, url, body, headers)
+
+
 async def read(session: aiohttp.ClientSession, url: str) -> dict:
     async with session.get(url) as answer:
         assert answer.status == 200, await answer.text()
@@ -48,10 +53,7 @@ async def read(session: aiohttp.ClientSession, url: str) -> dict:
 def test_a_chain_is_one_list_with_what_was_sampled_marked() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served, aiohttp.ClientSession() as session:
-            headers = {"X-Rollout-Id": "ep1"}
-            first = await post(session, served.url, {"model": "simulator", "input": "hi"}, headers)
-            body = {"model": "simulator", "input": "go on", "previous_response_id": first["id"]}
-            second = await post(session, served.url, body, headers)
+            first, second = await two_turns(session, served.url)
             rollout = await read(session, f"{served.url}/rollouts/ep1")
             chain = await read(session, f"{served.url}/rollouts/ep1?chain={second['id']}")
             of_response = await read(session, f"{served.url}/v1/responses/{second['id']}/trajectory")
