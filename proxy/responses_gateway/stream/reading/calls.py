@@ -140,11 +140,12 @@ class CallReader:
             self._bind(entry.index, call)
         if arguments and not (name and call.stage == "whole" and call.repeated_by(arguments)):
             call.unnamed = call.unnamed or not name
-            if call.stage == "whole" and _begins_object(arguments) and (call.doubtful or _any_empty(self._still_unfinished())):
-                self._cut(call, out)  # another object, which may be another call's
+            whole = call.stage == "whole"
             self._take(call, arguments, out)
-            if call.stage == "whole" and not call.cut and _any_empty(self._still_unfinished()) and call.has_rest:
-                self._cut(call, out)  # the same, in one piece with its arguments
+            # Asked of all arguments once, when they end, because more may come behind them in any number of pieces.
+            other = _begins_object(arguments) if whole else call.stage == "whole" and call.has_rest
+            if other and (call.doubtful or _any_empty(self._still_unfinished())):
+                self._cut(call, out)  # another object, which may be another call's
         if call.number < 0:
             self._announce(out, settled=False)
 

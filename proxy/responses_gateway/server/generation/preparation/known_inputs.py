@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,6 +30,8 @@ _MOST_NEW = 128 * 1024
 _THREADS = 128
 # Where two bodies are compared first: other threads of a client differ in their histories, and not in their instructions.
 _PROBE = 64
+# Fields that are large and seldom change.
+_LARGE = ("instructions", "tools")
 _NAME = re.compile(rb'[\s,{]*"(?:[^"\\]|\\.)*"\s*:\s*')
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -72,7 +74,8 @@ class KnownInput(msgspec.Struct, eq=False):
             now = _layout(short)
             if now is None:
                 return None
-            known = {name: value for name, value in self._large() if now.fields.get(name) == fields[name]}
+            same = [name for name in _LARGE if name in fields and now.fields.get(name) == fields[name]]
+            known = {name: getattr(self.beginning.request, name) for name in same}
             new = {name: msgspec.json.decode(text) for name, text in now.fields.items() if name not in known}
             new["input"] = msgspec.json.decode(short[now.start - 1 : now.end + 1])
             request = parse_continued(new, known, mark, self.items)
@@ -81,14 +84,6 @@ class KnownInput(msgspec.Struct, eq=False):
         if request is None:
             return None
         return KnownRequest(request, Growing(body, self, now._replace(end=now.end + len(body) - len(short))))
-
-    def _large(self) -> Iterator[tuple[str, Any]]:
-        """Yield the fields that are large and seldom change, as they were read."""
-        request = self.beginning.request
-        for name in ("instructions", "tools"):
-            value = getattr(request, name)
-            if value is not None:
-                yield name, value
 
 
 class Growing(NamedTuple):
