@@ -23,6 +23,7 @@ from responses_gateway.server.lifespan import open_parts
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.validity.call_rules import CallRules
+from responses_gateway.telemetry.logs import logger
 
 # Tokens of one answer: a small file, and a thought before it.
 _LIMIT = 4096
@@ -103,9 +104,19 @@ class _Gateway:
 
 
 @asynccontextmanager
+async def _silent_log() -> AsyncIterator[None]:
+    """Write no log meanwhile: the report says what went wrong."""
+    level = logger().level
+    logger().setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger().setLevel(level)
+
+
+@asynccontextmanager
 async def _gateway(settings: Settings) -> AsyncIterator[_Gateway]:
-    logging.getLogger("responses_gateway").setLevel(logging.CRITICAL)  # the report says what went wrong
-    async with open_parts(settings) as parts:
+    async with _silent_log(), open_parts(settings) as parts:
         runner = Runner(create_app(parts), shutdown_timeout=0.5)
         await runner.setup()
         try:

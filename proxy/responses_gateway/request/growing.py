@@ -71,12 +71,10 @@ class TranslatedTurns(msgspec.Struct, frozen=True, eq=False):
     def is_of(self, request: ResponsesRequest, policy: Policy) -> bool:
         """Tell whether a request is translated as this one was."""
         earlier = self.request
-        return (
-            (policy is self.policy or policy == self.policy)
-            and request.model == earlier.model
-            and request.instructions == earlier.instructions
-            and request.tools == earlier.tools
+        same = (
+            request.model == earlier.model and request.instructions == earlier.instructions and request.tools == earlier.tools
         )
+        return same and policy == self.policy
 
 
 class Grown(msgspec.Struct, frozen=True, eq=False):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from responses_gateway.request.tools.strict_tools import strict_tools
 from responses_gateway.server.generation.replay import replay
 from tests.server.features.agent_cases import calling, pieces
 from tests.server.hosted.model import model
@@ -101,28 +100,3 @@ def test_a_recorded_request_is_repeated(tmp_path: Path) -> None:
     run(test())
     (path,) = tmp_path.glob("exchange-*.jsonl")
     assert replay(path).differences == []
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"type": "object", "properties": {"a": {"$ref": "https://example.com/x"}}},
-        {"type": "object", "properties": {"a": {"allOf": [{}, {}]}}},
-        {"type": "object", "properties": {"a": "x"}},
-        {"type": "object", "properties": {f"p{number}": {} for number in range(5000)}},
-        None,
-    ],
-)
-def test_a_tool_whose_schema_cannot_be_enforced_stays_as_it_is(parameters: Any) -> None:
-    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
-    assert strict_tools([tool, {"type": "function", "function": {"name": "g", "parameters": TAG, "strict": False}}], ()) is None
-
-
-def test_a_deep_schema_is_not_followed_to_its_end() -> None:
-    schema: Json = {"type": "string"}
-    for _ in range(100):
-        schema = {"type": "array", "items": schema}
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": schema}}}}]
-    assert strict_tools(tools, ()) is None
-    kept = [{"type": "function", "function": {"name": "f", "parameters": {"anyOf": [True, {"$ref": "#/$defs/a"}]}}}]
-    assert strict_tools(kept, ()) is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -96,14 +96,8 @@ async def open_features(features: Iterable[Feature], core: Core, stack: AsyncExi
         opened = await feature.open(core, stack)
         if opened is not None:
             core.metrics.declare(feature.metrics)
-            additions.steps.extend(opened.steps)
-            additions.toolboxes.extend(opened.toolboxes)
-            additions.announcements.extend(opened.announcements)
-            additions.postponements.extend(opened.postponements)
-            additions.notes.extend(opened.notes)
-            additions.session_steps.extend(opened.session_steps)
-            additions.session_notes.extend(opened.session_notes)
-            additions.conclusions.extend(opened.conclusions)
+            for kind in fields(additions):  # which `Opened` has under the same names
+                getattr(additions, kind.name).extend(getattr(opened, kind.name))
             core.responses.reports.readers.extend(opened.readers)
             served.routes.extend(opened.routes)
             served.questions.update(opened.questions)

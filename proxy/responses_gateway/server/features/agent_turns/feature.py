@@ -137,9 +137,9 @@ def _success_of(turn: Turn | None) -> str:
         return "gave_up"
     if turn.outcome == "call":
         return "call"
-    if turn.outcome in ("final", "announced"):
-        return "same" if turn.same else "text"
-    return "same" if turn.same else "gave_up"
+    if turn.same:
+        return "same"
+    return "text" if turn.outcome in ("final", "announced") else "gave_up"
 
 
 def _backwards(context: Context) -> Iterator[Any]:

@@ -1,0 +1,245 @@
+"""Requests of a growing thread: nobody can tell that what was known of one was not read and translated again."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from responses_gateway.request import ChatRequest, Policy, translate
+from responses_gateway.request.growing import encoded, translate_growing
+from responses_gateway.server.generation.preparation.known_inputs import SMALLEST, Growing, KnownInputs
+from responses_gateway.wire.errors import ApiError
+from responses_gateway.wire.requests import parse_request
+
+Item = dict[str, Any]
+# Long enough that each body is worth being kept.
+LONG = "Follow the house rules. " * (SMALLEST // 20)
+TOOLS = [
+    {"type": "function", "name": name, "parameters": {"type": "object", "properties": {"input": {"type": "string"}}}}
+    for name in ("read", "write")
+]
+POLICIES = (
+    Policy(),
+    Policy(late_developer="system", system_messages="keep", call_ids="numbered"),
+    Policy(late_developer="merge", call_ids="nine", reasoning_field="both"),
+    Policy(user_messages="merge"),
+    Policy(user_messages="alternate"),
+    Policy(max_input_items=12),
+    Policy(url_inputs="public"),
+    Policy(strict=True),
+)
+ITEMS = st.one_of(
+    st.builds(lambda text: {"type": "message", "role": "user", "content": text}, st.text(max_size=5)),
+    st.builds(lambda text: {"role": "developer", "content": [{"type": "input_text", "text": text}]}, st.text(max_size=5)),
+    st.builds(lambda text: {"type": "message", "role": "assistant", "content": text}, st.text(max_size=5)),
+    st.builds(
+        lambda text, key: {"type": "reasoning", "id": f"rs_{key}", "summary": [], "content": text},
+        st.sampled_from([None, [{"type": "reasoning_text", "text": "Hm."}]]),
+        st.integers(0, 3),
+    ),
+    st.builds(
+        lambda number, name, text: {"type": "function_call", "call_id": f"c{number}", "name": name, "arguments": text},
+        st.integers(0, 9),
+        st.sampled_from(["read", "write", "gone"]),
+        st.sampled_from(["{}", '{"input": "x"}', "no JSON"]),
+    ),
+    st.builds(
+        lambda number, text: {"type": "function_call_output", "call_id": f"c{number}", "output": text},
+        st.integers(0, 9),
+        st.sampled_from(["done", [{"type": "input_text", "text": "seen"}], 5]),
+    ),
+    st.builds(
+        lambda number: {"type": "custom_tool_call", "call_id": f"c{number}", "name": "patch", "input": "x"}, st.integers(0, 9)
+    ),
+    st.sampled_from(
+        [{"type": "item_reference", "id": "x"}, {"type": "additional_tools", "tools": TOOLS}, "text", {"type": "new"}]
+    ),
+)
+# Pictures, of which the policies that look at URLs refuse one.
+ITEMS |= st.builds(
+    lambda url: {"role": "user", "content": [{"type": "input_image", "image_url": url}]},
+    st.sampled_from(["http://10.0.0.1/a.png", "https://example.com/a.png", "data:image/png;base64,AA=="]),
+)
+# A whole step of an agent, whose call has an output.
+STEPS = st.builds(
+    lambda number, text: [
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]},
+        {"type": "function_call", "call_id": f"step{number}", "name": "read", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": f"step{number}", "output": text},
+    ],
+    st.integers(0, 10_000),
+    st.text(min_size=1, max_size=5),
+)
+MORE = st.lists(st.one_of(STEPS, STEPS, ITEMS.map(lambda item: [item])), max_size=4).map(
+    lambda parts: list(chain.from_iterable(parts))
+)
+
+
+class Thread:
+    """Translates each request twice: as a whole, and as the next one of its thread."""
+
+    def __init__(self) -> None:
+        self.known = KnownInputs(1 << 26)
+        self.continued = 0
+
+    def ask(self, body: bytes, policy: Policy, tenant: str = "a") -> None:
+        assert self.grown(body, policy, tenant) == whole(body, policy)
+
+    def grown(self, body: bytes, policy: Policy, tenant: str) -> object:
+        assert self.known.keeps(body)
+        continued = self.known.read(tenant, body)
+        growing = Growing(body) if continued is None else continued.growing
+        beginning = None if growing.continued is None else growing.continued.beginning
+        try:
+            request = parse_request(body) if continued is None else continued.request
+            items = request.input
+            rest = items[beginning.items if beginning else 0 :] if isinstance(items, list) else None
+            found = None if rest is None else translate_growing(request, policy, rest, beginning)
+            if found is None:
+                return outcome(translate(request, policy))
+            data, later = encoded(found, found.chat.body)
+            self.continued += found.known is not None
+            if later is not None and isinstance(items, list):
+                self.known.keep(tenant, growing, items, later)
+            return outcome(found.chat, data)
+        except ApiError as error:
+            return error.body()
+
+
+def whole(body: bytes, policy: Policy) -> object:
+    try:
+        return outcome(translate(parse_request(body), policy))
+    except ApiError as error:
+        return error.body()
+
+
+def outcome(chat: ChatRequest, data: bytes | None = None) -> object:
+    return chat, msgspec.json.encode(chat.body) if data is None else data
+
+
+def body_of(items: list[Any], **fields: Any) -> bytes:
+    return json.dumps({"model": "m", "instructions": LONG, "input": items, "tools": TOOLS, "stream": True, **fields}).encode()
+
+
+@settings(max_examples=60, deadline=None)
+@given(first=MORE, growth=st.lists(MORE, min_size=1, max_size=5), policy=st.sampled_from(POLICIES))
+def test_a_growing_thread_asks_for_the_same(first: list[Any], growth: list[list[Any]], policy: Policy) -> None:
+    thread = Thread()
+    items = first
+    thread.ask(body_of(items), policy)
+    for more in growth:
+        items = items + more
+        thread.ask(body_of(items, client_metadata={"turn": len(items)}), policy)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    items=st.lists(STEPS, min_size=2, max_size=6).map(lambda steps: list(chain.from_iterable(steps))),
+    place=st.integers(0, 100),
+    other=MORE,
+    change=st.sampled_from(["item", "cut", "tools", "model", "policy", "tenant", "instructions", "twice", "tool_choice"]),
+)
+def test_an_edit_anywhere_is_seen(items: list[Any], place: int, other: list[Any], change: str) -> None:
+    thread = Thread()
+    question = {"type": "message", "role": "user", "content": "Do it. " * 20_000}
+    items = [question, *items]
+    thread.ask(body_of(items), Policy())
+    place = place % len(items)
+    fields: dict[str, Any] = {}
+    policy = Policy()
+    tenant = "a"
+    later = [*items, *other]
+    if change == "item":
+        later = [*items[:place], *other, *items[place + 1 :]]
+    elif change == "cut":
+        later = items[:place]
+    elif change == "tools":
+        fields = {"tools": TOOLS[:1]}
+    elif change == "model":
+        fields = {"model": "other"}
+    elif change == "instructions":
+        fields = {"instructions": LONG + "!"}
+    elif change == "tool_choice":
+        fields = {"tool_choice": "required"}
+    elif change == "policy":
+        policy = Policy(reasoning_field="none")
+    elif change == "tenant":
+        tenant = "b"
+    body = body_of(later, **fields)
+    if change == "twice":  # a second `input` counts
+        body = body[:-1] + b', "input": ' + json.dumps(other).encode() + b"}"
+    thread.ask(body, policy, tenant)
+    thread.ask(body_of([*items, {"type": "message", "role": "user", "content": "More"}]), Policy())
+
+
+def test_a_thread_of_an_agent_is_continued() -> None:
+    thread = Thread()
+    items: list[Any] = [{"type": "message", "role": "user", "content": "Do it."}]
+    for number in range(20):
+        items.append({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]})
+        items.append({"type": "function_call", "call_id": f"c{number}", "name": "read", "arguments": "{}"})
+        items.append({"type": "function_call_output", "call_id": f"c{number}", "output": "x" * 5000})
+        thread.ask(body_of(items, client_metadata={"turn": number}), Policy())
+    assert thread.continued >= 15
+
+
+def test_a_url_in_what_is_new_is_looked_at() -> None:
+    thread = Thread()
+    policy = Policy(url_inputs="public")
+    items: list[Any] = [
+        {"role": "user", "content": "Do it. " * 10_000},
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "More"},
+    ]
+    thread.ask(body_of(items), policy)
+    items.append({"role": "assistant", "content": "Done."})
+    thread.ask(body_of(items), policy)
+    assert thread.continued == 1
+    picture = {"type": "input_image", "image_url": "http://169.254.169.254/latest"}
+    body = body_of([*items, {"role": "user", "content": [picture]}])
+    assert "error" in whole(body, policy)
+    thread.ask(body, policy)
+
+
+def test_memory_is_bounded_and_no_tenant_takes_that_of_others() -> None:
+    known = KnownInputs(40 * SMALLEST)
+    bodies = [body_of([{"type": "message", "role": "user", "content": f"{number} " * 9_000}] * 3) for number in range(30)]
+    small = body_of([{"type": "message", "role": "user", "content": "quiet"}])
+
+    def keep(tenant: str, body: bytes) -> None:
+        request = parse_request(body)
+        assert isinstance(request.input, list)
+        grown = translate_growing(request, Policy(), request.input, None)
+        assert grown is not None
+        beginning = grown.next or msgspec.structs.replace(_any_beginning(), request=request)
+        known.keep(tenant, Growing(body), request.input, beginning)
+
+    keep("quiet", small)
+    for body in bodies:
+        if known.keeps(body):
+            keep("loud", body)
+        assert known.bytes <= 40 * SMALLEST
+    assert known.read("quiet", small) is not None
+    assert known.read("another", small) is None
+    known.clear()
+    assert known.bytes == 0
+    assert known.read("quiet", small) is None
+
+
+def _any_beginning() -> Any:
+    steps = [
+        {"type": "message", "role": "user", "content": "a"},
+        {"type": "message", "role": "assistant", "content": "b"},
+        {"type": "message", "role": "user", "content": "c"},
+    ]
+    request = parse_request(body_of(steps))
+    assert isinstance(request.input, list)
+    grown = translate_growing(request, Policy(), request.input, None)
+    assert grown is not None
+    assert grown.next is not None
+    return grown.next
