@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 Kind: TypeAlias = Literal["main", "subagent", "compaction", "title", "prewarm", "review", "auxiliary"]
+# Kinds that are no turns of an agent: they do not continue its work.
+BESIDE_THE_WORK: frozenset[Kind | None] = frozenset({"compaction", "title", "prewarm", "auxiliary"})
 Headers: TypeAlias = Mapping[str, str]
 Body: TypeAlias = Mapping[str, Any]
 # Characters of an id: twice the longest that a client is known to send, and short enough for a line of the log.

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from responses_gateway.request.repeated_calls import calls_to_tell, last_calls, new_calls, repeats_in, with_notices
+from responses_gateway.request.who_asks.asker import BESIDE_THE_WORK
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.context import Context
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
@@ -42,8 +43,6 @@ REPEATED_CALLS = Counter(
 METRICS = (OUTCOMES, EARLY_ENDS, REPEATED_CALLS)
 # Items at the end of a request among which the output of a tool is looked for.
 _LAST_ITEMS = 64
-# What clients ask for besides the work itself.
-_BESIDE_THE_WORK = frozenset({"compaction", "title", "prewarm", "auxiliary"})
 # Turns of users that are counted at once; of more, those that were counted last.
 _MOST_TURNS = 10_000
 
@@ -76,7 +75,7 @@ async def _watched(turns: UserTurns, prepared: PreparedRequest, settings: Settin
     if settings.repetition_notice:
         prepared = _with_notices(prepared)
     asker = prepared.caller.asker
-    continued = "off" if asker.kind in _BESIDE_THE_WORK else settings.continue_early_ends
+    continued = "off" if asker.kind in BESIDE_THE_WORK else settings.continue_early_ends
     judged = EarlyEnds(continued, tool_ran=_follows_a_tool(prepared.context))
     turn = asker.turn
     if prepared.turns is not None and turn is not None:

@@ -59,7 +59,7 @@ class CacheTurns:
             self._contexts.forget(asking.tenant, asking.session)
         if explanation.cause is not None:
             model = self._metrics.model(facts.model)
-            self._metrics.counted[LOST, (model, explanation.cause)] += explanation.lost or 0
+            self._metrics.count(LOST, model, explanation.cause, amount=explanation.lost or 0)
         return {
             "cache_cause": explanation.cause,
             "cache_lost": explanation.lost,

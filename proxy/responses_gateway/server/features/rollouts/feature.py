@@ -22,10 +22,9 @@ from responses_gateway.server.http.routes import HttpPrefix, HttpRoute, Route
 from responses_gateway.settings import Settings
 from responses_gateway.state import Database, Sqlite
 from responses_gateway.state.token_trees import TokenTreeTable, TreeFull
+from responses_gateway.state.usage import DAY
 from responses_gateway.stream.sampling.recorder import CallRecorder
 from responses_gateway.wire.requests import TOKEN_IDS
-
-_DAY = 86_400.0
 
 
 @dataclass(eq=False, slots=True)
@@ -101,7 +100,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     else:
         database = store.database
     pool = core.responses.pool
-    table = TokenTreeTable(database, core.settings.store_days * _DAY)
+    table = TokenTreeTable(database, core.settings.store_days * DAY)
     rollouts = Rollouts(table)
     routes: list[Route] = [
         HttpPrefix("/rollouts/{rollout}", _enter),

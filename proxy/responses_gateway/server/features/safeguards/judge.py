@@ -94,8 +94,8 @@ class Judge:
             metrics.count(VERDICTS, verdict.outcome)
         if calls:
             metrics.observe(VERDICT_SECONDS, time.monotonic() - began)
-            metrics.counted[JUDGE_TOKENS, ("input",)] += questions.input
-            metrics.counted[JUDGE_TOKENS, ("output",)] += questions.output
+            metrics.count(JUDGE_TOKENS, "input", amount=questions.input)
+            metrics.count(JUDGE_TOKENS, "output", amount=questions.output)
         stream.judged(Safeguards(results_of(verdicts), Usage(questions.input, questions.output)))
 
 

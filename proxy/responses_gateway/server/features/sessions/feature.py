@@ -9,13 +9,12 @@ from responses_gateway.server.features.sessions.memory import SessionMemory
 from responses_gateway.server.features.sessions.pages import SessionPages
 from responses_gateway.server.http.routes import HttpRoute
 from responses_gateway.state.sessions import SessionTable
-
-_DAY = 86_400.0
+from responses_gateway.state.usage import DAY
 
 
 async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     store = core.responses.store
-    table = None if store is None else SessionTable(store.database, core.settings.store_days * _DAY)
+    table = None if store is None else SessionTable(store.database, core.settings.store_days * DAY)
     memory = SessionMemory(core.responses, table)
     stack.push_async_callback(memory.close)
     pages = SessionPages(core.settings, memory)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from responses_gateway.request.who_asks.asker import BESIDE_THE_WORK
 from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner
 
 # Requests of a session that are kept one by one, the last ones; the others are only in the sums.
@@ -14,8 +15,6 @@ MOST_REQUESTS = 200
 # Threads and models of a session that are told apart.
 MOST_THREADS = 200
 _MOST_MODELS = 20
-# Kinds that are no turns of an agent: they do not continue its work.
-BESIDE = frozenset({"compaction", "title", "prewarm", "auxiliary"})
 _SUMS = (
     "requests", "turns", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "waiting", "prefill",
     "generation", "tools",
@@ -65,7 +64,7 @@ def take(part: SessionPart, request: AgentRequest) -> None:
     thread = _thread_of(part, request)
     request = _with_pause(request, thread)
     ended = request.ended or request.started
-    is_turn = request.kind not in BESIDE
+    is_turn = request.kind not in BESIDE_THE_WORK
     if is_turn and thread is not None:
         thread.pauses_at = ended if request.calls else None
     if request.spawned and thread is not None and len(thread.spawns) < MOST_REQUESTS:
@@ -111,7 +110,7 @@ def _thread_of(part: SessionPart, request: AgentRequest) -> ThreadPart | None:
 
 def _with_pause(request: AgentRequest, thread: ThreadPart | None) -> AgentRequest:
     """Return a request with the time that the client's tools took before it, unless the client has told that itself."""
-    if thread is None or thread.pauses_at is None or request.tools is not None or request.kind in BESIDE:
+    if thread is None or thread.pauses_at is None or request.tools is not None or request.kind in BESIDE_THE_WORK:
         return request
     return msgspec.structs.replace(request, tools=max(0.0, request.started - thread.pauses_at))
 

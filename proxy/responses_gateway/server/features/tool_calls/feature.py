@@ -82,7 +82,7 @@ async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
             checked.update(turn.checked)
         model = metrics.model(prepared.context.request.model) if checked else ""
         for label, calls in checked.items():
-            metrics.counted[CALLS, (model, label.partition(":")[0])] += calls
+            metrics.count(CALLS, model, label.partition(":")[0], amount=calls)
         return {"calls": dict(checked)} if checked else {}
 
     return Opened(steps=[partial(_check, StrictTools())], notes=[note])
