@@ -50,24 +50,26 @@ async def _kill_the_writer(stage: Stage, several: list[Simulator], event: str) -
 
 @pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
 @pytest.mark.parametrize(
-    ("tool", "event"),
+    ("tool", "event", "repair"),
     [
-        ("apply_patch", "response.custom_tool_call_input.delta"),
-        ("exec_command", "response.function_call_arguments.delta"),
-        ("code mode", "response.custom_tool_call_input.delta"),
+        ("apply_patch", "response.custom_tool_call_input.delta", "safe"),
+        ("exec_command", "response.function_call_arguments.delta", "off"),
+        ("exec_command", '"type":"function_call"', "safe"),  # whose arguments are held until they are whole
+        ("code mode", "response.custom_tool_call_input.delta", "safe"),
     ],
 )
 def test_the_backend_is_killed_in_the_middle_of_a_patch(
     dialect: str,
     tool: str,
     event: str,
+    repair: str,
     tmp_path: Path,
     background: Background,
     two_simulators: list[Simulator],
     start_stage: StartStage,
 ) -> None:
     parsers: dict[str, Any] = _RAW if dialect == "vllm-raw" else {}
-    stage = start_stage(backends=[one.url for one in two_simulators], **_CONTINUED, **parsers)
+    stage = start_stage(backends=[one.url for one in two_simulators], repair_calls=repair, **_CONTINUED, **parsers)
     codex = Codex(tmp_path, stage.url)
     codex.provider |= {"stream_max_retries": 0, "request_max_retries": 0}
     if tool == "apply_patch":

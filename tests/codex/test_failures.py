@@ -56,11 +56,27 @@ def test_a_cut_call_is_never_run(tmp_path: Path, start_stage: StartStage, scenar
     assert re.search("backend|EngineCore", run.errors[-1])
 
 
-@pytest.mark.parametrize(("scenario", "length"), [("agent", 60), ("agent", 75), ("patch", 45), ("patch", 60)])
-def test_a_call_cut_at_the_token_limit_is_not_run(codex: Codex, stage: Stage, scenario: str, length: int) -> None:
+# Arguments of a function that may be repaired are held until they are whole: its item alone shows that the call has begun.
+@pytest.mark.parametrize(
+    ("scenario", "length", "repair", "begun"),
+    [
+        ("agent", 60, "off", "arguments.delta"),
+        ("agent", 75, "off", "arguments.delta"),
+        ("agent", 60, "safe", "output_item.added"),
+        ("agent", 75, "safe", "output_item.added"),
+        ("patch", 45, "safe", "input.delta"),
+        ("patch", 60, "safe", "input.delta"),
+    ],
+)
+def test_a_call_cut_at_the_token_limit_is_not_run(
+    tmp_path: Path, start_stage: StartStage, scenario: str, length: int, repair: str, begun: str
+) -> None:
+    stage = start_stage(repair_calls=repair)
+    codex = Codex(tmp_path, stage.url)
     codex.use_catalog(apply_patch_tool_type="freeform")
     run = codex.run(f"scenario: {scenario} fault: length={length}")
-    assert any(event["type"].endswith(("arguments.delta", "input.delta")) for event in stage.exchanges[0].events)
+    events = [event for event in stage.exchanges[0].events if event["type"].endswith(begun)]
+    assert any(event.get("item", {"type": "function_call"})["type"] == "function_call" for event in events)
     assert run.commands + run.items("file_change") == []
     assert codex.files() == {}
     assert run.code == 1
