@@ -13,10 +13,10 @@ from responses_gateway.settings import Settings
 from scripts import structure
 
 # Room for the features of agents' turns and of sessions, most of which stand around the core.
-LINES = 82_000
-LINES_OF_THE_CORE = 63_500
-SETTINGS = 126  # of which 12 belong to those features
-FILES_UNDER_60_LINES = 62
+LINES = 84_500
+LINES_OF_THE_CORE = 64_500
+SETTINGS = 128  # of which 12 belong to those features
+FILES_UNDER_60_LINES = 66
 LINES_OF_A_FUNCTION = 40
 # Functions that may be longer, by file and name, because ...
 LONGER_FUNCTIONS = {
