@@ -263,6 +263,12 @@ ERRORS = Dashboard(
                 Panel("Early ends", "Answers that ended early, by kind: whether the model was asked to go on, and what came of "
                       "it.", PER_SECOND,
                       {rate("early_ends_total", "kind", "action", "outcome"): "{{kind}}: {{action}} {{outcome}}"}),
+                Panel("Calls that a client would refuse", "By model: the share of the calls that were broken or not what their "
+                      "tool takes, before repairs. See docs/agents.md.", SHARE,
+                      {ratio(rate("calls_total", "model", select=f'{GATEWAYS}, validity!~"valid|unchecked"'),
+                             rate("calls_total", "model")): "{{model}}"}),
+                Panel("Validity of calls", "Calls of tools as the model wrote them, checked against their schemas.",
+                      PER_SECOND, {rate("calls_total", "validity"): "{{validity}}"}, stacked=True),
             ],
         ),
         Row(
