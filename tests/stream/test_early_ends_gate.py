@@ -17,10 +17,13 @@ from responses_gateway.stream.outcomes.outcome import EARLY, TurnEnd, TurnOutcom
 DATA = Path(__file__).parents[1] / "data"
 GOOD = json.loads((DATA / "good_endings.json").read_text(encoding="utf-8"))
 ANNOUNCED = json.loads((DATA / "announced_endings.json").read_text(encoding="utf-8"))
+# Written without a look at the rule, after it was made: the rule must not be fitted to them.
+UNSEEN = json.loads((DATA / "unseen_endings.json").read_text(encoding="utf-8"))
 TOOLS = ("exec_command", "read_file", "apply_patch")
 # Of good endings that are continued, and of announcements that are recognised.
 MOST_FALSE = 0.005
 FEWEST_HITS = 0.5
+FEWEST_UNSEEN_HITS = 0.4
 
 
 def outcome(text: str, *, thought: str = "") -> TurnOutcome | None:
@@ -53,3 +56,19 @@ def test_most_announcements_are_recognised(record_property: Callable[[str, objec
     record_property("hits", f"{hits.total()} of {len(ANNOUNCED)}: {dict(hits)}")
     print(f"announcements recognised: {hits.total()} of {len(ANNOUNCED)}, {dict(hits)}")
     assert hits.total() >= FEWEST_HITS * len(ANNOUNCED)
+
+
+@pytest.mark.parametrize("thought", ["", "I have done all that was asked for. Let me report:"])
+def test_no_good_ending_that_the_rule_was_not_made_for_is_continued(thought: str) -> None:
+    good = [ending["text"] for ending in UNSEEN if ending["kind"] != "announced"]
+    kinds = {text: outcome(text, thought=thought) for text in good}
+    assert len(good) >= 60
+    assert {text: kind for text, kind in kinds.items() if kind in EARLY} == {}
+
+
+def test_many_announcements_that_the_rule_was_not_made_for_are_recognised() -> None:
+    announced = [ending for ending in UNSEEN if ending["kind"] == "announced"]
+    hits = Counter(ending["language"] for ending in announced if outcome(ending["text"]) == "announced")
+    print(f"announcements recognised: {hits.total()} of {len(announced)}, {dict(hits)}")
+    assert hits.total() >= FEWEST_UNSEEN_HITS * len(announced)
+    assert len(hits) == 6
