@@ -365,7 +365,8 @@ def rows(profile: Profile) -> Iterator[Row]:
         yield Row(_CONVERSATIONS[name], "accepted" if accepted else "refused", accepted or None)
     hints = ", ".join(name for name, accepted in profile.session.hints.items() if accepted)
     yield Row("accepts of sessions", hints or "nothing", None)
-    yield Row("errors", _SHAPES.get(profile.error_shape or "", "unknown"), profile.error_shape != "other")
+    shape = profile.error_shape
+    yield Row("errors", _SHAPES.get(shape or "", "unknown"), None if shape is None else shape != "other")
     yield Row("overlong prompt", profile.overflow or "unknown", {"recognised": True, None: None}.get(profile.overflow, False))
     yield Row("broken answers", _continued(profile), None)
     yield Row("stops when the client leaves", _yes_or_no(profile.stops), profile.stops is not False)

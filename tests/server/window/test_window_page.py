@@ -22,6 +22,7 @@ import pytest
 from responses_gateway.backend.member import Member
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.server.generation.request_log.recent_requests import (
+    RELAYED_REMEMBERED,
     REMEMBERED,
     Interval,
 )
@@ -458,6 +459,93 @@ def test_beside_an_open_request_the_list_says_how_each_ended(profile: Path) -> N
             list_ = "document.querySelector('.list').getBoundingClientRect().right"
             reason = "document.querySelector('#rows tr .reason').getBoundingClientRect().left"
             await page.holds(f"{reason} + 60 < {list_}")
+
+    run(test())
+
+
+def test_requests_that_are_only_relayed_are_rows_with_their_api_client_and_session(profile: Path) -> None:
+    cells = "[...document.querySelectorAll('#rows tr:first-child td')].map(cell => cell.innerText)"
+
+    async def test() -> None:
+        async with simulated() as served:
+            headers = {"User-Agent": "claude-cli/2.1.332", "X-Claude-Code-Session-Id": "0c9e8f53-6f3f-4d39-9c55-6b7b1f8f6a01"}
+            message = {"model": "simulator", "messages": [{"role": "user", "content": "hi"}]}
+            assert (await ask(served, "POST", "/v1/chat/completions", json=message)).status == 200
+            async with visiting(served, profile) as page:
+                await page.resize(1280, 800)
+                await page.holds(f"{count('#rows tr')} === 1")
+                row = await page.value(cells)
+                assert [row[1], row[2], row[11]] == ["completed", "simulator", "/v1/chat/completions"]
+                assert int(row[7]) > 0, "its tokens"
+                await page.click("#rows tr")
+                await page.holds("document.querySelector('.detail').innerText.includes('the answer was relayed as it came')")
+                await page.click(".detail .close")
+                await ask(served, "POST", "/v1/messages", json={**message, "max_tokens": 50}, headers=headers)
+                await page.holds(f"{count('#rows tr')} === 2")
+                row = await page.value(cells)
+                assert row[11:] == ["Messages", "claude-cli"]
+                end = "document.querySelector('#rows tr td:last-child').getBoundingClientRect().right"
+                assert await page.value(f"{end} <= innerWidth"), "at 1,280 px all columns are there"
+                await page.click("#rows tr:first-child td:last-child a")
+                await page.holds("!document.querySelector('#sessions').hidden", "its session")
+
+    run(test())
+
+
+def test_relayed_requests_push_no_response_out_of_the_list(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            await post(served)
+            for _ in range(RELAYED_REMEMBERED + 3):
+                await ask(served, "GET", "/v1/anything")
+            await ask(served, "POST", "/v1/embeddings", json={"model": "nobody", "input": "x"})
+            await page.holds("document.querySelector('#rows').innerText.includes('Responses')")
+
+    run(test())
+
+
+def test_labels_of_axes_are_whole_on_a_phone_and_a_peak_is_told(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served:
+            recent = served.parts.responses.reports.history
+            assert recent is not None
+            now = int(time.time()) // 10 * 10
+            recent.intervals.clear()
+            first_token = [0] * (len(LATENCY_BUCKETS) + 1)
+            first_token[10] = 5
+            for ago, running in ((60, 105), (0, 0)):
+                gaps = [0] * (len(GAP_BUCKETS) + 1)
+                recent.intervals.append(Interval(now - ago, {"completed": 2000}, first_token, gaps, in_flight=running))
+            async with visiting(served, profile, width=360, height=640) as page:
+                await page.value("location.hash = '#/plots'")
+                await page.holds(f"{count('#charts svg text')} > 0")
+                cut = """[...document.querySelectorAll('#charts svg')].flatMap(chart => [...chart.querySelectorAll('text')]
+                    .filter(text => text.getBoundingClientRect().left < chart.getBoundingClientRect().left - 0.5)
+                    .map(text => text.textContent))"""
+                assert await page.value(cut) == []
+                flight = "document.querySelector('[aria-label=\"Requests in flight\"] .legend').innerText"
+                assert (await page.value(flight)).endswith(", peak 105")
+                zero = "document.querySelector('[aria-label=\"Requests per second\"] svg text').textContent"
+                assert await page.value(zero) == "0"
+
+    run(test())
+
+
+def test_a_recording_that_does_not_run_cannot_be_stopped_and_a_refusal_says_why_there_are_no_items(
+    profile: Path,
+) -> None:
+    async def test() -> None:
+        async with simulated(relay=False) as served, visiting(served, profile) as page:
+            await page.holds("document.querySelector('#connection').innerText === 'live'")
+            await page.click("#record")
+            await page.holds("document.querySelector('#record-dialog').open")
+            assert await page.value("document.querySelector('#record-stop').hidden")
+            await page.click("#record-cancel")
+            await post(served, input=["wrong"])
+            await page.value("location.hash = '#/requests'")
+            await page.click("#rows tr")
+            await page.holds("document.querySelector('.detail').innerText.includes('None: ')")
+            assert "None yet" not in await page.text(".detail")
 
     run(test())
 

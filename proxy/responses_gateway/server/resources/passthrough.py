@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
 import aiohttp
@@ -65,6 +66,10 @@ _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", 
 
 # A body is read to see for which agent it asks if it is no larger, in bytes: that of a title is small.
 _LARGEST_READ = 256 * 1024
+# Characters of a path that the window shows, because clients make them up.
+_LONGEST_PATH = 80
+_BROKEN = "The backend's answer broke off."
+Ending: TypeAlias = Literal["complete", "client_left", "broken"]
 
 
 class Passthrough:
@@ -120,21 +125,35 @@ class Passthrough:
                 raise _cause(request, error) from None
             named = route.model if route.model or not isinstance(body, bytes) else _route_of(body).model
             first = asyncio.get_running_loop().time()
-            relayed = Relayed(tenant_of(request), exchange.request_id, asker, client_name(request.headers), began, first)
+            history = self._reports.history
+            # An error is in the window already, with the other refusals.
+            shown_id = "" if history is None or answer.status >= 400 else history.new_id()
+            client = client_name(request.headers)
+            tenant = tenant_of(request)
+            path_shown = request.path[:_LONGEST_PATH]
+            relayed = Relayed(tenant, shown_id, exchange.request_id, path_shown, asker, client, began, first)
             return await _pass_back(request, answer, reservation, partial(self._count, named, reservation, relayed))
 
-    def _count(self, model: str, reservation: LimitReservation | None, relayed: Relayed, meter: UsageMeter) -> None:
-        """Count what an answer has used, if anything; `model` is empty where the request was not read."""
+    def _count(
+        self, model: str, reservation: LimitReservation | None, relayed: Relayed, meter: UsageMeter, ending: Ending
+    ) -> None:
+        """Count what an answer has used, if anything, and show it; `model` is empty where the request was not read."""
         account = account_of(reservation)
         name = model or meter.model or "unknown"
         session = relayed.asker.session
         if meter.tokens:
             self._reports.usage.add(account, name, meter.usage, session)
-        if session is not None and meter.tokens:
-            now = asyncio.get_running_loop().time()
-            facts = relayed_facts(relayed, account, name, meter.usage, now)
-            for reader in self._reports.readers:
-                reader([facts])
+        tells_session = session is not None and meter.tokens > 0
+        if not tells_session and not relayed.id:
+            return
+        now = asyncio.get_running_loop().time()
+        facts = relayed_facts(relayed, account, name, meter.usage, now)
+        facts.client_left = ending == "client_left"
+        facts.error = server_error(_BROKEN) if ending == "broken" else None
+        if self._reports.history is not None and relayed.id:
+            self._reports.history.add([facts])
+        for reader in self._reports.readers if tells_session else ():
+            reader([facts])
 
     async def _body(
         self, request: web.Request, headers: CIMultiDict[str], *, read: bool
@@ -160,7 +179,7 @@ async def _pass_back(
     request: web.Request,
     answer: aiohttp.ClientResponse,
     reservation: LimitReservation | None,
-    count: Callable[[UsageMeter], None],
+    count: Callable[[UsageMeter, Ending], None],
 ) -> web.StreamResponse:
     """Send a backend's answer to the client as it comes; charge and `count` its tokens. Raise `ApiError` if it breaks off."""
     response = web.StreamResponse(status=answer.status)
@@ -170,22 +189,25 @@ async def _pass_back(
     await response.prepare(request)
     meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
     readable = "Content-Encoding" not in answer.headers
+    ending: Ending = "client_left"  # whatever else ends it below
     try:
         async for data in answer.content.iter_any():
             if readable:
                 meter.feed(data)
             await response.write(data)
+        ending = "complete"
         if reservation is not None:
             await reservation.settle(meter.tokens)
     except aiohttp.ClientError:
         # The head is out: the only way to tell that the body is broken is to break it.
         if request.transport is not None:
+            ending = "broken"
             request.transport.abort()
-        raise server_error("The backend's answer broke off.") from None
+        raise server_error(_BROKEN) from None
     finally:
         if reservation is not None:
             reservation.end(meter.tokens)
-        count(meter)
+        count(meter, ending)
     await response.write_eof()
     return response
 

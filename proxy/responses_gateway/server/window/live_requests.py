@@ -91,7 +91,7 @@ class _Poller:
         self._ended = {view["process"]: self._ended.get(view["process"]) or LastEnded() for view in views}
         for view in views:
             for request in view["ended"]:
-                self._ended[view["process"]].add(self._number, request, refused=request.get("refused", False))
+                self._ended[view["process"]].add(self._number, request, request.get("kept_as", "response"))
         self._events.clear()
         self._updated.set()
         self._updated = asyncio.Event()

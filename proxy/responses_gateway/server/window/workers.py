@@ -110,7 +110,7 @@ class Workers:
                 return await self._ask(name, method, (request_id, *arguments))
             except (aiohttp.ClientError, OSError, TimeoutError):
                 pass  # it has just ended
-        raise ApiError(404, "This request is no longer known: its process has ended.", code="not_found")
+        raise ApiError(404, "This request is not known here: it was never made, or its process has ended.", code="not_found")
 
     async def ask_here(self, method: str, *arguments: Any) -> Any:
         """Return the answer of this worker. Raise `ApiError`."""

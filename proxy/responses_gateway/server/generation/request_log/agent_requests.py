@@ -113,7 +113,7 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
         **of_asker(facts.asker),
         model=facts.model[:200],
         backend=facts.backend,
-        outcome="running" if running else "completed" if facts.relayed is not None else outcome_of(facts),
+        outcome="running" if running else outcome_of(facts),
         calls=0 if answer is None else sum(number for kind, number in answer.items.items() if _is_for_client(kind)),
         spawned=facts.spawned,
         waiting=called - facts.began,
@@ -128,11 +128,13 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
 
 
 class Relayed(NamedTuple):
-    """A request that is relayed as it is: whose it is, for which agent it asks, when it came and when its answer began, by the
-    loop's clock."""
+    """A request that is relayed as it is: whose it is, which path it has, for which agent it asks, when it came and when its
+    answer began, by the loop's clock. `id`: see `RequestFacts`."""
 
     tenant: str
+    id: str
     request_id: str
+    path: str
     asker: Asker
     client: str
     began: float
@@ -140,23 +142,26 @@ class Relayed(NamedTuple):
 
 
 def relayed_facts(relayed: Relayed, account: Account, model: str, usage: Usage, now: float) -> RequestFacts:
-    """Return what is known of a request that was relayed, and has ended `now`."""
+    """Return what is known of a request that was relayed, and has ended `now`, by the loop's clock."""
+    unix_time = time.time()
     times = StreamTimes(relayed.began, [*NO_GAPS], first=relayed.first)
     return RequestFacts(
         relayed.request_id,
-        "",  # the window does not show it
+        relayed.id,
         relayed.client,
         account,
         quotes_backends=False,
         began=relayed.began,
-        started=time.time() - (now - relayed.began),
+        started=unix_time - (now - relayed.began),
         times=times,
         model=model,
         tenant=relayed.tenant,
         asker=relayed.asker,
         backend_called=relayed.began,
         ended_at=now,
+        ended=unix_time,
         relayed=usage,
+        path=relayed.path,
     )
 
 

@@ -112,8 +112,8 @@ class RequestFacts(msgspec.Struct, eq=False):
     """One request. `id` is unique among the requests of all workers, which the client's `request_id` may not be; it is empty
     where no requests are remembered. `client` is the client's name of itself, `account` says who it is. `protocol`: that of
     the client. `asker`: the session and thread for which the client asks, as far as it says; its ids are those of the `tenant`.
-    `spawned`: how many sub-agents the answer has called, as far as their tools are known. `relayed`: what a request has used
-    that was only relayed.
+    `spawned`: how many sub-agents the answer has called, as far as their tools are known. `relayed`: what a request to this
+    `path` has used that was only relayed.
 
     `detached`: the response continues without its client, so that its delivery is logged by another request. `handed_over`: it
     continues in another gateway, or waits for its completion window. `pod`: the server behind a router. `refusal` is the HTTP
@@ -138,6 +138,7 @@ class RequestFacts(msgspec.Struct, eq=False):
     asker: Asker = NOBODY
     spawned: int = 0
     relayed: Usage | None = None
+    path: str | None = None
     streamed: bool = False
     detached: bool = False
     handed_over: bool = False

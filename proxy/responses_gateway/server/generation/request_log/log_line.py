@@ -43,6 +43,8 @@ def log_line(facts: RequestFacts) -> dict[str, Any]:
     }
     if answer is not None:
         fields |= _answer_fields(facts, answer)
+    elif facts.relayed is not None:
+        fields |= {"door": "relayed", "path": facts.path, **usage_fields(facts.relayed)}
     fields["continued"] = facts.continued or None
     fields["not_continued"] = facts.not_continued
     if answer is not None:
@@ -73,7 +75,8 @@ def outcome_of(facts: RequestFacts) -> str:
     if facts.handed_over:
         return "handed_over"
     if answer is None:
-        return "cancelled" if facts.client_left else "failed"
+        relayed = facts.relayed is not None and facts.error is None
+        return "cancelled" if facts.client_left else "completed" if relayed else "failed"
     if not answer.ended or (facts.error is not None and facts.error.status == 499):
         return "cancelled"
     return answer.status

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,10 +21,13 @@ from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS
 from responses_gateway.stream.writer.interface import Span
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 
-# The number of requests that are kept after their end, and of those that were refused before a response began.
+# The number of requests that are kept after their end: those that made a response, those that were refused before one began,
+# and those that were only relayed. Each kind has a bound of its own, so that no kind pushes another one out.
 REMEMBERED = 500
 REFUSALS_REMEMBERED = 100
+RELAYED_REMEMBERED = 100
 T = TypeVar("T")
+Kind: TypeAlias = Literal["response", "refused", "relayed"]
 # Seconds of one interval, and how many there are.
 INTERVAL = 10
 _INTERVALS = 3600 // INTERVAL
@@ -43,20 +46,22 @@ class Interval(msgspec.Struct):
 
 
 class LastEnded(Generic[T]):
-    """The requests that ended last, each with a number that never decreases. Refusals are kept apart: however many there are,
-    they push nothing else out."""
+    """The requests that ended last, each with a number that never decreases."""
 
     def __init__(self) -> None:
-        self._answered: deque[tuple[int, T]] = deque(maxlen=REMEMBERED)
-        self._refused: deque[tuple[int, T]] = deque(maxlen=REFUSALS_REMEMBERED)
+        self._kept: dict[Kind, deque[tuple[int, T]]] = {
+            "response": deque(maxlen=REMEMBERED),
+            "refused": deque(maxlen=REFUSALS_REMEMBERED),
+            "relayed": deque(maxlen=RELAYED_REMEMBERED),
+        }
 
-    def add(self, number: int, request: T, *, refused: bool) -> None:
-        """Keep a request; `refused`: before a response began."""
-        (self._refused if refused else self._answered).append((number, request))
+    def add(self, number: int, request: T, kind: Kind) -> None:
+        """Keep a request."""
+        self._kept[kind].append((number, request))
 
     def since(self, number: int) -> list[T]:
         """Return the requests with higher numbers, by their numbers."""
-        entries = [entry for kept in (self._answered, self._refused) for entry in kept if entry[0] > number]
+        entries = [entry for kept in self._kept.values() for entry in kept if entry[0] > number]
         return [request for _, request in sorted(entries, key=itemgetter(0))]
 
 
@@ -99,7 +104,7 @@ class RecentRequests:
         outcomes = interval.outcomes
         for facts in ended:
             self._ends += 1
-            self._ended.add(self._ends, facts, refused=facts.rejected is not None)
+            self._ended.add(self._ends, facts, _kind(facts))
             outcome = outcome_of(facts)
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
             times = facts.times
@@ -108,10 +113,10 @@ class RecentRequests:
             if times.gap_count:
                 interval.gaps = [one + more for one, more in zip(interval.gaps, times.gaps, strict=True)]
             answer = facts.answer
-            if answer is not None:
-                usage = answer.usage
-                self._produced += answer.chunks if usage is None or usage.output is None else usage.output
-                interval.input_tokens += 0 if usage is None or usage.input is None else usage.input
+            usage = facts.relayed if answer is None else answer.usage
+            chunks = 0 if answer is None else answer.chunks
+            self._produced += chunks if usage is None or usage.output is None else usage.output
+            interval.input_tokens += 0 if usage is None or usage.input is None else usage.input
 
     def sample(self, in_flight: int, producing: int) -> None:
         """Count the running requests (`in_flight`) and the tokens that they have produced so far (`producing`)."""
@@ -146,8 +151,14 @@ def shown(facts: RequestFacts) -> dict[str, Any]:
         "items": [] if answer is None else [_item(span, answer.state) for span in answer.spans.values()],
         "repairs": {} if answer is None else answer.repairs,
         "record": facts.record,
-        "refused": facts.rejected is not None,
+        "kept_as": _kind(facts),
     }
+
+
+def _kind(facts: RequestFacts) -> Kind:
+    if facts.rejected is not None:
+        return "refused"
+    return "response" if facts.relayed is None else "relayed"
 
 
 def details(facts: RequestFacts) -> dict[str, Any]:

@@ -3,6 +3,16 @@
 const STORED = "responses-gateway-admin-key";
 let askForKey = async () => "";
 
+// What a browser says of a server that it cannot reach ("Failed to fetch") differs from browser to browser.
+async function reach(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The gateway cannot be reached.");
+  }
+}
+
 export class Refused extends Error {
   constructor(status, message, code) {
     super(message);
@@ -40,7 +50,7 @@ export async function watch(take, opened) {
 // event of the answer.
 export async function respond(body, key, signal, take) {
   const headers = { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) };
-  const response = await fetch("../v1/responses", { method: "POST", body: JSON.stringify(body), headers, signal, credentials: "omit", cache: "no-store" });
+  const response = await reach("../v1/responses", { method: "POST", body: JSON.stringify(body), headers, signal, credentials: "omit", cache: "no-store" });
   if (!response.ok) throw await refusalOf(response);
   await readEvents(response, take);
 }
@@ -67,7 +77,7 @@ async function send(path, options = {}) {
     const key = options.anonymous ? null : sessionStorage.getItem(STORED);
     const headers = key ? { Authorization: `Bearer ${key}` } : {};
     if (options.body !== undefined) headers["Content-Type"] = "application/json";
-    const response = await fetch(path, { ...options, headers, credentials: "omit", cache: "no-store" });
+    const response = await reach(path, { ...options, headers, credentials: "omit", cache: "no-store" });
     if (response.ok) return response;
     const error = await refusalOf(response);
     if (error.status !== 401 || options.anonymous) throw error;

@@ -163,6 +163,7 @@ document.addEventListener("keydown", (event) => {
 
 byId("help").addEventListener("click", () => byId("help-dialog").showModal());
 byId("record").addEventListener("click", () => {
+  byId("record-stop").hidden = !(state.recording?.until > Date.now() / 1000);
   byId("record-refused").hidden = true;
   byId("record-dialog").showModal();
 });

@@ -4,7 +4,7 @@ import { ask, download } from "./api.js";
 import { curl } from "./commands.js";
 import { byId, clock, h, number, seconds, setText, svg } from "./dom.js";
 import { itemBlocks } from "./items.js";
-import { paceOf } from "./requests.js";
+import { apiOf, paceOf } from "./requests.js";
 import { stepRows } from "./steps.js";
 import { turnOf } from "./turns.js";
 
@@ -124,7 +124,8 @@ export class Detail {
     this.parts.timeline.hidden = nothing;
     let text = "";
     if (summary.record !== null) text = this.state.contents ? "" : "Recorded. Contents are shown on this machine only, unless the gateway has an admin key.";
-    else if (summary.refused) text = "No timeline: the request was refused before a response began.";
+    else if (summary.kept_as === "refused") text = "No timeline: the request was refused before a response began.";
+    else if (summary.kept_as === "relayed") text = "No timeline: the request was relayed to the backend as it came.";
     else if (nothing) text = "No timeline: the request was neither recorded nor open here while it was running. Record requests to see their timeline and contents.";
     else text = "Not recorded: only sizes and times are shown, from the moment the request is opened here. Record requests to see contents.";
     setText(this.parts.stepsNote, text);
@@ -213,6 +214,7 @@ function facts(summary) {
   const pace = paceOf(summary);
   return [
     ["Started", clock(summary.started)],
+    ["API", summary.path ? "" : apiOf(summary)],
     ["Path", summary.path],
     ["Duration", seconds(summary.seconds)],
     ["Sent to backend after", seconds(summary.backend_called)],
@@ -246,10 +248,17 @@ function gap(summary) {
   return counted ? `${seconds(summary.gap_sum / counted)} on average` : "";
 }
 
+// Says why there are no items.
+function withoutItems(summary) {
+  if (summary.kept_as === "relayed") return "None: the answer was relayed as it came, and not read.";
+  if (summary.outcome === "running") return "None yet.";
+  return `None: ${summary.error ?? summary.code ?? "the request ended before the first one"}.`.replace(/\.\.$/, ".");
+}
+
 // When each item was open, below the time from the request to its end.
 function bars(summary) {
   const items = summary.items;
-  if (items.length === 0) return h("p", { class: "totals" }, "None yet.");
+  if (items.length === 0) return h("p", { class: "totals" }, withoutItems(summary));
   const begin = summary.started;
   const end = Math.max(begin + (summary.seconds ?? 0), ...items.map((item) => item.closed ?? begin));
   const x = (time) => ((time - begin) / Math.max(end - begin, 0.001)) * 1000;

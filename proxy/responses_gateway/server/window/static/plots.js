@@ -9,7 +9,7 @@ const INTERVAL = 10;
 const RANGES = [[5, 1], [15, 5], [30, 10], [60, 15]];
 const WIDTH = 640;
 const HEIGHT = 170;
-const LEFT = 64;
+const LEFT = 84; // seven digits of the type for phones
 const RIGHT = 6;
 const BOTTOM = 32;
 const TOP = 14;
@@ -17,7 +17,7 @@ const TOP = 14;
 const per = (count) => count / INTERVAL;
 const bad = (name) => name === "failed" || name === "rejected";
 const counted = (interval, wanted) => Object.entries(interval.outcomes).reduce((sum, [name, count]) => sum + (wanted(name) ? count : 0), 0);
-const rate = (value) => (value >= 100 ? number(Math.round(value)) : value.toFixed(value >= 10 ? 1 : 2));
+const rate = (value) => (value === 0 ? "0" : value >= 100 ? number(Math.round(value)) : value.toFixed(value >= 10 ? 1 : 2));
 
 // Titles, and the series of each: name, value of an interval, format.
 const CHARTS = [
@@ -91,9 +91,10 @@ class Chart {
     this.plots = plots;
     this.picture = svg("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "aria-hidden": "true" });
     this.values = series.map(() => h("b"));
+    this.peaks = series.map(() => h("span"));
     this.slider = h("div", { class: "slider", role: "slider", tabindex: "0", "aria-label": title, "aria-valuemin": "0", onkeydown: (event) => this.press(event), onpointermove: (event) => this.point(event), onpointerleave: () => this.plots.choose(Infinity) }, this.picture);
     this.card = h("section", { class: "card", "aria-label": title }, h("h3", {}, title), this.slider,
-      h("div", { class: "legend" }, series.map(([name], at) => h("span", { class: `c${at}` }, `${name} `, this.values[at]))));
+      h("div", { class: "legend" }, series.map(([name], at) => h("span", { class: `c${at}` }, `${name} `, this.values[at], this.peaks[at]))));
   }
 
   press(event) {
@@ -126,6 +127,8 @@ class Chart {
     this.picture.replaceChildren(...grid, ...times, ...lines, ...cursor);
     const said = series.map(({ name, points, format: text }, at) => {
       setText(this.values[at], valueAt(points, moment, text));
+      const peak = Math.max(...points.map(([, value]) => value ?? -Infinity));
+      setText(this.peaks[at], peak > 0 ? `, peak ${text(peak)}` : "");
       return `${name} ${this.values[at].textContent}`;
     });
     const at = moment === null ? intervals.length - 1 : intervals.findIndex((interval) => interval.began === moment);

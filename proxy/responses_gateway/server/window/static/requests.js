@@ -4,7 +4,7 @@ import { byId, clock, h, legible, number, seconds, setText } from "./dom.js";
 import { faults, isKind, turnOf } from "./turns.js";
 
 const KEPT = 500;
-const REFUSALS_KEPT = 100;
+const KEPT_ASIDE = 100; // of each other kind: refused before a response began, only relayed
 // Seconds over which the pace of a running request is measured.
 const PACE = 2;
 const SHORT = { reasoning: "think", message: "text", function_call: "call", custom_tool_call: "call", local_shell_call: "call", mcp_call: "tool", mcp_list_tools: "tools", mcp_approval_request: "ask", web_search_call: "search", file_search_call: "files", code_interpreter_call: "code" };
@@ -23,7 +23,7 @@ export class Requests {
     byId("pause").addEventListener("change", () => this.draw());
     this.body.addEventListener("click", (event) => {
       const row = event.target.closest("tr");
-      if (row) this.open(row.dataset.id);
+      if (row && !event.target.closest("a")) this.open(row.dataset.id); // a link leads where it says
     });
   }
 
@@ -89,7 +89,8 @@ export class Requests {
   forget() {
     const ended = [...this.all.values()].filter((summary) => summary.outcome !== "running");
     ended.sort((a, b) => b.started - a.started);
-    const forgotten = [...ended.filter((summary) => !summary.refused).slice(KEPT), ...ended.filter((summary) => summary.refused).slice(REFUSALS_KEPT)];
+    const kinds = Map.groupBy(ended, (summary) => summary.kept_as);
+    const forgotten = [...kinds].flatMap(([kind, kept]) => kept.slice(kind === "response" ? KEPT : KEPT_ASIDE));
     for (const summary of forgotten) this.all.delete(summary.id);
   }
 
@@ -123,11 +124,12 @@ export class Requests {
 
   add(summary) {
     const link = h("a", { href: `#/requests/${summary.id}` });
-    const cells = Array.from({ length: 11 }, (_, at) => h("td", at >= 5 && at <= 8 ? { class: "number" } : {}));
+    const cells = Array.from({ length: 13 }, (_, at) => h("td", at >= 5 && at <= 8 ? { class: "number" } : {}));
     cells[0].append(link);
     cells[1].append(h("span", { class: "state" }));
     cells[9].append(h("span", { class: "turn" }));
     cells[10].append(h("div", { class: "items" }));
+    cells[12].append(h("a"));
     const row = h("tr", { "data-id": summary.id, "aria-selected": String(summary.id === this.selected) }, cells);
     const made = { row, link, cells, summary: null };
     this.rows.set(summary.id, made);
@@ -140,6 +142,12 @@ export function paceOf(summary) {
   const time = summary.seconds - (summary.first_token ?? summary.seconds);
   const tokens = summary.output_tokens ?? summary.chunks ?? 0;
   return time > 0.05 && tokens > 1 ? tokens / time : 0;
+}
+
+// The API that a request came to: its name, or the path of one that is only relayed.
+export function apiOf(summary) {
+  if (summary.kept_as === "refused") return "";
+  return summary.path ?? { responses: "Responses", messages: "Messages" }[summary.door] ?? summary.door;
 }
 
 export function tokensOf(summary) {
@@ -163,11 +171,15 @@ function update(row, summary) {
   state.className = `state ${summary.outcome}`;
   setText(state, [summary.outcome, summary.status].filter(Boolean).join(" "));
   const pace = paceOf(summary);
-  const texts = { 2: summary.model ?? summary.path, 3: summary.backend, 4: summary.key, 5: seconds(summary.first_token), 6: pace ? pace.toFixed(pace < 10 ? 1 : 0) : "", 7: number(tokensOf(summary)), 8: (summary.seconds ?? 0).toFixed(1) };
+  const texts = { 2: summary.model ?? summary.path, 3: summary.backend, 4: summary.key, 5: seconds(summary.first_token), 6: pace ? pace.toFixed(pace < 10 ? 1 : 0) : "", 7: number(tokensOf(summary)), 8: (summary.seconds ?? 0).toFixed(1), 11: apiOf(summary) };
   for (const [at, text] of Object.entries(texts)) {
     setText(cells[at], text ?? "");
-    if (at < 5) cells[at].title = legible(text ?? "");
+    if (at < 5 || at > 10) cells[at].title = legible(text ?? "");
   }
+  const client = cells[12].firstChild;
+  setText(client, (summary.client ?? "").split("/")[0]);
+  cells[12].title = legible([summary.client, summary.session_id && `session ${summary.session}`].filter(Boolean).join(", "));
+  if (summary.session_id) client.href = `#/sessions/${summary.session_id}`;
   const turn = cells[9].firstChild;
   turn.className = faults(summary) ? "turn warn" : "turn";
   setText(turn, turnOf(summary));
@@ -182,7 +194,7 @@ function update(row, summary) {
 
 function matches(summary, wanted) {
   if (!wanted) return true;
-  const fields = [summary.model, summary.backend, summary.key, summary.outcome, summary.id, summary.request_id, summary.response_id, summary.client, summary.code, summary.status, summary.path, turnOf(summary)];
+  const fields = [summary.model, summary.backend, summary.key, summary.outcome, summary.id, summary.request_id, summary.response_id, summary.client, summary.code, summary.status, summary.path, apiOf(summary), summary.session, turnOf(summary)];
   const text = fields.filter(Boolean).join(" ").toLowerCase();
   return wanted.split(/\s+/).every((word) => text.includes(word));
 }
