@@ -125,14 +125,16 @@ class Passthrough:
                 raise _cause(request, error) from None
             named = route.model if route.model or not isinstance(body, bytes) else _route_of(body).model
             first = asyncio.get_running_loop().time()
-            history = self._reports.history
-            # An error is in the window already, with the other refusals.
-            shown_id = "" if history is None or answer.status >= 400 else history.new_id()
-            client = client_name(request.headers)
-            tenant = tenant_of(request)
-            path_shown = request.path[:_LONGEST_PATH]
-            relayed = Relayed(tenant, shown_id, exchange.request_id, path_shown, asker, client, began, first)
+            relayed = self._relayed(request, answer.status, asker, began, first)
             return await _pass_back(request, answer, reservation, partial(self._count, named, reservation, relayed))
+
+    def _relayed(self, request: web.Request, status: int, asker: Asker, began: float, first: float) -> Relayed:
+        history = self._reports.history
+        # An error is in the window already, with the other refusals.
+        shown_id = "" if history is None or status >= 400 else history.new_id()
+        client = client_name(request.headers)
+        path = request.path[:_LONGEST_PATH]
+        return Relayed(tenant_of(request), shown_id, request[EXCHANGE].request_id, path, asker, client, began, first)
 
     def _count(
         self, model: str, reservation: LimitReservation | None, relayed: Relayed, meter: UsageMeter, ending: Ending

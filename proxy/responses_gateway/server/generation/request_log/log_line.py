@@ -41,10 +41,7 @@ def log_line(facts: RequestFacts) -> dict[str, Any]:
         "first_token": None if facts.times.first is None else _milliseconds(facts.times.first - began),
         "first_visible": None if facts.times.visible_at is None else _milliseconds(facts.times.visible_at - began),
     }
-    if answer is not None:
-        fields |= _answer_fields(facts, answer)
-    elif facts.relayed is not None:
-        fields |= {"door": "relayed", "path": facts.path, **usage_fields(facts.relayed)}
+    fields |= _relayed_fields(facts) if answer is None else _answer_fields(facts, answer)
     fields["continued"] = facts.continued or None
     fields["not_continued"] = facts.not_continued
     if answer is not None:
@@ -80,6 +77,10 @@ def outcome_of(facts: RequestFacts) -> str:
     if not answer.ended or (facts.error is not None and facts.error.status == 499):
         return "cancelled"
     return answer.status
+
+
+def _relayed_fields(facts: RequestFacts) -> dict[str, Any]:
+    return {} if facts.relayed is None else {"door": "relayed", "path": facts.path, **usage_fields(facts.relayed)}
 
 
 def _answer_fields(facts: RequestFacts, answer: AnswerFacts) -> dict[str, Any]:
