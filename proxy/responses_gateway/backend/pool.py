@@ -46,6 +46,8 @@ _UNSENT_ATTEMPTS = 16
 ANY = Route()
 # Returns the headers of a request to a backend, given its name and its URL.
 HeadersFor = Callable[[str, URL], Mapping[str, str]]
+# Returns the body of a request as one backend gets it, by its label in metrics and its name of the model.
+Fitted = Callable[[str, str], bytes]
 # Returns the body of a request that continues an answer: given the backend's name of the model, the length of its context if
 # that is known, and the endpoint that takes the ids.
 BodyFor = Callable[[str, int | None, ContinuationEndpoint | None], bytes]
@@ -107,18 +109,21 @@ class Pool:
         route: Route,
         on_failure: OnFailure = _unnoted,
         added: AddedFields = ALWAYS_ADDED,
+        fitted: Fitted | None = None,
     ) -> ChatStream:
         """Send a chat request and return the answer, or that of the last attempt, when its head is there.
 
         `body` has the client's name for the model, that of `route`. `headers` is called before each attempt. `added` are the
-        fields of the body that are changed where a backend refuses them. The backend has its place back when the answer is
-        read or closed. Raises `ApiError`: 404 for a model that no backend serves, 429 and 503 if none has room, 502 to 504."""
+        fields of the body that are changed where a backend refuses them; `fitted` makes a body for each backend, which has its
+        place back when the answer is read or closed. Raises `ApiError`: 404 for a model that no backend serves, 429 and 503 if
+        none has room, 502 to 504."""
 
         def send(member: Member, again: int) -> Awaitable[ChatStream]:
             aliases = member.catalogue.aliases
             name = aliases.get(route.model, route.model) if aliases else route.model
             sent = headers(member.name, member.backend.url)
-            data = body if name == route.model else with_model(body, name)
+            fit = body if fitted is None else fitted(member.label, name)
+            data = fit if name == route.model else with_model(fit, name)
             fields = added
             server = member.spec.session_hints
             if server is not None and route.hints is not None:

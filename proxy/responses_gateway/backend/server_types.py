@@ -28,7 +28,8 @@ class ServerType:
     object that names it, or by "required" with that function alone.
     `own_limit`: how to raise the low limit at which it ends answers for which no limit was asked; empty if it has none.
     `token_ids`: it sends the ids of its tokens if asked. `parser_flags`: it has vLLM's flags for parsers, with `parser_names`
-    where its names differ; otherwise `parsing` says how to have it parse."""
+    where its names differ; otherwise `parsing` says how to have it parse. `enforcing`: how to have it enforce all schemas
+    of tools."""
 
     title: str
     owner: str | None = None
@@ -44,6 +45,7 @@ class ServerType:
     parser_flags: bool = False
     parser_names: tuple[tuple[str, str], ...] = ()
     parsing: str = ""
+    enforcing: str = ""
 
 
 # SGLang's names for parsers, where they differ from vLLM's.
@@ -75,6 +77,7 @@ SERVER_TYPES: Mapping[Server, ServerType] = {
         reasoning_field="reasoning_content",
         parser_flags=True,
         parser_names=_SGLANG_PARSERS,
+        enforcing="SGLANG_TOOL_STRICT_LEVEL=2",
     ),
     # It ignores a `tool_choice` that is no string.
     "llamacpp": ServerType(
@@ -123,6 +126,7 @@ SERVER_TYPES: Mapping[Server, ServerType] = {
         reasoning_field="reasoning",
         token_ids=True,
         parser_flags=True,
+        enforcing="--tool-strict-level parameter",
     ),
     "unknown": ServerType("unknown server"),
 }

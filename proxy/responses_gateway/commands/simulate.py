@@ -9,10 +9,11 @@ import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from responses_gateway.commands.argument_types import count, not_negative, port
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, WeakModel, create_app, serving
+from responses_gateway.simulator.strict_tools import StrictTools
 from responses_gateway.simulator.weak import DEFAULT_RATES, parse_rates
 
 
@@ -37,7 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-model-len", type=count, default=131072, metavar="N", help="context length (default: %(default)s)"
     )
+    parser.add_argument(
+        "--strict-tools",
+        choices=get_args(StrictTools),
+        default="renders",
+        help="what `strict` in tools does: their schemas are enforced, with or without a place in the prompt, or it is ignored "
+        "(default: %(default)s)",
+    )
     parser.add_argument("--api-key", metavar="KEY", help="answer 401 to requests without this key")
+    _add_weakness(parser)
+
+
+def _add_weakness(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weak",
         type=int,
@@ -73,6 +85,7 @@ def options_from(args: argparse.Namespace) -> SimulatorOptions:
         max_model_len=args.max_model_len,
         strict_models=args.strict_models,
         api_key=args.api_key,
+        strict_tools=args.strict_tools,
         weak=None if args.weak is None else WeakModel(args.weak, args.weak_rates or DEFAULT_RATES),
     )
 

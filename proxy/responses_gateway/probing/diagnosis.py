@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from responses_gateway.backend.server_types import SERVER_TYPES
+from responses_gateway.probing.known_models import Enforcement
 from responses_gateway.probing.needed_parsers import (
     NeededParsers,
     markup_leaks,
@@ -39,6 +40,14 @@ _FIRST_PROMPTS = {"Codex": 10_000, "Claude Code": 16_000}
 # Seconds without an answer that users should know of beforehand.
 _LONG_WAIT = 10.0
 _PATTERNS = {"json": "enforced, as JSON", "text": "enforced, as text"}
+_ENFORCEMENT: dict[Enforcement | None, str] = {
+    "enforced": "enforced if `strict`: strict_calls auto sends it",
+    "rendered": "enforced if `strict`, which changes the prompt: strict_calls auto sends nothing",
+    "ignored": "not enforced: strict_calls auto sends nothing",
+    "kept": "kept without `strict`: strict_calls auto sends nothing",
+    "refused": "`strict` is refused: strict_calls auto sends nothing",
+    None: "unknown whether they are enforced: strict_calls auto sends nothing",
+}
 _SHAPES = {
     "openai": "OpenAI's",
     "flat": "flat object",
@@ -204,7 +213,8 @@ def _swallowed(profile: Profile, needed: NeededParsers) -> Finding:
     parser = swallowed_parser(profile)
     text = (
         "The tool parser of the server does not fit the model: it leaves calls out. The model wrote a call as "
-        f"{parser or 'markup that no known parser reads'}; of that answer, {profile.unseen_tokens} tokens were not shown."
+        f"{parser or 'markup that no known parser reads'}; "
+        f"of that answer, {profile.swallowed.unseen_tokens} tokens were not shown."
     )
     if needed.tools is not None:
         return Finding("warning", text, _parser_advice(profile, needed))
@@ -359,6 +369,8 @@ def rows(profile: Profile) -> Iterator[Row]:
     yield Row("tokenize", profile.tokenize or "unknown", None)
     yield Row("structured output", _yes_or_no(profile.structured_output), profile.structured_output is not False)
     yield Row("argument patterns", _PATTERNS.get(profile.pattern_reading or "", "not enforced"), None)
+    if profile.calls == "parsed":
+        yield Row("schemas of tools", _enforcement(profile), None)
     limit = profile.max_tokens_field
     yield Row("output limit", limit or "unknown", limit not in ("none", None))
     for name, accepted in profile.tolerates.items():
@@ -370,6 +382,12 @@ def rows(profile: Profile) -> Iterator[Row]:
     yield Row("overlong prompt", profile.overflow or "unknown", {"recognised": True, None: None}.get(profile.overflow, False))
     yield Row("broken answers", _continued(profile), None)
     yield Row("stops when the client leaves", _yes_or_no(profile.stops), profile.stops is not False)
+
+
+def _enforcement(profile: Profile) -> str:
+    text = _ENFORCEMENT[profile.enforcement]
+    flag = SERVER_TYPES[profile.server].enforcing
+    return f"{text}; {flag} enforces them without" if flag and profile.enforcement == "rendered" else text
 
 
 def _continued(profile: Profile) -> str:

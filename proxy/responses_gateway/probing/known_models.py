@@ -6,6 +6,7 @@ later evidence may correct."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -14,6 +15,9 @@ from responses_gateway.telemetry import logs
 
 # Most models that are known, because their names come from clients; the one learned first is forgotten first.
 _MOST_MODELS = 1000
+# What becomes of `strict` in tools: the server enforces the schema (`enforced`), with another prompt (`rendered`), or does not
+# (`ignored`); the model keeps to the schema in any case (`kept`), or the request is `refused`.
+Enforcement: TypeAlias = Literal["enforced", "rendered", "ignored", "kept", "refused"]
 
 
 class KnownModel(msgspec.Struct, frozen=True):
@@ -23,7 +27,8 @@ class KnownModel(msgspec.Struct, frozen=True):
     prompt ends inside reasoning, where a request leaves it to the template; `opens_if_asked`: where a request turns thinking
     on. `calls_field`: a call came in a field of its own; `calls_written`: so many answers ended with a call in their text, two
     at most. `alternates`: its template wants the turns of user and assistant to alternate. `prompt_end`: how to see that in the
-    ids of a prompt; `thoughts`: how to see thoughts in those of an answer."""
+    ids of a prompt; `thoughts`: how to see thoughts in those of an answer. `enforcement`: what becomes
+    of strict tools, by the label of the backend."""
 
     field: bool = False
     marked: bool = False
@@ -34,6 +39,7 @@ class KnownModel(msgspec.Struct, frozen=True):
     alternates: bool = False
     prompt_end: PromptEnd | None = None
     thoughts: ThoughtTokens | None = None
+    enforcement: Mapping[str, Enforcement] = {}
 
     @property
     def writes_calls(self) -> bool:
@@ -52,6 +58,7 @@ class KnownModel(msgspec.Struct, frozen=True):
             alternates=self.alternates or more.alternates,
             prompt_end=more.prompt_end or self.prompt_end,
             thoughts=more.thoughts or self.thoughts,
+            enforcement={**self.enforcement, **more.enforcement},
         )
 
 

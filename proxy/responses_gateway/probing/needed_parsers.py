@@ -61,7 +61,7 @@ def tool_parser_for(model: str, text: str) -> str | None:
 
 def swallowed_parser(profile: Profile) -> str | None:
     """Return the tool parser for the call that the server left out, if it did: any that reads it, if nothing else tells."""
-    written = profile.swallowed
+    written = profile.swallowed.written
     return tool_parser_for(profile.model, written) or next(_readers(written), None)
 
 

@@ -15,7 +15,7 @@ from responses_gateway.backend.server_types import SERVER_TYPES
 from responses_gateway.backend.transport.client import Backend
 from responses_gateway.probing.answer import MARKER_TOKENS, Answer, Patience
 from responses_gateway.probing.needed_parsers import reads_any_call, tool_parser_for
-from responses_gateway.probing.profile import Profile
+from responses_gateway.probing.profile import Profile, Swallowed
 from responses_gateway.probing.questions import (
     ASKS_FOR_WEATHER,
     ASSISTANT,
@@ -32,6 +32,7 @@ from responses_gateway.probing.questions import (
     unheard,
 )
 from responses_gateway.probing.session_turns import find_hints, play_turns
+from responses_gateway.probing.tool_enforcement import find_enforcement
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedField
 
 # The gauge of running requests, by the names that servers give it.
@@ -139,6 +140,8 @@ class _Prober:
         await self._named_tool_choice()
         await self._structured_output()
         await self._patterns()
+        if self._profile.calls == "parsed":
+            self._profile.enforcement = await find_enforcement(self._questions)
         if accepted(await self._questions.ask_whole([USER])) is True:  # otherwise refusals would prove nothing
             await self._templates()
             await self._turns()
@@ -273,8 +276,7 @@ class _Prober:
 
     def _note_swallowed(self, answer: Answer, written: str) -> None:
         self._profile.calls = "swallowed"
-        self._profile.swallowed = written
-        self._profile.unseen_tokens = answer.unseen_tokens
+        self._profile.swallowed = Swallowed(written, answer.unseen_tokens)
 
     async def _named_tool_choice(self) -> None:
         """Find out how a call of one function can be enforced, with a question that needs none."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from responses_gateway.backend.server_types import Server
 from responses_gateway.probing.answer import ErrorShape
+from responses_gateway.probing.known_models import Enforcement
 
 # Tokens per second below which a server is slow, because at that pace one step of an agent (some 600 tokens) takes a minute.
 _SLOW = 10.0
@@ -18,6 +19,14 @@ class Model:
 
     id: str
     max_length: int | None
+
+
+@dataclass(frozen=True)
+class Swallowed:
+    """A call that the server left out: what the model wrote, and how many tokens of that answer were not shown."""
+
+    written: str = ""
+    unseen_tokens: int = 0
 
 
 @dataclass
@@ -65,9 +74,8 @@ class Profile:
     reasoning, without text or call.
     `calls`: "parsed", "forced" (parsed, but only with `tool_choice` "required"), "legacy" (the old `function_call` field),
     "none" (no call was parsed), "refused" (the server takes no tools; `calls_refusal` is its message), "swallowed" (the model
-    made a call, and the server left it out: `swallowed` is what the model wrote). `unseen_tokens`: how many tokens of that
-    answer were used and not shown. `shows_tools`: a prompt with tools is longer than one without; known where no call came
-    unasked. `named_tool_choice`: how a call of one function can be enforced.
+    made a call, and the server left it out). `shows_tools`: a prompt with tools is longer than one without; known where no call
+    came unasked. `named_tool_choice`: how a call of one function can be enforced.
     `refused_fields`: fields that the gateway adds to requests, and that the server refuses.
     `max_tokens_field`: the field that limits an answer; "none" if neither does. `own_limit`: the tokens after which the server
     ended an answer for which no limit was asked. `tolerates`: whether the chat template accepts each kind of conversation;
@@ -76,7 +84,7 @@ class Profile:
     `history_field`: the field in which it reaches the prompt, if that is another one than `reasoning_field`.
     `overflow`: the error for a prompt that is too long is "recognised" or "unclear", or the prompt is "accepted".
     `pattern_reading`: the `pattern` of an argument of a strict function is matched with the argument's JSON or its text; None
-    if it is not enforced.
+    if it is not enforced. `enforcement`: what becomes of `strict` in tools.
     `stops`: generation ends when the client disconnects. `session`: what three turns of an agent have shown.
     `problems`: what went wrong, by the name of the request.
     `times`: how long everything took."""
@@ -95,8 +103,7 @@ class Profile:
     thoughts_alone: bool = False
     calls: Literal["parsed", "forced", "legacy", "none", "refused", "swallowed"] | None = None
     calls_refusal: str | None = None
-    swallowed: str = ""
-    unseen_tokens: int = 0
+    swallowed: Swallowed = field(default_factory=Swallowed)
     shows_tools: bool | None = None
     named_tool_choice: Literal["object", "required"] | None = None
     call_arguments_valid: bool | None = None
@@ -111,6 +118,7 @@ class Profile:
     tokenize: Literal["messages", "prompt", "none"] | None = None
     structured_output: bool | None = None
     pattern_reading: Literal["json", "text"] | None = None
+    enforcement: Enforcement | None = None
     refused_fields: list[str] = field(default_factory=list)
     max_tokens_field: Literal["max_completion_tokens", "max_tokens", "none"] | None = None
     own_limit: int | None = None

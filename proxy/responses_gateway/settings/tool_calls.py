@@ -19,5 +19,5 @@ class ToolCallSettings(Section):
     Code, opencode, pi and those made with an SDK), `off` for other clients. See [docs/agents.md](agents.md)."""
     strict_calls: Annotated[Literal["auto", "on", "off"], ON, OFF] = "auto"
     """`on` asks the server to hold the model to the schemas of tools (`strict`), without what is costly or ignored (lengths,
-    patterns). A request that the server refuses for that is repeated without. `auto` sends what the client sent: some servers
-    enforce schemas by a flag of their own, which changes no prompt. See [docs/agents.md](agents.md)."""
+    patterns). A request that the server refuses for that is repeated without. `auto` does so where the server has turned out
+    to enforce schemas for that, and the prompt stays as it is. See [docs/agents.md](agents.md)."""

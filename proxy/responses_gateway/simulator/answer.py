@@ -24,6 +24,7 @@ from responses_gateway.simulator.prefix_cache import PrefixCache
 from responses_gateway.simulator.scenarios import SCENARIOS, long
 from responses_gateway.simulator.script import CallTool, Script, Think
 from responses_gateway.simulator.state import CACHE, FAULT_COUNTS, OPTIONS, SimulatorOptions
+from responses_gateway.simulator.strict_tools import constrained, read_by_model
 from responses_gateway.simulator.token_prompts import TokenPrompt, chat_prompt_ids, read_prompt
 from responses_gateway.simulator.validation import check_chat_request, check_prompt_length
 from responses_gateway.simulator.weak import Work, weakened, work_of
@@ -58,13 +59,13 @@ def plan_answer(body: dict[str, Any], headers: Mapping[str, str], app: web.Appli
     dialect = options.dialect if directives.dialect is None else DIALECTS[directives.dialect]
     check_chat_request(body, dialect, options.max_model_len)
     dialect = _at_work(dialect, body)
-    prompt = request.prompt_text(opens_thought=dialect.opens_thought, history=dialect.history)
+    shown = read_by_model(request, options.strict_tools)
+    prompt = shown.prompt_text(opens_thought=dialect.opens_thought, history=dialect.history)
     given = chat_prompt_ids(body) if dialect.shape.server == "vllm" else None
     prompt_tokens = tokenizer.count(prompt) if given is None else len(given)
     check_prompt_length(prompt_tokens, dialect, options.max_model_len)
     faults = _faults_now(directives.faults, request, app) if given is None else Faults()
-    script = _script(work.request, directives, dialect)
-    script = script if options.weak is None else weakened(script, work, options.weak)
+    script = _constrained(_script(work.request, directives, dialect), work, request, options)
     style = _style(request, dialect, faults)
     if given is not None:
         continued = read_prompt(given, opens_thought=dialect.opens_thought)
@@ -182,6 +183,12 @@ def _script(request: ChatRequest, directives: Directives, dialect: Dialect) -> S
         calls = [step for step in script.steps if isinstance(step, CallTool)]
         return replace(script, steps=tuple(step for step in script.steps if step not in calls[1:]))
     return script
+
+
+def _constrained(script: Script, work: Work, request: ChatRequest, options: SimulatorOptions) -> Script:
+    """Return a script with the mistakes of a weak model, as far as the server lets them pass."""
+    script = script if options.weak is None else weakened(script, work, options.weak)
+    return constrained(script, request, options.strict_tools)
 
 
 def _style(request: ChatRequest, dialect: Dialect, faults: Faults) -> Style:

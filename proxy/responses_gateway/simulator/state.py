@@ -10,6 +10,7 @@ from aiohttp import web
 
 from responses_gateway.simulator.dialect import DIALECTS, Dialect
 from responses_gateway.simulator.prefix_cache import CacheModel, PrefixCache
+from responses_gateway.simulator.strict_tools import StrictTools
 from responses_gateway.simulator.weak import WeakModel
 
 # Messages for which faults are counted.
@@ -21,6 +22,7 @@ class SimulatorOptions:
     """The options of a simulator. A request may override dialect and pace (see `directives.py`). `tokens_per_second` is the
     pace of each stream, 0 for no limit; `first_token_seconds` is the simulated prefill. `models` are listed; any other name is
     accepted too, unless `strict_models`. With `api_key`, requests without it get 401. `weak`: the mistakes of a weak model.
+    `strict_tools`: whether the server enforces the schemas of strict tools, and whether the prompt has `strict`.
     `cache`: a real prefix cache; without one, three quarters of every history are cached."""
 
     models: tuple[str, ...] = ("simulator",)
@@ -31,6 +33,7 @@ class SimulatorOptions:
     strict_models: bool = False
     api_key: str | None = None
     weak: WeakModel | None = None
+    strict_tools: StrictTools = "renders"
     cache: CacheModel | None = None
 
 

@@ -16,7 +16,6 @@ import msgspec
 from responses_gateway.conformance.checker import frames
 from responses_gateway.request import ChatRequest, translate
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS, HostedTools
-from responses_gateway.request.tools.strict_tools import strict_tools
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart, ParserChoice
 from responses_gateway.server.generation.preparation.answer_options import stream_options, with_call_rules
 from responses_gateway.server.generation.preparation.codex_sessions import REVIEW_MODEL
@@ -217,8 +216,6 @@ def _options(
     tools = chat_request.body.get("tools")
     if not tools:
         return options
-    if in_force.settings.strict_calls == "on":  # which the translator of the answer does not see
-        chat_request.body["tools"] = strict_tools(tools, ()) or tools
     return with_call_rules(options, tools, record.head["headers"], in_force.settings)
 
 

@@ -37,18 +37,24 @@ class AnswerKeeper(Protocol):
         """Keep what is to be kept of a response that has ended, before its client gets the terminal event. Never raises."""
 
 
-class PlainTools(NamedTuple):
-    """The tools of a request without what the gateway demands of the server (`strict`). `refused` is called with the words of a
-    server that refuses only that."""
+class StrictForm(NamedTuple):
+    """The tools that a server is to enforce. `refused` is called with the words of one that refuses only that."""
 
     tools: Sequence[Any]
     refused: Callable[[bytes], None]
 
 
+class StrictTools(Protocol):
+    """Has servers enforce the schemas of tools, where the client has not asked for it."""
+
+    def form(self, tools: Sequence[Any], backend: str, model: str) -> StrictForm | None:
+        """Return the tools for a backend, by its label in metrics and its name of the model; None: as they are."""
+
+
 class ChatCall(NamedTuple):
     """The body of a chat request, as data and as the JSON that is sent (`data`); the headers that go with it, and its route.
     `added` are the fields of the body that the client has not asked for, and `words` names what it loses with them. `keeper`
-    may keep something of the answer. `plain`: the tools for a server that refuses those of the body.
+    may keep something of the answer. `strict` has servers enforce the schemas of its tools, which `body` has as they came.
 
     Nothing changes a body in place: `with_body` returns the call of another one."""
 
@@ -57,15 +63,9 @@ class ChatCall(NamedTuple):
     headers: Mapping[str, str]
     route: Route
     added: AddedFields = ALWAYS_ADDED
-    plain: PlainTools | None = None
+    strict: StrictTools | None = None
     words: Callable[[Iterable[Loss]], Sequence[Loss]] = list
     keeper: AnswerKeeper | None = None
-
-    def plainly(self) -> ChatCall:
-        """Return the call with its plain tools."""
-        if self.plain is None:
-            return self
-        return self._replace(plain=None).with_body({**self.body, "tools": self.plain.tools})
 
     def with_body(self, body: Mapping[str, Any]) -> ChatCall:
         """Return the call with another body, which is encoded here and nowhere else."""

@@ -10,7 +10,7 @@ from responses_gateway.probing.known_models import KnownModel, KnownModels
 from responses_gateway.request import Loss
 from responses_gateway.request.input.alternation import ALTERNATED, alternating, alternating_before, is_about_order
 from responses_gateway.server.generation.request_log.request_log import RequestLog
-from responses_gateway.server.generation.upstream.chat_call import ChatCall
+from responses_gateway.server.generation.upstream.chat_call import ChatCall, StrictForm
 from responses_gateway.wire.errors import ApiError
 
 _REFUSED = "the backend refuses it"
@@ -27,18 +27,27 @@ _LOSSES = {
 }
 
 
-async def with_plain_tools(pool: Pool, call: ChatCall, headers: HeadersFor) -> tuple[ChatStream, ChatCall]:
-    """Ask with tools that the server is to enforce, and at once without that if it refuses the request. Return the answer, and
-    the request that it answers. Raise `ApiError`."""
-    chat = await pool.open_chat(call.data, headers, call.route, added=call.added)
-    if call.plain is None or chat.status not in REFUSALS:
+async def with_strict_tools(pool: Pool, call: ChatCall, headers: HeadersFor) -> tuple[ChatStream, ChatCall]:
+    """Ask with the tools that a backend is to enforce, and at once without that if it refuses the request. Return the answer,
+    and the request that it answers. Raise `ApiError`."""
+    form: StrictForm | None = None
+
+    def fitted(backend: str, model: str) -> bytes:
+        nonlocal form
+        assert call.strict is not None
+        form = call.strict.form(call.body["tools"], backend, model)
+        return call.data if form is None else call.with_body({**call.body, "tools": form.tools}).data
+
+    chat = await pool.open_chat(call.data, headers, call.route, added=call.added, fitted=fitted)
+    if form is None or chat.status not in REFUSALS:
         return chat, call
+    backend = chat.backend
     refusal = await chat.early_refusal()
     chat.close()
-    other = call.plainly()
+    other = call._replace(strict=None)
     chat = await pool.open_chat(other.data, headers, other.route, added=other.added)
-    if chat.status == 200:
-        call.plain.refused(refusal)
+    if chat.status == 200 and chat.backend == backend:
+        form.refused(refusal)
     return chat, other
 
 

@@ -23,7 +23,7 @@ from responses_gateway.server.generation.upstream.continuation_request import Ca
 from responses_gateway.server.generation.upstream.second_form import (
     in_alternating_turns,
     report_changes,
-    with_plain_tools,
+    with_strict_tools,
 )
 from responses_gateway.server.recording.recording import Recording
 from responses_gateway.stream.translator import Translator
@@ -155,10 +155,10 @@ class Upstream:
         if self._counter is not None:
             self._counter.start(self.call)
         call = self.call
-        if call.plain is None:
+        if call.strict is None:
             chat = await self._pool.open_chat(call.data, self._headers_for, call.route, added=call.added)
         else:
-            chat, call = await with_plain_tools(self._pool, call, self._headers_for)
+            chat, call = await with_strict_tools(self._pool, call, self._headers_for)
             self.call = call
         self._chat = chat
         if chat.status in REFUSALS:
@@ -252,7 +252,7 @@ class Upstream:
         if self._log.trace is not None:
             self._log.trace.call_broke(cause)
         try:
-            opened = await continuation.open(translator, self.call.plainly(), failed, cause, self._headers_for)
+            opened = await continuation.open(translator, self.call, failed, cause, self._headers_for)
         except CannotContinue as reason:
             self._log.not_continued(cause, str(reason), possible=continuation.obstacle is None)
             self._chat = chat

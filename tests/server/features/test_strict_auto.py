@@ -1,0 +1,223 @@
+"""`strict_calls: auto`: what a server does with strict tools is found out behind a user's request, and told by doctor."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Any, get_args
+
+import pytest
+from aiohttp import web
+
+from responses_gateway.probing import tool_enforcement
+from responses_gateway.probing.diagnosis import rows
+from responses_gateway.probing.prober import probe
+from responses_gateway.settings.keys import hash_of
+from responses_gateway.simulator import serving
+from responses_gateway.simulator.strict_tools import StrictTools
+from tests.probing.simulated_backend import SimulatedBackend
+from tests.server.running_gateway import Served, gateway, post, run
+from tests.waiting import until
+
+Json = dict[str, Any]
+CITY: Json = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "enum": ["Rome"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOL: Json = {"type": "function", "name": "get_weather", "parameters": CITY}
+WRONG = 'What is the weather? Use the tool with the arguments {"city": "Paris"}'
+# What each server is found to do.
+SERVERS = {"enforces": "enforced", "renders": "rendered", "ignores": "ignored"}
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_enforcement, "PAUSE", 0.0)
+
+
+def known(served: Served) -> list[Any]:
+    models = served.parts.live.current.parsers.known_models
+    return [value for model in models.values() for value in model.enforcement.values()]
+
+
+async def learned(served: Served, **fields: Any) -> None:
+    """Have a request answered, and wait until its server was asked what it does with strict tools."""
+    await post(served, input=WRONG, tools=[TOOL], **fields)
+    await until(lambda: bool(known(served)), "the server was asked")
+
+
+def strict_in(chat: Json) -> list[bool]:
+    return [tool["function"].get("strict", False) for tool in chat["tools"]]
+
+
+def of_users(backend: SimulatedBackend) -> list[Json]:
+    """Return the requests with a question of the tests, not those of the gateway."""
+    return [chat for chat in backend.chats if chat["messages"][-1]["content"] == WRONG]
+
+
+async def called_with(served: Served, **fields: Any) -> str:
+    answer = await post(served, input=WRONG, tools=[TOOL], **fields)
+    return str(next(item["arguments"] for item in answer.final["output"] if item["type"] == "function_call"))
+
+
+def test_the_servers_of_the_simulator_are_all_tried() -> None:
+    assert set(SERVERS) == set(get_args(StrictTools))
+
+
+@pytest.mark.parametrize(("server", "found"), SERVERS.items())
+def test_only_a_server_that_enforces_without_another_prompt_gets_strict_tools(server: StrictTools, found: str) -> None:
+    async def test() -> None:
+        backend = SimulatedBackend(strict_tools=server)
+        async with serving(backend.app) as url, gateway(url) as served:
+            await learned(served)
+            assert known(served) == [found]
+            enforced = found == "enforced"
+            assert await called_with(served) == ('{"city": "Rome"}' if enforced else '{"city": "Paris"}')
+            assert [strict_in(chat) for chat in of_users(backend)] == [[False], [enforced]]
+
+    run(test())
+
+
+def test_a_server_is_asked_once_in_two_short_requests() -> None:
+    async def test() -> None:
+        backend = SimulatedBackend(strict_tools="enforces")
+        async with serving(backend.app) as url, gateway(url) as served:
+            await learned(served)
+            await learned(served)
+            asked = [chat for chat in backend.chats if chat not in of_users(backend)]
+            assert [(strict_in(chat), chat["max_completion_tokens"]) for chat in asked] == [([True], 512), ([False], 512)]
+
+    run(test())
+
+
+@pytest.mark.parametrize("settings", [{"strict_calls": "off"}, {"adapt": False}])
+def test_no_server_is_asked_where_nobody_wants_to_know(settings: Json) -> None:
+    async def test() -> None:
+        backend = SimulatedBackend(strict_tools="enforces")
+        async with serving(backend.app) as url, gateway(url, **settings) as served:
+            await post(served, input=WRONG, tools=[TOOL])
+            await post(served, input=WRONG, tools=[TOOL])
+            assert backend.chats == of_users(backend)
+
+    run(test())
+
+
+def test_requests_without_tools_ask_nothing() -> None:
+    async def test() -> None:
+        backend = SimulatedBackend(strict_tools="enforces")
+        async with serving(backend.app) as url, gateway(url) as served:
+            await post(served, input="hi")
+            await post(served, input="hi")
+            assert len(backend.chats) == 2
+
+    run(test())
+
+
+def test_what_the_client_says_about_strict_stays() -> None:
+    async def test() -> None:
+        backend = SimulatedBackend(strict_tools="enforces")
+        async with serving(backend.app) as url, gateway(url) as served:
+            await learned(served)
+            other = {**TOOL, "name": "other", "strict": True}
+            await post(served, input=WRONG, tools=[TOOL, other])
+            assert strict_in(backend.chats[-1]) == [False, True]
+
+    run(test())
+
+
+def test_each_backend_gets_what_it_can_do() -> None:
+    async def test() -> None:
+        backends = {"a": SimulatedBackend(strict_tools="enforces"), "b": SimulatedBackend(strict_tools="ignores")}
+        async with AsyncExitStack() as stack:
+            urls = [await stack.enter_async_context(serving(backend.app)) for backend in backends.values()]
+            served = await stack.enter_async_context(gateway(*urls))
+            for number in range(40):
+                await post(served, input=WRONG, tools=[TOOL], prompt_cache_key=f"{number}")
+                if len(known(served)) == 2:
+                    break
+            await until(lambda: sorted(known(served)) == ["enforced", "ignored"], "both were asked")
+            before = {name: len(backend.chats) for name, backend in backends.items()}
+            number = 0
+            while any(len(backend.chats) == before[name] for name, backend in backends.items()):
+                await post(served, input=WRONG, tools=[TOOL], prompt_cache_key=f"later {number}")
+                number += 1
+            assert [strict_in(backend.chats[-1]) for backend in backends.values()] == [[True], [False]]
+
+    run(test())
+
+
+def test_a_server_that_refuses_strict_is_known_for_it() -> None:
+    def refuse(body: Json) -> web.Response | None:
+        if not any("strict" in tool["function"] for tool in body["tools"]):
+            return None
+        return web.json_response({"error": {"message": "strict is not supported"}}, status=400)
+
+    async def test() -> None:
+        backend = SimulatedBackend(change=refuse)
+        async with serving(backend.app) as url, gateway(url) as served:
+            await learned(served)
+            assert known(served) == ["refused"]
+            assert await called_with(served) == '{"city": "Paris"}'
+
+    run(test())
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_doctor_tells_what_the_server_does_and_why_auto_is_off(server: StrictTools) -> None:
+    words = {
+        "enforces": "enforced if `strict`: strict_calls auto sends it",
+        "renders": "enforced if `strict`, which changes the prompt: strict_calls auto sends nothing; "
+        "--tool-strict-level parameter enforces them without",
+        "ignores": "not enforced: strict_calls auto sends nothing",
+    }
+
+    async def test() -> None:
+        async with serving(SimulatedBackend(strict_tools=server).app) as url:
+            profile = await probe(f"{url}/v1")
+            assert words[server] in [row.value for row in rows(profile) if row.ability == "schemas of tools"]
+
+    run(test())
+
+
+def test_the_first_token_of_new_strict_tools_is_measured_apart() -> None:
+    async def test() -> None:
+        backend = SimulatedBackend(strict_tools="enforces")
+        async with serving(backend.app) as url, gateway(url, strict_calls="on") as served:
+            for _ in range(3):
+                await post(served, input=WRONG, tools=[TOOL])
+            await post(served, input=WRONG, tools=[{**TOOL, "description": "Another one."}])
+            counts = {
+                tools: served.metric("strict_first_token_seconds_count", model="simulator", tools=tools)
+                for tools in ("new", "known")
+            }
+            assert counts == {"new": 2, "known": 2}
+
+    run(test())
+
+
+def test_a_refused_tool_is_remembered_of_that_backend_and_that_key_alone() -> None:
+    def refuse(body: Json) -> web.Response | None:
+        if not any(strict_in(body)):
+            return None
+        return web.json_response({"error": {"message": "grammar error"}}, status=400)
+
+    async def test() -> None:
+        refusing, willing = SimulatedBackend(change=refuse), SimulatedBackend()
+        keys = {name: {"hash": hash_of(f"rp_{name}-0123456789")} for name in ("alice", "bob")}
+        async with (
+            serving(refusing.app) as one,
+            serving(willing.app) as other,
+            gateway(one, other, strict_calls="on", api_keys=keys) as served,
+        ):
+            for name, refused in (("alice", 1), ("bob", 2)):
+                for number in range(16):  # threads, which are spread over both
+                    fields = {"headers": {"Authorization": f"Bearer rp_{name}-0123456789"}, "prompt_cache_key": f"{number}"}
+                    assert await called_with(served, **fields)
+                assert len(refusing.refused) == refused
+            assert refusing.chats
+            assert not any(any(strict_in(chat)) for chat in refusing.chats)
+            assert willing.chats
+            assert all(all(strict_in(chat)) for chat in willing.chats)
+
+    run(test())
