@@ -275,6 +275,12 @@ def test_print_config_prints_what_is_in_force_and_serves_nothing(
     in_force = yaml.safe_load(said)
     assert in_force["backend"] == ["http://a/v1"]
     assert list(in_force) == list(Settings.model_fields)
+    notes = [line for line in said.splitlines() if line.startswith("#")]
+    assert notes == [
+        "# backend is set by --backend",
+        "# backend_api_key is set by RESPONSES_GATEWAY_BACKEND_API_KEY",
+        "# All others have their defaults.",
+    ]
     assert server.called_with == []
 
 

@@ -33,7 +33,7 @@ from responses_gateway.settings import (
     flag,
     variable,
 )
-from responses_gateway.settings.load import load
+from responses_gateway.settings.load import load, origins
 from responses_gateway.settings.reference import SettingInfo, reference
 
 _MARKDOWN_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")  # descriptions are written for docs/configuration.md, too
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "docs/configuration.md describes them."
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
-    parser.add_argument("--print-config", action="store_true", help="print the settings in effect, and exit")
+    parser.add_argument("--print-config", action="store_true", help="print the settings in effect and what sets them, and exit")
     parser.add_argument("--check", action="store_true", help="try all that a start opens, and exit")
     parser.add_argument("--simulator", action="store_true", help="start a simulated backend as well, and serve that")
     # A mapping is for files, not for command lines.
@@ -89,7 +89,9 @@ def run(args: argparse.Namespace) -> int:
             return _work(args)
         settings = _settings(args, {}, args.simulator)
         if args.print_config:
-            print(describe(settings), end="")
+            for name, origin in sorted(origins(_flags(args), args.config, os.environ).items()):
+                print(f"# {name} is set by {origin}")
+            print("# All others have their defaults.", describe(settings), sep="\n", end="")
             _check(_file_checks(settings))
             return 0
         if args.check:
@@ -120,10 +122,13 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(0)
 
 
+def _flags(args: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in Settings.model_fields if getattr(args, name, None) is not None}
+
+
 def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator: bool) -> Settings:
     """Return the settings of the command line, environment and file, with `overrides`. Raises `SettingsError`."""
-    flags = {name: getattr(args, name) for name in Settings.model_fields if getattr(args, name, None) is not None}
-    given = {**flags, **overrides}
+    given = {**_flags(args), **overrides}
     try:
         settings = load(given, args.config, os.environ)
     except SettingsError as error:

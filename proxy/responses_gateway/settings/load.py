@@ -29,16 +29,8 @@ def load(
     maps field names to values (text or typed); `environ` is `os.environ` or a substitute; without `config_file` the variable
     `RESPONSES_GATEWAY_CONFIG` names the file. With `only`, all other fields have
     their defaults, and unknown names are not looked at. Raises `SettingsError`."""
-    named = environ.get(CONFIG_VARIABLE)
-    if config_file is None and named:
-        config_file = Path(named)
     complaints: list[str] = []
-    sources: list[tuple[str, dict[str, Any]]] = [
-        ("flag", dict(flags)),
-        ("environment", _from_environment(environ, complaints)),
-        (str(config_file), _from_file(config_file, complaints) if config_file else {}),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", _from_opentelemetry(environ)),
-    ]
+    sources = _sources(flags, config_file, environ, complaints)
     values: dict[str, Any] = {}
     for _, source in reversed(sources):
         values.update(source)
@@ -54,6 +46,30 @@ def load(
     if settings is None or (complaints and only is None):
         raise SettingsError("\n".join(dict.fromkeys(complaints)))
     return settings
+
+
+def origins(flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return for each field that is set what sets it: its flag, its variable, or the file."""
+    found: dict[str, str] = {}
+    for origin, values in _sources(flags, config_file, environ, []):
+        for field in values:
+            found.setdefault(field, {"flag": flag(field), "environment": variable(field)}.get(origin, origin))
+    return found
+
+
+def _sources(
+    flags: Mapping[str, Any], config_file: Path | None, environ: Mapping[str, str], complaints: list[str]
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the name and the values of each source, in their precedence."""
+    named = environ.get(CONFIG_VARIABLE)
+    if config_file is None and named:
+        config_file = Path(named)
+    return [
+        ("flag", dict(flags)),
+        ("environment", _from_environment(environ, complaints)),
+        (str(config_file), _from_file(config_file, complaints) if config_file else {}),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", _from_opentelemetry(environ)),
+    ]
 
 
 def _from_environment(environ: Mapping[str, str], complaints: list[str]) -> dict[str, Any]:

@@ -74,6 +74,7 @@ def test_it_is_said_why_a_backend_cannot_be_reached(
             answer = await post(served, headers={"X-Request-Id": "mine"})
             assert answer.status == 502
             assert words in answer.json["error"]["message"]
+            assert "?." not in answer.json["error"]["message"]
             assert "127.0.0.1" not in answer.json["error"]["message"]
             # Metrics are flushed once a second, and the lines of responses with them: not of those that have failed.
             (line,) = [line for line in lines() if line["message"] == "response"]

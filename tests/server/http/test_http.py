@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import RECEIVED, SimulatorOptions, create_app, serving
 from tests.server.running_gateway import (
     LOOPS,
@@ -51,6 +52,32 @@ def test_a_wrong_base_url_is_explained(path: str, hint: str) -> None:
             assert_error(answer, 404, "not_found")
             assert hint in answer.json["error"]["message"]
 
+    run(test())
+
+
+@pytest.mark.parametrize("keys", [{}, {"alice": hash_of("rp_alice-0123456789")}])
+def test_an_operator_without_admin_key_is_not_asked_for_a_clients_key(keys: dict[str, str]) -> None:
+    async def test() -> None:
+        async with simulated(api_keys=keys) as served:
+            answer = await ask(served, "GET", "/admin/backends")
+            assert_error(answer, 404, "not_found")
+            assert "if the gateway has an `admin_key`" in answer.json["error"]["message"]
+            assert (await ask(served, "GET", "/nothing")).status == (401 if keys else 404)
+
+    run(test())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_log_has_the_size_of_an_error(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with gateway("http://127.0.0.1:9/v1", access_log=True, adapt=False) as served:
+            answer = await post(served, stream=stream)
+            assert answer.status == 502
+            served.parts.responses.metrics.flush()
+        sizes = [fields["bytes_out"] for record in caplog.records if "bytes_out" in (fields := getattr(record, "fields", {}))]
+        assert sizes == [len(answer.body)]
+
+    caplog.set_level("DEBUG", "responses_gateway")
     run(test())
 
 

@@ -97,7 +97,8 @@ def test_limits_models_and_the_log_level_change_and_the_rest_is_named(tmp_path: 
                 more = {"strict": True, "log_level": "warning", "idle_timeout": 100, "host": "127.0.0.2"}
                 write(file, url, api_keys=limited, workers=workers, **more)
                 running.signal(signal.SIGHUP)
-                await running.says("settings that take effect with a restart sigusr2=idle_timeout restart=host")
+                await running.says("changed settings need a rolling restart (SIGUSR2): idle_timeout")
+                await running.says("changed settings need a restart: host")
                 await becomes(running, BOB, 400, unheard_of=1)
                 async with asyncio.timeout(30):
                     while await status(running, ALICE) != 429:

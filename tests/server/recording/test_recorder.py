@@ -308,6 +308,18 @@ def test_a_slow_disk_does_not_fill_the_memory(
     assert caplog.text.count("the disk is too slow") == 5
 
 
+def test_a_disk_that_stays_too_slow_does_not_fill_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recorder, "MAX_WAITING", 0)
+    settings = Settings(record=tmp_path)
+    keeper = recorder.FileRecorder(tmp_path, 10**9, settings)
+    for _ in range(200):
+        keeper.keep(keeper.begin({}, settings))
+    keeper.close()
+    assert caplog.text.count("the disk is too slow") < 20
+
+
 def test_an_exchange_that_ends_after_the_gateway_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(record=tmp_path)
     keeper = recorder.FileRecorder(tmp_path, 10**9, settings)

@@ -257,7 +257,7 @@ def _unreachable(error: Exception, *, large: bool) -> Unreachable:
         case aiohttp.ClientConnectorDNSError():
             return Unreachable("dns", "The backend's name cannot be resolved: is its URL right?")
         case aiohttp.ClientSSLError():
-            return Unreachable("tls", f"No TLS connection to the backend: {_tls_problem(error)}.")
+            return Unreachable("tls", f"No TLS connection to the backend: {_tls_problem(error)}")
         case aiohttp.ClientConnectorError():
             return Unreachable("connect", "The backend cannot be reached: is it running, and is its URL right?")
     message = f"The backend closed the connection without an answer ({type(error).__name__})."
@@ -276,7 +276,7 @@ def _forget_frames(error: BaseException) -> None:
 def _tls_problem(error: aiohttp.ClientSSLError) -> str:
     """Return what is wrong, in words that name no address."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return getattr(error.certificate_error, "verify_message", "") or "its certificate is not valid"
+        return (getattr(error.certificate_error, "verify_message", "") or "its certificate is not valid") + "."
     return "does it speak HTTPS at this port?"
 
 

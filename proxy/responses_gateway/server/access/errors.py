@@ -62,7 +62,11 @@ def answer_for(request: web.Request, error: Exception, count_defect: Callable[[]
 
 
 def _base_url_hint(path: str) -> str:
-    """Return a hint for clients whose base URL lacks `/v1`, or has it twice; else an empty text."""
+    """Return a hint for clients whose base URL lacks `/v1`, or has it twice, and for operators; else an empty text."""
+    if re.match(r"/admin(/|$)", path):
+        return (
+            " The paths of operators exist if the gateway has an `admin_key`, and are listed in the API reference of the docs."
+        )
     if re.match(r"/v1/v1/messages(/|$)", path):
         return " The base URL of this API ends without /v1."
     if re.match(r"/v1/v1(/|$)", path):

@@ -74,9 +74,10 @@ def _log(result: Reloaded) -> None:
     """Say what has changed, and what has not yet."""
     backends = len(result.settings.backend) + len(result.settings.backends)
     logs.logger().info("settings reloaded", extra=logs.fields(backends=backends, changed=",".join(result.at_once) or None))
-    if result.rolling or result.restart:
-        fields = logs.fields(sigusr2=",".join(result.rolling) or None, restart=",".join(result.restart) or None)
-        logs.logger().warning("settings that take effect with a restart", extra=fields)
+    if result.rolling:
+        logs.logger().warning(f"changed settings need a rolling restart (SIGUSR2): {', '.join(result.rolling)}")
+    if result.restart:
+        logs.logger().warning(f"changed settings need a restart: {', '.join(result.restart)}")
 
 
 def stop_with_terminal(stop_signals: StopSignals) -> None:

@@ -75,6 +75,9 @@ _PRIVATE = frozenset(
 )
 # All records together, in bytes: the oldest are deleted.
 _LIMIT = 256 * 1024 * 1024
+# Lost exchanges are reported one by one up to this number, then together, because a disk that is too slow loses hundreds.
+_REPORTED_SINGLY = 10
+_REPORT_INTERVAL = 60.0  # seconds
 
 
 class FileRecorder:
@@ -95,6 +98,8 @@ class FileRecorder:
             *(pool.api_key for pool in settings.pools.values()),
         )
         self._keys = {key.get_secret_value() for key in keys if key is not None}
+        self._lost = 0
+        self._next_report = 0.0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
         self._room = threading.BoundedSemaphore(MAX_WAITING)
 
@@ -114,10 +119,18 @@ class FileRecorder:
             door=door,
         )
 
+    def _report_lost(self) -> None:
+        self._lost += 1
+        now = time.monotonic()
+        if self._lost > _REPORTED_SINGLY and now < self._next_report:
+            return
+        self._next_report = now + _REPORT_INTERVAL
+        logs.logger().warning("exchange not recorded: the disk is too slow", extra=logs.fields(lost=self._lost))
+
     def keep(self, recording: Recording) -> None:
         """Write a finished recording down, in the thread."""
         if not self._room.acquire(blocking=False):
-            logs.logger().warning("exchange not recorded: the disk is too slow")
+            self._report_lost()
             return
         try:
             self._thread.submit(self._write, recording)
