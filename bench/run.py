@@ -28,7 +28,7 @@ from bench import processes, programs, turns
 from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
-from bench.scenarios import CONTINUED, FLEET, MEMORY, MESSAGES, RESUMABLE, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
+from bench.scenarios import AGENT, CONTINUED, FLEET, MEMORY, MESSAGES, RESUMABLE, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
 from bench.visitor import visiting
 from bench.vocabulary import tokenizer_file
 
@@ -47,6 +47,10 @@ VARIANTS: dict[str, Callable[[], list[str]]] = {
     WATCHED: lambda: [],
     FLEET: lambda: ["--continue-answers", "0"],
     CONTINUED: lambda: [],
+    AGENT: lambda: [
+        *("--repair-calls", "safe", "--strict-calls", "on", "--continue-early-ends", "certain"),
+        *("--repetition-notice", "--end-text-loops"),
+    ],
 }
 #: Variants that stand beside another variant, in the relay's place.
 BESIDE = {CONTINUED: FLEET, RESUMABLE: STORED}

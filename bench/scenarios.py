@@ -16,6 +16,8 @@ CONTINUED = "continued"
 _WITH_SCHEMA = {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": {}}}}}
 # The variant of a gateway through whose window somebody looks.
 WATCHED = "watched"
+# The variant of a gateway with all that it can do about the turns and calls of weak models.
+AGENT = "agent"
 # The usual gateway, asked at /v1/messages.
 MESSAGES = "messages"
 
@@ -30,8 +32,9 @@ class Scenario:
     place if it is not the relay but the usual gateway, or another variant: `raw` looks for markup in the text,
     `tokens` re-tokenizes it as well, `watched` shows all streams to a visitor of its window, `continued` could go on with them
     at another backend (beside a gateway with the same backends that could not). `stored` stands beside the relay: a gateway
-    with a SQLite store. `resumable` stands beside `stored`: its streams outlive their clients (`on_disconnect: continue`), and
-    several tokens may reach the client in one read. `fields`: what else both are asked.
+    with a SQLite store. `agent` does what helps weak models. `resumable` stands beside `stored`: its streams outlive their
+    clients (`on_disconnect: continue`), and several tokens may reach the client in one read. `fields`: what else both are
+    asked.
     """
 
     name: str
@@ -67,8 +70,8 @@ class Scenario:
 
     @property
     def coalesces(self) -> bool:
-        """Whether the gateway may put several tokens into one write."""
-        return self.variant == RESUMABLE
+        """Whether the gateway may put several tokens into one write: arguments are sent when they are whole."""
+        return self.variant in (RESUMABLE, AGENT)
 
     @property
     def units(self) -> int:
@@ -91,6 +94,8 @@ SCENARIOS = {
         Scenario(
             "uncontinued64", "paced:200:20ms", 64, together=True, variant=CONTINUED, beside="gateway", fields=_WITH_SCHEMA
         ),
+        Scenario("agent64", "paced:200:20ms", 64, together=True, variant=AGENT, beside="gateway"),
+        Scenario("agentcalls64", "mix:200:20ms", 64, together=True, variant=AGENT, beside="gateway"),
         Scenario("resumable64", "paced:200:20ms", 64, together=True, variant=RESUMABLE, beside="gateway"),
         Scenario("burst1", "burst:1000", 1, repeats=40),
         Scenario("long1", "burst:100000", 1),
@@ -100,6 +105,7 @@ SCENARIOS = {
         Scenario(
             "uncontinued", "burst:1", 8, repeats=60, per_answer=True, variant=CONTINUED, beside="gateway", fields=_WITH_SCHEMA
         ),
+        Scenario("agent", "burst:1", 8, repeats=60, per_answer=True, variant=AGENT, beside="gateway"),
         Scenario("stored", "burst:1", 8, repeats=60, per_answer=True, variant=STORED),
         Scenario("resumable", "burst:1", 8, repeats=60, per_answer=True, variant=RESUMABLE, beside="gateway"),
     )
@@ -128,6 +134,9 @@ PROMISES = (
     Promise("cpu/watched64", "CPU per chunk while somebody looks through the window", 1.25, 1.1),
     Promise("cpu/continued64", "CPU per chunk of an answer that could be continued", 1.15, 1.1),
     Promise("cpu/uncontinued64", "CPU per chunk of an answer that could not be continued, where others can", 1.05, 1.0),
+    Promise("cpu/agent64", "CPU per chunk with all that helps weak models", 1.05, 1.0),
+    Promise("cpu/agentcalls64", "the same for thought, text and a call", 1.05, 1.0),
+    Promise("cpu/agent", "the same, of a request for one token", 1.05, 1.0),
     Promise("cpu/burst1", "CPU per chunk, one stream at full speed", 2.3, 1.6),
     Promise("cpu/long1", "the same for an answer of 100,000 tokens", 2.3, 1.6),
     Promise("cpu/burst32", "CPU per chunk, 32 streams at full speed", 2.3, 1.6),

@@ -3,7 +3,7 @@
 A streamed request whose answer is one token, over an open connection, in a warm process. A call is one of a Python or a C
 function in the thread of the event loop; what is done once for many requests (metrics, log lines) is counted with them.
 
-    python scripts/request_cost.py [--door responses|messages] [--store] [--files] [--functions]
+    python scripts/request_cost.py [--door responses|messages|agent] [--store] [--weak] [--files] [--functions]
     python scripts/request_cost.py --instructions   # with valgrind: some minutes
 
 `tests/test_request_cost.py` bounds what is counted."""
@@ -16,10 +16,11 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import uvloop
@@ -55,7 +56,19 @@ _MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent
 _BODIES = {
     "responses": b'{"model":"m","input":"hi","stream":true}',
     "messages": b'{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"hi"}],"stream":true}',
+    "agent": b'{"model":"m","input":"hi","stream":true,"tools":[{"type":"function","name":"save","parameters":{"type":"object",'
+    b'"properties":{"text":{"type":"string"}},"required":["text"]}}]}',
 }
+_PATHS = {"responses": "responses", "messages": "messages", "agent": "responses"}
+# All that helps models that end early and make broken calls.
+WEAK: Mapping[str, Any] = MappingProxyType({
+    "repair_calls": "safe",
+    "strict_calls": "on",
+    "continue_early_ends": "certain",
+    "repetition_notice": True,
+    "end_text_loops": True,
+})  # fmt: skip
+_OFF: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -80,19 +93,20 @@ class Cost:
         return sorted(file for file, number in own.items() if number >= self.requests)
 
 
-def measured(door: str = "responses", *, store: bool = False) -> Cost:
-    """Count what a request costs at a door: `responses` or `messages`."""
+def measured(door: str = "responses", *, store: bool = False, more: Mapping[str, Any] = _OFF) -> Cost:
+    """Count what a request costs at a door: `responses` or `messages`, or with a tool, `agent`. `more` are settings."""
     cost = Cost()
-    uvloop.run(_run(door, store=store, requests=_WARM, cost=cost))
+    uvloop.run(_run(door, store=store, more=more, requests=_WARM, cost=cost))
     return cost
 
 
-async def _run(door: str, *, store: bool, requests: int, cost: Cost | None) -> None:
+async def _run(door: str, *, store: bool, more: Mapping[str, Any], requests: int, cost: Cost | None) -> None:
     """Send requests, and then those that are counted into `cost`, if there is one."""
     loop = asyncio.get_running_loop()
     backend = socket.create_server(("127.0.0.1", 0))
     Thread(target=_serve, args=(backend,), daemon=True).start()
-    settings = Settings(backend=[f"http://127.0.0.1:{backend.getsockname()[1]}/v1"], store="memory" if store else "none")
+    url = f"http://127.0.0.1:{backend.getsockname()[1]}/v1"
+    settings = Settings(backend=[url], store="memory" if store else "none", **more)
     async with open_parts(settings) as parts:
         parts.autoconfiguration.begin()
         await parts.autoconfiguration.looked.wait()  # as when it serves: what the backend parses is not watched for
@@ -129,7 +143,8 @@ class _Client:
 
     def __init__(self, port: int, door: str) -> None:
         body = _BODIES[door]
-        head = f"POST /v1/{door} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        fields = f"Host: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        head = f"POST /v1/{_PATHS[door]} HTTP/1.1\r\n{fields}"
         self._request = f"{head}\r\n\r\n".encode() + body
         self._socket = socket.create_connection(("127.0.0.1", port))
 
@@ -186,11 +201,11 @@ def _response(head: bytes) -> bytes:
     return _MISSING
 
 
-def instructions(door: str, *, store: bool) -> int:
+def instructions(door: str, *flags: str) -> int:
     """Return the processor's instructions in user mode of one request: the difference of two runs under valgrind."""
 
     def run(requests: int) -> int:
-        command = [sys.executable, __file__, "--door", door, "--only-run", str(requests), *(["--store"] if store else [])]
+        command = [sys.executable, __file__, "--door", door, "--only-run", str(requests), *flags]
         callgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *command]
         out = subprocess.run(callgrind, capture_output=True, text=True, check=True).stderr
         return int(out.rpartition("Collected : ")[2].split()[0])
@@ -204,18 +219,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--door", choices=list(_BODIES), default="responses")
     parser.add_argument("--store", action="store_true", help="store the response, in memory")
+    parser.add_argument("--weak", action="store_true", help="with all that helps models that end early and make broken calls")
     parser.add_argument("--files", action="store_true", help="list the files")
     parser.add_argument("--functions", action="store_true", help="list the functions, the most called first")
     parser.add_argument("--instructions", action="store_true", help="count the processor's instructions, with valgrind")
     parser.add_argument("--only-run", type=int, metavar="N", help="count nothing, send N requests")
     arguments = parser.parse_args()
+    more = WEAK if arguments.weak else _OFF
     if arguments.only_run is not None:
-        uvloop.run(_run(arguments.door, store=arguments.store, requests=arguments.only_run, cost=None))
+        uvloop.run(_run(arguments.door, store=arguments.store, more=more, requests=arguments.only_run, cost=None))
         return
     if arguments.instructions:
-        print(f"{instructions(arguments.door, store=arguments.store):,} instructions per request")
+        flags = [f"--{name}" for name in ("store", "weak") if getattr(arguments, name)]
+        print(f"{instructions(arguments.door, *flags):,} instructions per request")
         return
-    cost = measured(arguments.door, store=arguments.store)
+    cost = measured(arguments.door, store=arguments.store, more=more)
     print(f"{cost.calls_per_request:.0f} calls per request, {len(cost.files)} files")
     if arguments.files:
         print("\n".join(cost.files))

@@ -14,7 +14,7 @@ MEASURE = """
 import json, sys
 sys.path.insert(0, "scripts")
 import request_cost
-cost = request_cost.measured(sys.argv[1])
+cost = request_cost.measured(sys.argv[1], more=request_cost.WEAK if "weak" in sys.argv else {})
 print(json.dumps([cost.calls_per_request, cost.files]))
 """
 
@@ -23,9 +23,24 @@ print(json.dumps([cost.calls_per_request, cost.files]))
 # Files of features that look at each request are among them.
 @pytest.mark.parametrize(("door", "calls", "files"), [("responses", 815, 73), ("messages", 895, 86)])
 def test_a_plain_request_makes_few_calls_in_few_files(door: str, calls: int, files: int) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", MEASURE, door], cwd=ROOT, capture_output=True, text=True, timeout=90, check=True
-    )
-    measured_calls, measured_files = json.loads(run.stdout)
+    measured_calls, measured_files = measured(door)
     assert measured_calls <= calls
     assert len(measured_files) <= files, measured_files
+
+
+# The same with one tool, and with all that helps models that end early and make broken calls. `bench.run --scenario agent`
+# measures the CPU time of that.
+def test_a_request_with_a_tool_makes_few_calls_more_while_all_is_on_that_helps_weak_models() -> None:
+    off, _ = measured("agent")
+    on, _ = measured("agent", "weak")
+    assert off <= 1_100
+    assert on <= off + 95
+
+
+def measured(*arguments: str) -> tuple[float, list[str]]:
+    """Return the calls of a request, and the files that run, as a process of its own counts them."""
+    run = subprocess.run(
+        [sys.executable, "-c", MEASURE, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=90, check=True
+    )
+    calls, files = json.loads(run.stdout)
+    return calls, files

@@ -26,7 +26,7 @@ def marked_call(text: str, tools: Collection[str]) -> MarkedCall:
     code."""
     tail = text[-_LONGEST:]
     form = _marked_calls()
-    if not any(opening in tail for opening in _openings(form.tools)):
+    if not any(opening in tail for opening in _openings()):
         return "none"
     parser = MarkupParser(form, schemas={tool: {} for tool in tools})
     name = ""
@@ -56,6 +56,7 @@ def _marked_calls() -> Format:
 
 
 @lru_cache(maxsize=1)
-def _openings(tools: ToolFormat) -> frozenset[str]:
+def _openings() -> frozenset[str]:
+    tools = _marked_calls().tools
     blocks = [opening for block in tools.blocks for opening in block.opens]
     return frozenset([*blocks, *(opening for call in tools.calls for opening in call.opens)])

@@ -19,11 +19,14 @@ _STEP = 2_048
 class TextLoopWatch:
     """Feeds a translator, and ends a response whose open text has become a loop."""
 
-    __slots__ = ("_translator", "_unseen")
+    __slots__ = ("_item", "_read", "_tail", "_translator", "_unseen")
 
     def __init__(self, translator: Translator) -> None:
         self._translator = translator
         self._unseen = 0  # bytes since the last look
+        self._item: TextItem | None = None  # the text that was open then
+        self._read = 0  # pieces of it that were read
+        self._tail = ""  # its last characters
 
     def feed(self, data: bytes) -> bytes:
         """Do as `Translator.feed`."""
@@ -40,10 +43,21 @@ class TextLoopWatch:
                 continue
             self._unseen = 0
             item = translator.lifecycle.item
-            if item is not None and translator.needs is None and is_loop(item):
+            if item is not None and translator.needs is None and self._has_become_a_loop(item):
                 events.append(translator.cut_short())
                 break
         return b"".join(events)
+
+    def _has_become_a_loop(self, item: TextItem) -> bool:
+        """Tell whether the open text ends in a loop. Only what came since the last look is read, as looks are many."""
+        pieces = item.pieces
+        if item is not self._item or len(pieces) < self._read:  # another text, or its pieces were joined
+            self._item = item
+            self._read = 0
+            self._tail = ""
+        self._tail = (self._tail + "".join(pieces[self._read :]))[-CHARACTERS:]
+        self._read = len(pieces)
+        return period(self._tail) is not None and is_loop(item)
 
 
 def is_loop(item: TextItem) -> bool:

@@ -5,7 +5,7 @@ or fail the whole request, and both are ignored in places: they are left out of 
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -30,7 +30,7 @@ class _NotEnforced(Exception):
     """A schema cannot be enforced."""
 
 
-def strict_tools(tools: Sequence[Any], refused: Container[bytes]) -> list[Any] | None:
+def strict_tools(tools: Sequence[Any], refused: Collection[bytes]) -> list[Any] | None:
     """Return the tools of a chat request with `strict` where their schemas can be enforced and were not `refused`; None if
     that changes nothing. What a client has said about `strict` stays."""
     reader = _Reader()
@@ -50,10 +50,12 @@ class _Reader:
     def __init__(self) -> None:
         self._left = _MOST
 
-    def strict(self, tool: Any, refused: Container[bytes]) -> Any:
+    def strict(self, tool: Any, refused: Collection[bytes]) -> Any:
         """Return a tool with `strict`, or as it is."""
         function = tool.get("function")
-        if not isinstance(function, dict) or "strict" in function or digest_of(tool) in refused:
+        if not isinstance(function, dict) or "strict" in function:
+            return tool
+        if refused and digest_of(tool) in refused:
             return tool
         try:
             parameters = self._schema(function.get("parameters"), 0)

@@ -105,7 +105,7 @@ def _count(core: Core, prepared: PreparedRequest, translator: Translator, _facts
     calls = last_calls(_backwards(prepared.context))
     repeats = repeats_in(calls)
     noticed = 0
-    if core.responses.live.current.settings.repetition_notice:
+    if calls and core.responses.live.current.settings.repetition_notice:
         noticed = len(set(map(id, calls_to_tell(calls))) & set(map(id, new_calls(calls))))
     amounts = {"counted": repeats.repeated - noticed, "noticed": noticed, "polled": repeats.polled}
     for action, amount in amounts.items():
