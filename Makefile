@@ -21,7 +21,7 @@ COMPILE_ALL = -m compileall -q -j 0 proxy/responses_gateway
 PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak weak oracle servers bridges dist image lock clean
+.PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak weak small-model oracle servers bridges dist image lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,10 @@ weak: $(VENV)/.stamp ## two hundred tasks of a simulated weak model under Codex 
 	@scripts/install-codex
 	@scripts/install-claude
 	$(BIN)/python -m bench.weak $(ARGS)
+
+small-model: $(VENV)/.stamp ## forty questions to a real model of 135 million parameters on llama.cpp, which it installs: its calls, its markup and its loops
+	@PYTHON=$(PYTHON) scripts/install-small-model
+	@nice $(BIN)/python -m bench.small_model $(ARGS)
 
 oracle: .cache/oracle/.vllm-$(VLLM) ## compare our parsers with vLLM's, which it installs (large)
 	.cache/oracle/bin/python -m pytest tests/oracle -p no:cacheprovider $(ARGS)
