@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -44,7 +44,7 @@ class RefusedTools:
     def __init__(self) -> None:
         self._lists: OrderedDict[tuple[str, str], dict[bytes, None]] = OrderedDict()
 
-    def of(self, tenant: str, backend: str) -> Container[bytes]:
+    def of(self, tenant: str, backend: str) -> Collection[bytes]:
         """Return the digests of the tools that a server has refused."""
         return self._lists.get((tenant, backend), ())
 
