@@ -29,7 +29,7 @@ class ServerType:
     `own_limit`: how to raise the low limit at which it ends answers for which no limit was asked; empty if it has none.
     `token_ids`: it sends the ids of its tokens if asked. `parser_flags`: it has vLLM's flags for parsers, with `parser_names`
     where its names differ; otherwise `parsing` says how to have it parse. `enforcing`: how to have it enforce all schemas
-    of tools."""
+    of tools; `strict_matters`: it may enforce those of strict tools, and no others."""
 
     title: str
     owner: str | None = None
@@ -46,6 +46,7 @@ class ServerType:
     parser_names: tuple[tuple[str, str], ...] = ()
     parsing: str = ""
     enforcing: str = ""
+    strict_matters: bool = True
 
 
 # SGLang's names for parsers, where they differ from vLLM's.
@@ -67,6 +68,7 @@ SERVER_TYPES: Mapping[Server, ServerType] = {
         identity=("api/version", "version"),
         on_demand=True,
         max_tokens_field="max_tokens",
+        strict_matters=False,
         parsing="The model's template does not support tools or thinking: use another build of the model.",
     ),
     "sglang": ServerType(
@@ -87,6 +89,7 @@ SERVER_TYPES: Mapping[Server, ServerType] = {
         one_model=True,
         reasoning_field="reasoning_content",
         named_tool_choice="required",
+        strict_matters=False,
         parsing="Start the server with --jinja --reasoning-format auto.",
     ),
     # It knows `json_object` alone as a format of the answer.
@@ -115,7 +118,7 @@ SERVER_TYPES: Mapping[Server, ServerType] = {
         parsing="The tokenizer_config.json of the model can name a parser for calls: tool_parser_type.",
     ),
     # It refuses a `tool_choice` that is no string.
-    "lmstudio": ServerType("LM Studio", owner="organization_owner", named_tool_choice="required"),
+    "lmstudio": ServerType("LM Studio", owner="organization_owner", named_tool_choice="required", strict_matters=False),
     # It refuses fields that it does not know.
     "tensorrt_llm": ServerType("TensorRT-LLM", owner="tensorrt_llm", one_model=True, reasoning_field="reasoning_content"),
     "vllm": ServerType(

@@ -11,6 +11,7 @@ from typing import Any
 
 from responses_gateway.backend.member import Member
 from responses_gateway.backend.pool import Pool
+from responses_gateway.backend.server_types import SERVER_TYPES
 from responses_gateway.probing.answer import Answer, Patience
 from responses_gateway.probing.known_models import UNKNOWN, Enforcement, KnownModel, KnownModels
 from responses_gateway.probing.profile import Profile
@@ -38,6 +39,8 @@ _LIMITS = (512, 2048)
 PAUSE = 5.0
 # Seconds for an answer of a server that is asked beside its work.
 _PATIENCE = 60.0
+# Most models that are asked about, because their names come from clients.
+_MOST_ASKED = 64
 
 
 async def find_enforcement(questions: Questions) -> Enforcement | None:
@@ -105,7 +108,7 @@ class ToolEnforcement:
             return
         name = member.catalogue.own_name(model)
         key = (member.label, name)
-        if key not in self._asked and member.label not in self._known.get(name, UNKNOWN).enforcement:
+        if key not in self._asked and len(self._asked) < _MOST_ASKED and not self._is_known(member, name):
             self._asked[key] = asyncio.create_task(self._ask(member, name, limit_field))
 
     async def close(self) -> None:
@@ -114,12 +117,21 @@ class ToolEnforcement:
             task.cancel()
         await asyncio.gather(*self._asked.values(), return_exceptions=True)
 
+    def _is_known(self, member: Member, model: str) -> bool:
+        return member.label in self._known.get(model, UNKNOWN).enforcement
+
     async def _ask(self, member: Member, model: str, limit_field: str) -> None:
         await asyncio.sleep(PAUSE)
+        if self._is_known(member, model):  # another worker was faster
+            return
         profile = Profile(str(member.backend.url), model)
         questions = Questions(member.backend, profile, Patience(_PATIENCE, _PATIENCE))
         questions.limit_field = limit_field
         try:
+            await questions.list_models(model)
+            # Elsewhere the answer is known, and a server with one place would lose the cache of the conversation for it.
+            if not SERVER_TYPES[profile.server].strict_matters:
+                return
             enforcement = await find_enforcement(questions)
         except ApiError as error:
             logs.logger().debug("it is not known whether schemas are enforced", extra=logs.fields(reason=error.message))

@@ -118,7 +118,7 @@ def completion_plan(body: dict[str, Any], ids: Sequence[int], app: web.Applicati
         dialect = DIALECTS[directives.dialect]
         prompt = read_prompt(ids, opens_thought=dialect.opens_thought)
     raw = replace(dialect, markup=dialect.markup or dialect.notation, unparsed=frozenset(), swallows_calls=False)
-    script = _script(request, directives, raw)
+    script = constrained(_script(request, directives, raw), request, options.strict_tools)
     tokens = written_tokens(script, Style(raw, opened=dialect.opens_thought))
     _check_beginning(tokens, prompt.generated)
     return prompt, tokens[len(prompt.generated) :]

@@ -14,6 +14,7 @@ from responses_gateway.server.generation.replay import replay
 from tests.server.features.agent_cases import CODEX, calling, pieces
 from tests.server.features.test_early_ends import BROKEN, CALL, MESSAGES, READ, REQUEST, TASK, THOUGHT, early_ends
 from tests.server.fleet_of_simulators import WEATHER, fleet
+from tests.server.generation.test_moderation import BLOCK, SCORE, moderating, told
 from tests.server.generation.test_takeover import ended, events_in_store, expire, silence, streamed, two
 from tests.server.hosted.model import Turn, model, says
 from tests.server.resources.test_websocket_resource import connect
@@ -143,5 +144,45 @@ def test_a_cancelled_response_stays_what_it_was() -> None:
             assert (await ask(served, "POST", f"/v1/responses/{begun['id']}/cancel")).status == 200
             assert (await ended(served, begun["id"]))["status"] in ("cancelled", "completed")
             assert len(talking.requests) <= 2
+
+    run(test())
+
+
+@pytest.mark.parametrize("moderation", [BLOCK, SCORE])
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_moderated_answer_goes_on_and_all_of_it_is_judged(moderation: dict[str, Any], stream: bool) -> None:
+    async def test() -> None:
+        async with moderating(THOUGHT, says("All is done."), **ON) as (served, models):
+            answer = await post(served, REQUEST, model="m", moderation=moderation, stream=stream)
+            response = answer.final if stream else answer.json
+            assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
+            assert (response["status"], len(models.asked["m"])) == ("completed", 2)
+            judged = str([body["messages"][-1]["content"] for body in models.asked["guard"]])
+            assert "I have to open it." in judged
+            assert "All is done." in judged
+
+    run(test())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_flagged_answer_does_not_go_on(stream: bool) -> None:
+    async def test() -> None:
+        async with moderating(pieces({"reasoning": "EVIL"}), says("All is done."), **ON) as (served, models):
+            answer = await post(served, REQUEST, model="m", moderation=BLOCK, stream=stream)
+            response = answer.final if stream else answer.json
+            assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "content_filter"})
+            assert len(models.asked["m"]) == 1
+
+    run(test())
+
+
+def test_what_is_flagged_behind_an_early_end_does_not_pass() -> None:
+    async def test() -> None:
+        async with moderating(THOUGHT, says("EVIL"), says("All is done."), **ON) as (served, models):
+            answer = await post(served, REQUEST, model="m", moderation=BLOCK)
+            assert [item["type"] for item in answer.final["output"]] == ["reasoning"]  # it ends as it was
+            assert told(answer.final) == {"input": False, "output": True}
+            assert b"EVIL" not in answer.body
+            assert len(models.asked["m"]) == 2
 
     run(test())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import Any, get_args
 
@@ -12,7 +13,7 @@ from responses_gateway.probing import tool_enforcement
 from responses_gateway.probing.diagnosis import rows
 from responses_gateway.probing.prober import probe
 from responses_gateway.settings.keys import hash_of
-from responses_gateway.simulator import serving
+from responses_gateway.simulator import RECEIVED, serving
 from responses_gateway.simulator.strict_tools import StrictTools
 from tests.probing.simulated_backend import SimulatedBackend
 from tests.server.running_gateway import Served, gateway, post, run
@@ -103,6 +104,29 @@ def test_no_server_is_asked_where_nobody_wants_to_know(settings: Json) -> None:
     run(test())
 
 
+@pytest.mark.parametrize("dialect", ["llamacpp", "ollama"])
+def test_a_server_whose_answer_is_known_keeps_its_cache(dialect: str) -> None:
+    async def test() -> None:
+        backend = SimulatedBackend(dialect, strict_tools="enforces")
+        listed = asyncio.Event()
+
+        @web.middleware
+        async def watching(request: web.Request, handler: Any) -> web.StreamResponse:
+            if request.path == "/v1/models":
+                listed.set()
+            answer: web.StreamResponse = await handler(request)
+            return answer
+
+        backend.app.middlewares.append(watching)
+        async with serving(backend.app) as url, gateway(url) as served:
+            await post(served, input=WRONG, tools=[TOOL])
+            await listed.wait()
+            await post(served, input=WRONG, tools=[TOOL])
+            assert [strict_in(chat) for chat in backend.chats] == [[False], [False]]
+
+    run(test())
+
+
 def test_requests_without_tools_ask_nothing() -> None:
     async def test() -> None:
         backend = SimulatedBackend(strict_tools="enforces")
@@ -137,12 +161,12 @@ def test_each_backend_gets_what_it_can_do() -> None:
                 if len(known(served)) == 2:
                     break
             await until(lambda: sorted(known(served)) == ["enforced", "ignored"], "both were asked")
-            before = {name: len(backend.chats) for name, backend in backends.items()}
-            number = 0
-            while any(len(backend.chats) == before[name] for name, backend in backends.items()):
-                await post(served, input=WRONG, tools=[TOOL], prompt_cache_key=f"later {number}")
-                number += 1
-            assert [strict_in(backend.chats[-1]) for backend in backends.values()] == [[True], [False]]
+            for backend in backends.values():
+                backend.app[RECEIVED].clear()
+            for number in range(16):  # threads, which are spread over both
+                await post(served, input=WRONG, tools=[TOOL], prompt_cache_key=f"{number}")
+            sent = [{tuple(strict_in(chat)) for chat in backend.chats} for backend in backends.values()]
+            assert sent == [{(True,)}, {(False,)}]
 
     run(test())
 
