@@ -354,7 +354,9 @@ def test_arguments_end_where_their_object_ends_wherever_they_are_cut(behind: str
         assert [p.translator.repairs.keys() for p in (begun, parted, held)] == [{"stray_arguments"}] * 3
 
 
-@pytest.mark.parametrize("behind", [' {"b":2}', '\n{"b"', ', {"b": 2} and more', "}{'b'", '{"a":"}1"}{"a":"}1"}'])
+@pytest.mark.parametrize(
+    "behind", [' {"b":2}', '\n{"b"', ', {"b": 2} and more', "}{'b'", '{"a":"}1"}{"a":"}1"}', '"}', ' it" }']
+)
 def test_another_object_behind_the_arguments_is_as_written_wherever_it_is_cut(behind: str) -> None:
     written = f'{{"a":"}}1"}}{behind}'
     for cut in range(len(written) + 1):

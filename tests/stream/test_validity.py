@@ -277,6 +277,9 @@ def test_there_is_one_reading(written: str, value: Json, kinds: list[str]) -> No
         '"{\\"cmd\\": 1,}"',
         '{"cmd": "a", "two": 5}',
         '{"cmd": "a", "n": 1e300}',
+        '{"cmd": "a",}, "n": 5}',
+        '{"cmd": "a\nb"}}: 5',
+        '{"cmd": "a",} "}',
     ],
 )
 def test_anything_else_is_as_written(written: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from responses_gateway.stream.items.hosted import HostedItem
 from responses_gateway.stream.validity.call_rules import CallRules
-from responses_gateway.stream.validity.malformed import has_object
+from responses_gateway.stream.validity.malformed import hides_more
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus
 from responses_gateway.wire.json_text import CustomInput, JsonScanner, json_text, read_object
 from responses_gateway.wire.tools import ToolTarget
@@ -242,14 +242,15 @@ def as_shown(text: str) -> str:
 
 
 def _is_stray(arguments: str, rest: str) -> bool:
-    """Tell whether what stands behind the end of arguments means nothing. Another object may be a call of its own, and if the
-    arguments are no JSON, it is not certain that they end where their brackets do."""
+    """Tell whether what stands behind the end of arguments means nothing. Another object may be a call of its own, an odd
+    quote one that was not escaped in a string, and if the arguments are no JSON, it is not certain that they end where their
+    brackets do."""
     if rest.isspace() or not rest:
         return True
     known = read_object(arguments)
     if known is None and arguments[:1] != "[":
         return False
-    return not has_object(rest) or arguments.startswith(rest.strip()) or known == read_object(rest)
+    return not hides_more(rest) or arguments.startswith(rest.strip()) or known == read_object(rest)
 
 
 class Settled(NamedTuple):

@@ -3,7 +3,7 @@
 What is read: line breaks and other control characters in strings, escapes that JSON does not know (if a string has no others),
 commas before a closing bracket, literals and strings of Python, a fence around it all, a bracket or a text behind it, all of it
 as a JSON string, and an object that lacks only its last bracket, behind a value that is whole. What is not: a string or a list
-that was cut, quotes that are not escaped, a key that stands twice, a second object."""
+that was cut, quotes that are not escaped, a key that stands twice, a second object, members behind the object."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 _PYTHON_PIECE = re.compile(r'\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)|"', re.DOTALL)
 # Where another object may begin.
 _OBJECT = re.compile(r"\{\s*[\"']")
+# The end of a string, and of what it is in.
+_STRING_END = re.compile(r"\"\s*[\]}]")
+# Where the members of an object may go on.
+_MEMBERS = re.compile(r"[\s\]}]*[,:]")
 
 
 class MeantObject(NamedTuple):
@@ -47,9 +51,11 @@ class _NoReading(Exception):
     """There is none, or more than one."""
 
 
-def has_object(text: str) -> bool:
-    """Tell whether an object with members begins in a text."""
-    return _OBJECT.search(text) is not None
+def hides_more(rest: str) -> bool:
+    """Tell whether another object, or the end of a string whose quotes are not escaped, stands behind an object."""
+    if _OBJECT.search(rest) is not None:
+        return True
+    return rest.count('"') % 2 == 1 and _STRING_END.search(rest, rest.rindex('"')) is not None
 
 
 def decoded(text: str) -> Any:
@@ -112,7 +118,7 @@ class _Reader:
             end = _FENCE_END.match(self._text, self._at)
             self._at = self._at if end is None else end.end()
         rest = self._text[self._at :].strip()
-        if has_object(rest) or (rest and self._cut):
+        if hides_more(rest) or _MEMBERS.match(rest) or (rest and self._cut):
             raise _NoReading
         if rest:
             self._kinds["extra_bracket" if not rest.strip("]} \t\r\n") else "trailing_text"] = None
