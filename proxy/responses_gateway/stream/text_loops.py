@@ -31,8 +31,9 @@ class TextLoopWatch:
     def feed(self, data: bytes) -> bytes:
         """Do as `Translator.feed`."""
         translator = self._translator
-        if self._unseen + len(data) < _STEP:
-            self._unseen += len(data)
+        unseen = self._unseen + len(data)
+        if unseen < _STEP:
+            self._unseen = unseen
             return translator.feed(data)
         events: list[bytes] = []
         for at in range(0, len(data), _STEP):
