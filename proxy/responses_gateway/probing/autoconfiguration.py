@@ -73,12 +73,14 @@ class Autoconfiguration:
     def expect(self) -> None:
         """Note that another process probes, unless that is disabled."""
         self._expected = self.enabled
+        self.known_models.may_ask = self.enabled
 
     def begin(self) -> None:
         """Probe the backends of the pool, unless that is disabled or has begun."""
         if not self.enabled or self.task is not None:
             return
         self._expected = True
+        self.known_models.may_ask = True
         members = self._pool.members
         backends = [member.backend for member in members.by_name.values() if not member.spec.pool]
         self.task = asyncio.create_task(self.run(backends, list(members.pools)))

@@ -70,6 +70,7 @@ class KnownModels(dict[str, KnownModel]):
 
     def __init__(self) -> None:
         self.report: Callable[[Mapping[str, KnownModel]], None] = lambda _learned: None
+        self.may_ask = False  # servers are examined, by this process or another one
 
     def learn(self, model: str, news: KnownModel) -> None:
         """Add evidence about a model."""

@@ -102,9 +102,10 @@ class ToolEnforcement:
         return self._known.get(model, UNKNOWN).enforcement.get(backend) == "enforced"
 
     def find_out(self, backend: str, model: str, limit_field: str) -> None:
-        """Ask a backend that has answered with tools, unless that was done. `model` is the client's name of it."""
+        """Ask a backend that has answered with tools, unless that was done, or none is to be asked anything. `model` is the
+        client's name of it."""
         member = self._pool.members.by_name.get(backend)
-        if member is None:
+        if member is None or not self._known.may_ask:
             return
         name = member.catalogue.own_name(model)
         key = (member.label, name)

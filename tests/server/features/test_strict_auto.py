@@ -15,7 +15,7 @@ from responses_gateway.probing.prober import probe
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import RECEIVED, serving
 from responses_gateway.simulator.strict_tools import StrictTools
-from tests.probing.simulated_backend import SimulatedBackend
+from tests.probing.simulated_backend import SimulatedBackend, adapted, examined
 from tests.server.running_gateway import Served, gateway, post, run
 from tests.waiting import until
 
@@ -49,12 +49,17 @@ async def learned(served: Served, **fields: Any) -> None:
 
 
 def strict_in(chat: Json) -> list[bool]:
-    return [tool["function"].get("strict", False) for tool in chat["tools"]]
+    return [tool["function"].get("strict", False) for tool in chat.get("tools", ())]
 
 
 def of_users(backend: SimulatedBackend) -> list[Json]:
-    """Return the requests with a question of the tests, not those of the gateway."""
+    """Return the requests of the tests, not those of the gateway."""
     return [chat for chat in backend.chats if chat["messages"][-1]["content"] == WRONG]
+
+
+def questions(backend: SimulatedBackend) -> list[Json]:
+    """Return the requests by which the gateway finds out about strict tools."""
+    return [chat for chat in backend.chats if "exactly as they stand here" in str(chat["messages"])]
 
 
 async def called_with(served: Served, **fields: Any) -> str:
@@ -70,7 +75,7 @@ def test_the_servers_of_the_simulator_are_all_tried() -> None:
 def test_only_a_server_that_enforces_without_another_prompt_gets_strict_tools(server: StrictTools, found: str) -> None:
     async def test() -> None:
         backend = SimulatedBackend(strict_tools=server)
-        async with serving(backend.app) as url, gateway(url) as served:
+        async with adapted(backend) as served:
             await learned(served)
             assert known(served) == [found]
             enforced = found == "enforced"
@@ -83,11 +88,11 @@ def test_only_a_server_that_enforces_without_another_prompt_gets_strict_tools(se
 def test_a_server_is_asked_once_in_two_short_requests() -> None:
     async def test() -> None:
         backend = SimulatedBackend(strict_tools="enforces")
-        async with serving(backend.app) as url, gateway(url) as served:
+        async with adapted(backend) as served:
             await learned(served)
             await learned(served)
-            asked = [chat for chat in backend.chats if chat not in of_users(backend)]
-            assert [(strict_in(chat), chat["max_completion_tokens"]) for chat in asked] == [([True], 512), ([False], 512)]
+            asked = [(strict_in(chat), chat["max_completion_tokens"]) for chat in questions(backend)]
+            assert asked == [([True], 512), ([False], 512)]
 
     run(test())
 
@@ -97,9 +102,10 @@ def test_no_server_is_asked_where_nobody_wants_to_know(settings: Json) -> None:
     async def test() -> None:
         backend = SimulatedBackend(strict_tools="enforces")
         async with serving(backend.app) as url, gateway(url, **settings) as served:
+            served.parts.autoconfiguration.begin()
             await post(served, input=WRONG, tools=[TOOL])
             await post(served, input=WRONG, tools=[TOOL])
-            assert backend.chats == of_users(backend)
+            assert questions(backend) == []
 
     run(test())
 
@@ -118,11 +124,12 @@ def test_a_server_whose_answer_is_known_keeps_its_cache(dialect: str) -> None:
             return answer
 
         backend.app.middlewares.append(watching)
-        async with serving(backend.app) as url, gateway(url) as served:
+        async with adapted(backend) as served:
+            listed.clear()
             await post(served, input=WRONG, tools=[TOOL])
             await listed.wait()
             await post(served, input=WRONG, tools=[TOOL])
-            assert [strict_in(chat) for chat in backend.chats] == [[False], [False]]
+            assert questions(backend) == []
 
     run(test())
 
@@ -130,10 +137,10 @@ def test_a_server_whose_answer_is_known_keeps_its_cache(dialect: str) -> None:
 def test_requests_without_tools_ask_nothing() -> None:
     async def test() -> None:
         backend = SimulatedBackend(strict_tools="enforces")
-        async with serving(backend.app) as url, gateway(url) as served:
+        async with adapted(backend) as served:
             await post(served, input="hi")
             await post(served, input="hi")
-            assert len(backend.chats) == 2
+            assert questions(backend) == []
 
     run(test())
 
@@ -141,7 +148,7 @@ def test_requests_without_tools_ask_nothing() -> None:
 def test_what_the_client_says_about_strict_stays() -> None:
     async def test() -> None:
         backend = SimulatedBackend(strict_tools="enforces")
-        async with serving(backend.app) as url, gateway(url) as served:
+        async with adapted(backend) as served:
             await learned(served)
             other = {**TOOL, "name": "other", "strict": True}
             await post(served, input=WRONG, tools=[TOOL, other])
@@ -156,6 +163,7 @@ def test_each_backend_gets_what_it_can_do() -> None:
         async with AsyncExitStack() as stack:
             urls = [await stack.enter_async_context(serving(backend.app)) for backend in backends.values()]
             served = await stack.enter_async_context(gateway(*urls))
+            await examined(served)
             for number in range(40):
                 await post(served, input=WRONG, tools=[TOOL], prompt_cache_key=f"{number}")
                 if len(known(served)) == 2:
@@ -173,13 +181,13 @@ def test_each_backend_gets_what_it_can_do() -> None:
 
 def test_a_server_that_refuses_strict_is_known_for_it() -> None:
     def refuse(body: Json) -> web.Response | None:
-        if not any("strict" in tool["function"] for tool in body["tools"]):
+        if not any(strict_in(body)):
             return None
         return web.json_response({"error": {"message": "strict is not supported"}}, status=400)
 
     async def test() -> None:
         backend = SimulatedBackend(change=refuse)
-        async with serving(backend.app) as url, gateway(url) as served:
+        async with adapted(backend) as served:
             await learned(served)
             assert known(served) == ["refused"]
             assert await called_with(served) == '{"city": "Paris"}'

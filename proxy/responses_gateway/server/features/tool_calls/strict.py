@@ -109,7 +109,7 @@ class StrictCalls:
             if facts.times.first is not None:
                 new = self._compiled.observe(metrics, strict.sent, facts.times.first - facts.began, model)
                 return {"new_strict_tools": new or None}
-        elif settings.strict_calls == "auto" and settings.adapt and facts.backend is not None:
+        elif settings.strict_calls == "auto" and facts.backend is not None:
             self.enforcement.find_out(facts.backend, model, settings.max_tokens_field)
         return {}
 
