@@ -36,6 +36,7 @@ class Member:
             connect_timeout=options.connect_timeout,
             answer_timeout=options.answer_timeout,
             forward_authorization=spec.forward_authorization,
+            forward_provider_keys=spec.forward_provider_keys,
             on_repeat=partial(observer.request_retried, self.label, "stale_connection"),
             on_refused_field=partial(_log_refused_field, observer, spec.name),
         )

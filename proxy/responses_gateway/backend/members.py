@@ -172,7 +172,11 @@ class Members:
 
 def _same_server(one: BackendSpec, other: BackendSpec) -> bool:
     """Tell whether two specs are equal in all that connections depend on."""
-    return (one.url, one.api_key, one.forward_authorization) == (other.url, other.api_key, other.forward_authorization)
+    return _connection(one) == _connection(other)
+
+
+def _connection(spec: BackendSpec) -> tuple[object, ...]:
+    return (spec.url, spec.api_key, spec.forward_authorization, spec.forward_provider_keys)
 
 
 def _drain_message(draining: bool) -> str:

@@ -62,6 +62,7 @@ class BackendSpec:
     weight: float = 1.0
     continue_answers: int | None = None
     forward_authorization: bool = True
+    forward_provider_keys: bool = False
     router: bool | None = None
     session_hints: ServerHints | None = None
     source: str = "settings"

@@ -214,7 +214,8 @@ class BackendSettings(Section):
     """Examine the backend once it answers, with five small requests, and choose values for settings that are not given (names
     of fields, parsers), which are logged. See [docs/doctor.md](doctor.md)."""
     forward_authorization: bool = True
-    """Forward the client's `Authorization` to the backend if neither `backend_api_key` nor `api_keys` is set."""
+    """Forward the client's `Authorization` to the backend if neither `backend_api_key` nor `api_keys` is set. Unless this is
+    set, keys of OpenAI and Anthropic go to their own servers only."""
     tokenizer: str | None = None
     """The model's tokenizer, for counting tokens if the backend does not: a folder with `tokenizer.json` and the chat template,
     the file itself, or a model in the local Hugging Face cache. Nothing is downloaded. Requires the extra `tokenizer`; with the

@@ -177,6 +177,25 @@ def test_headers_of_the_message_pass_and_those_of_the_connection_do_not() -> Non
     run(test())
 
 
+@pytest.mark.parametrize("key", ["sk-proj-abcdT3BlbkFJefgh", "sk-ant-api03-abcd"])
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/responses", "/v1/messages", "/v1/chat/completions"])
+def test_the_key_of_a_provider_that_a_client_finds_in_its_environment_reaches_no_model_server(path: str, key: str) -> None:
+    async def received(header: str, value: str, **settings: Any) -> list[str]:
+        async with backend(echo()) as behind, gateway(behind.url, **settings) as served:
+            body = b'{"model": "m", "input": "hi", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}'
+            await ask(served, "POST", path, data=body, headers={header: value})
+            sent = first(behind)[1]
+            return [*sent.get("authorization", []), *sent.get("x-api-key", [])]
+
+    async def test() -> None:
+        assert await received("Authorization", f"Bearer {key}") == []
+        assert await received("X-Api-Key", key) == []
+        assert await received("Authorization", f"Bearer {key}", forward_authorization=True) == [f"Bearer {key}"]
+        assert await received("Authorization", "Bearer sk-mine") == ["Bearer sk-mine"]
+
+    run(test())
+
+
 @pytest.mark.parametrize("spelling", ["authorization", "Authorization", "AUTHORIZATION"])
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/responses"])
 def test_whose_key_the_backend_gets(path: str, spelling: str) -> None:

@@ -58,6 +58,8 @@ _LONGEST_WAIT = 24 * 3600
 # The id of a request at a backend is a UUID: some servers (llama-cpp-python) refuse requests with any other id.
 _REQUEST_ID = "X-Request-Id"
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+# What the keys of a provider have in them ("OpenAI" in base64, in the middle), and the domain of its servers.
+_PROVIDERS = (("T3BlbkFJ", "openai.com"), ("sk-ant-", "anthropic.com"))
 # An id that the gateway gave itself: the backend gets the same digits.
 _OWN = re.compile(r"req_[0-9a-f]{32}")
 
@@ -80,6 +82,10 @@ class Unreachable(ApiError):
         self.body_may_be_why = body_may_be_why
 
 
+def _signs_of_foreign_keys(host: str) -> tuple[str, ...]:
+    return tuple(sign for sign, domain in _PROVIDERS if not f".{host}".endswith(f".{domain}"))
+
+
 class Backend:
     """The client of a chat server. Connection errors become `ApiError`s.
 
@@ -95,19 +101,22 @@ class Backend:
         connect_timeout: float,
         answer_timeout: float | None = None,
         forward_authorization: bool = True,
+        forward_provider_keys: bool = False,
         on_repeat: Callable[[], None] = lambda: None,
         on_refused_field: Callable[[str, str, str], None] = lambda _model, _path, _instead: None,
     ) -> None:
         """Create it inside the running event loop. `url` ends in `/v1`; times are in seconds.
 
         `answer_timeout` limits the wait for the head of the answer to a chat request. Without `forward_authorization` the
-        backend never gets a client's `Authorization`. `on_repeat` is called when a chat request is sent a second time,
+        backend never gets a client's `Authorization`, and without `forward_provider_keys` none that is the key of a provider
+        whose server this is not. `on_repeat` is called when a chat request is sent a second time,
         `on_refused_field` with each field of our own that the server turns out to refuse for a model: its path, and the name
         under which it is sent instead, if any."""
         self.url = URL(url)
         self._api_key = api_key
         self._answer_timeout = answer_timeout
         self._forward_authorization = forward_authorization
+        self._signs_of_foreign_keys = () if forward_provider_keys else _signs_of_foreign_keys(self.url.host or "")
         # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self.chats = DirectSender(self.url / "chat" / "completions", _CHAT_HEADERS, timeout, answer_timeout, on_repeat)
@@ -239,8 +248,14 @@ class Backend:
         headers[_REQUEST_ID] = str(uuid4()) if request_id is None else backend_request_id(request_id)
         if self._api_key is not None:
             headers["Authorization"] = f"Bearer {self._api_key}"
-        elif not self._forward_authorization and "Authorization" in headers:
+        elif "Authorization" in headers and (not self._forward_authorization or self._is_foreign(headers["Authorization"])):
             del headers["Authorization"]  # all of them
+        if "X-Api-Key" in headers and self._is_foreign(headers["X-Api-Key"]):
+            del headers["X-Api-Key"]
+
+    def _is_foreign(self, key: str) -> bool:
+        """Tell whether this is the key of a provider whose server this backend is not."""
+        return any(sign in key for sign in self._signs_of_foreign_keys)
 
     def _silent(self, *, large: bool) -> Unreachable:
         """Return the error for an answer whose head did not come in time; `large` tells about the request's body."""

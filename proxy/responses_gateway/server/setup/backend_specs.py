@@ -55,6 +55,8 @@ def _spec(name: str, url: str, details: BackendOptions, settings: Settings) -> B
         forward_authorization=details.forward_authorization
         and settings.forward_authorization
         and not settings.identifies_clients,
+        # Said explicitly: a developer's own key must not reach a model server because a client found it in the environment.
+        forward_provider_keys=bool({*settings.model_fields_set, *details.model_fields_set} & {"forward_authorization"}),
     )
 
 
