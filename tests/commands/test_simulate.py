@@ -56,6 +56,13 @@ def test_arguments_become_options() -> None:
     assert options.api_key == "k"
 
 
+def test_what_strict_tools_do_can_be_chosen() -> None:
+    assert simulate.options_from(arguments()).strict_tools == "renders"
+    assert simulate.options_from(arguments("--strict-tools", "enforces")).strict_tools == "enforces"
+    with pytest.raises(SystemExit):
+        arguments("--strict-tools", "sometimes")
+
+
 def test_a_weak_model_has_a_seed_and_perhaps_other_rates(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate.options_from(arguments("--weak", "7")).weak == WeakModel(7)
     assert simulate.options_from(arguments("--weak", "7", "--weak-rates", "empty=20")).weak == WeakModel(7, {"empty": 20})

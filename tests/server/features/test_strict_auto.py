@@ -16,7 +16,7 @@ from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import RECEIVED, serving
 from responses_gateway.simulator.strict_tools import StrictTools
 from tests.probing.simulated_backend import SimulatedBackend, adapted, examined
-from tests.server.running_gateway import Served, gateway, post, run
+from tests.server.running_gateway import Served, ask, gateway, post, run
 from tests.waiting import until
 
 Json = dict[str, Any]
@@ -251,5 +251,37 @@ def test_a_refused_tool_is_remembered_of_that_backend_and_that_key_alone() -> No
             assert not any(any(strict_in(chat)) for chat in refusing.chats)
             assert willing.chats
             assert all(all(strict_in(chat)) for chat in willing.chats)
+
+    run(test())
+
+
+def test_messages_get_strict_tools_as_well() -> None:
+    async def test() -> None:
+        backend = SimulatedBackend(strict_tools="enforces")
+        body = {
+            "model": "simulator",
+            "max_tokens": 999,
+            "messages": [{"role": "user", "content": WRONG}],
+            "tools": [{"name": "get_weather", "input_schema": CITY}],
+        }
+        async with adapted(backend) as served:
+            await learned(served)
+            message = (await ask(served, "POST", "/v1/messages", json=body)).json
+            assert [block["input"] for block in message["content"] if block["type"] == "tool_use"] == [{"city": "Rome"}]
+
+    run(test())
+
+
+def test_a_model_with_another_name_at_its_backend_is_the_same() -> None:
+    async def test() -> None:
+        backend = SimulatedBackend(strict_tools="enforces")
+        async with (
+            serving(backend.app) as url,
+            gateway(backends={"gpu": {"url": url, "aliases": {"mine": "simulator"}}}) as served,
+        ):
+            await examined(served)
+            await learned(served, model="mine")
+            assert await called_with(served, model="mine") == '{"city": "Rome"}'
+            assert {chat["model"] for chat in backend.chats} == {"simulator"}
 
     run(test())

@@ -125,12 +125,18 @@ def test_what_one_worker_learns_of_a_model_all_know() -> None:
             served = [await stack.enter_async_context(open_parts(settings)) for _ in range(3)]
             first, second, third = (Linked(parts, parent) for parts in served)
             first.parts.autoconfiguration.known_models.learn(
-                "m", KnownModel(marked=True, prompt_end=PromptEnd({"<think>": 7}, frozenset({1, 2})))
+                "m",
+                KnownModel(marked=True, prompt_end=PromptEnd({"<think>": 7}, frozenset({1, 2})), enforcement={"a": "enforced"}),
             )
-            second.parts.autoconfiguration.known_models.learn("m", KnownModel(opens=True))
+            second.parts.autoconfiguration.known_models.learn("m", KnownModel(opens=True, enforcement={"b": "ignored"}))
             while any(worker.deliver_all() for worker in (first, second, third)):
                 pass
-            known = KnownModel(marked=True, opens=True, prompt_end=PromptEnd({"<think>": 7}, frozenset({1, 2})))
+            known = KnownModel(
+                marked=True,
+                opens=True,
+                prompt_end=PromptEnd({"<think>": 7}, frozenset({1, 2})),
+                enforcement={"a": "enforced", "b": "ignored"},
+            )
             assert [worker.parts.autoconfiguration.known_models for worker in (first, second, third)] == [{"m": known}] * 3
             assert parent.told(FakeWorker()).known == {"m": known}
             assert parent.told(FakeWorker(generation=1)).known == {}  # its settings are others
