@@ -47,18 +47,18 @@ async def find_enforcement(questions: Questions) -> Enforcement | None:
     """Return what becomes of `strict` in tools; None if the answers do not show it."""
     strict = await _call(questions, strict=True)
     if strict.status in (400, 422):
-        return "refused"
+        return "refused" if (await _call(questions)).ok else None
     city = _city(strict)
     if city is None:
         return None
     if city != _PERMITTED:
         return "ignored"
     plain = await _call(questions)
-    if _city(plain) is None or not (strict.usage and plain.usage and strict.usage.input and plain.usage.input):
+    if _city(plain) in (None, _PERMITTED):
+        return None if _city(plain) is None else "kept"
+    if not (strict.usage and plain.usage and strict.usage.input and plain.usage.input):
         return None
-    if strict.usage.input != plain.usage.input:
-        return "rendered"
-    return "kept" if _city(plain) == _PERMITTED else "enforced"
+    return "enforced" if strict.usage.input == plain.usage.input else "rendered"
 
 
 async def _call(questions: Questions, **strict: bool) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, get_args
 
@@ -12,6 +13,7 @@ from aiohttp import web
 from responses_gateway.probing import tool_enforcement
 from responses_gateway.probing.diagnosis import rows
 from responses_gateway.probing.prober import probe
+from responses_gateway.probing.profile import Profile
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import RECEIVED, serving
 from responses_gateway.simulator.strict_tools import StrictTools
@@ -191,6 +193,42 @@ def test_a_server_that_refuses_strict_is_known_for_it() -> None:
             await learned(served)
             assert known(served) == ["refused"]
             assert await called_with(served) == '{"city": "Paris"}'
+
+    run(test())
+
+
+async def examined_with(change: Callable[[Json], web.Response | None], **options: Any) -> Profile:
+    async with serving(SimulatedBackend(change=change, **options).app) as url:
+        return await probe(f"{url}/v1")
+
+
+def test_a_server_that_enforces_in_any_case_needs_no_strict_tools() -> None:
+    def enforce(body: Json) -> None:
+        for tool in body.get("tools", ()):
+            tool["function"].setdefault("strict", True)
+
+    async def test() -> None:
+        assert (await examined_with(enforce)).enforcement == "kept"
+
+    run(test())
+
+
+def test_nothing_is_said_of_a_server_whose_calls_nobody_parses() -> None:
+    async def test() -> None:
+        async with serving(SimulatedBackend("vllm-raw", strict_tools="enforces").app) as url:
+            assert (await probe(f"{url}/v1")).enforcement is None
+
+    run(test())
+
+
+def test_a_refusal_for_another_reason_is_none_of_strict_tools() -> None:
+    def refuse(body: Json) -> web.Response | None:
+        if "exactly as they stand here" not in str(body["messages"]):
+            return None
+        return web.json_response({"error": {"message": "not now"}}, status=400)
+
+    async def test() -> None:
+        assert (await examined_with(refuse)).enforcement is None
 
     run(test())
 
