@@ -1,13 +1,29 @@
-"""Build hook: a wheel and a source archive carry the commit they were built from (`version.py` reads it)."""
+"""Build hooks: what is released carries its commit (`version.py` reads it) and the addresses of the repository. A wheel
+also has the pages of the documentation, for `responses-gateway docs`."""
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+
+class AddressesHook(MetadataHookInterface):
+    """Writes the addresses of a release into the metadata, by that of the repository, which the release workflow gives."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Add `urls`; none where nothing is released."""
+        repository = os.environ.get("REPOSITORY_URL", "").rstrip("/")
+        pages = {"Documentation": "tree/main/docs", "Changelog": "blob/main/CHANGELOG.md", "Issues": "issues"}
+        addresses = {name: f"{repository}/{path}" for name, path in pages.items()}
+        metadata["urls"] = {"Repository": repository, **addresses} if repository else {}
 
 
 class CommitHook(BuildHookInterface[Any]):
@@ -18,6 +34,9 @@ class CommitHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Write the file and have it packed. Without a commit the package is built all the same."""
         self._folder = tempfile.TemporaryDirectory()
+        if version != "editable" and self.target_name == "wheel":
+            for page in sorted((Path(self.root) / "docs").glob("[a-z]*.md")):
+                build_data["force_include"][str(page)] = f"responses_gateway/docs/{page.name}"
         if version == "editable" or (Path(self.root) / "proxy" / "responses_gateway" / "commit.txt").exists():
             return  # in a source archive the file is packed like the rest
         sys.path.insert(0, str(Path(self.root) / "proxy"))

@@ -108,7 +108,7 @@ def _row(setting: SettingInfo) -> str:
     values = setting.kind if setting.kind.isupper() else " ".join(f"`{value}`" for value in setting.kind.split("|"))
     told = [] if setting.kind == "true|false" else [values]
     told += [] if setting.default == "none" else [f"default `{setting.default}`"]
-    return f"- `{setting.name}` ({'; '.join(told)}): {setting.description}\n"
+    return f'- <a id="{setting.name}"></a>`{setting.name}` ({"; ".join(told)}): {setting.description}\n'
 
 
 def with_install_commands(document: str) -> str:

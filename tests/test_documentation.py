@@ -199,6 +199,12 @@ def test_no_heading_stands_twice(page: Path) -> None:
     assert sorted({heading for heading in headings if headings.count(heading) > 1}) == []
 
 
+def test_each_setting_has_an_anchor() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    anchors = re.findall(r'<a id="([^"]+)"></a>', page)
+    assert sorted(anchors) == sorted(Settings.model_fields)
+
+
 def test_the_pages_are_short_enough_to_be_read() -> None:
     """A word is what `wc -w` counts, without the lines and bars of tables."""
     words = {page.name: len(re.findall(r"\S*\w\S*", page.read_text(encoding="utf-8"))) for page in (ROOT / "docs").glob("*.md")}
@@ -216,5 +222,8 @@ def _leads_somewhere(page: Path, link: str) -> bool:
     target = (page.parent / name) if name else page
     if not target.exists() or not anchor:
         return target.exists()
-    headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-    return anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    text = target.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return f'<a id="{anchor}"></a>' in text or anchor in {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import pty
 import re
@@ -79,6 +80,43 @@ def test_the_wheel_has_the_gateway_its_data_and_its_licence_and_nothing_else(whe
     }
     assert data <= set(names)
     assert [name for name in names if name.endswith("/licenses/LICENSE")]
+
+
+def test_an_installed_gateway_prints_the_pages_that_its_messages_name(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+
+    def docs(*topic: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "responses_gateway", "docs", *topic]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    listed = docs()
+    names = {line.split()[0] for line in listed.stdout.splitlines()}
+    assert names == {page.stem for page in (ROOT / "docs").glob("[a-z]*.md")}
+    page = docs("security").stdout
+    assert page.startswith("# Security\n")
+    assert docs("docs/security.md#keys").stdout == page, "as a message names it"
+    assert docs("claude").stdout.startswith("# Claude Code"), "the only page that begins so"
+    assert docs("forward_authorization").stdout.startswith("- `forward_authorization` (")
+    unknown = docs("secruity")
+    assert unknown.returncode == 2
+    assert "did you mean security?" in unknown.stderr
+
+
+def test_the_metadata_of_a_release_is_whole(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    environment = {**os.environ, "REPOSITORY_URL": "https://git.example/owner/name"}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=PATIENCE)
+    (built,) = tmp_path.glob("*.whl")
+    archive = zipfile.ZipFile(built)
+    (name,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+    metadata = email.message_from_bytes(archive.read(name))
+    assert metadata["Author"]
+    assert "Claude Code" in metadata["Summary"]
+    assert len(metadata.get_all("Classifier", [])) > 5
+    urls = dict(url.split(", ") for url in metadata.get_all("Project-URL", []))
+    assert urls.keys() == {"Repository", "Documentation", "Changelog", "Issues"}
+    assert all(url.startswith("https://git.example/owner/name") for url in urls.values())
 
 
 def test_the_installed_wheel_puts_a_command_on_the_path_that_serves_a_whole_response(wheel: Path, tmp_path: Path) -> None:

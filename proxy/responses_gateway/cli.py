@@ -37,6 +37,7 @@ COMMANDS = {
     "claude-config": "print or write the Claude Code environment for a gateway",
     "doctor": "examine a backend: what it can do, what to change there, and the settings that fit it",
     "key": "generate an API key for a client of the gateway",
+    "docs": "print a page of the documentation, or what a setting does",
     "replay": "run recorded exchanges through this version, and show the differences",
 }
 

@@ -48,6 +48,15 @@ def test_pull_requests_and_releases_pass_the_script_that_runs_locally() -> None:
     assert {"packages", "image-and-chart", "release"} <= {name for name, job in released.items() if "needs" in job}
 
 
+def test_an_image_is_released_for_both_processors_with_its_provenance_and_its_parts() -> None:
+    job = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]["image-and-chart"]
+    words = " ".join(step.get("run", "") for step in job["steps"]).split()
+    assert words[words.index("--platform") + 1] == "linux/amd64,linux/arm64"
+    assert "--provenance mode=max --sbom true" in " ".join(words)
+    assert any("attest-build-provenance" in step.get("uses", "") for step in job["steps"])
+    assert job["permissions"].items() >= {"id-token": "write", "attestations": "write"}.items()
+
+
 def release_notes(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([ROOT / "scripts" / "release-notes", *arguments], capture_output=True, text=True, check=False)
 

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"Each setting is also an environment variable ({flag('port')} is {variable('port')}) and a key of the YAML "
         "file. Flags override the environment, and the environment overrides the file. --help-all shows all options; "
-        "docs/configuration.md describes them."
+        "responses-gateway docs prints the pages that are named here: for example docs configuration, or docs port."
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"YAML file of settings (or {CONFIG_VARIABLE})")
     parser.add_argument("--print-config", action="store_true", help="print the settings in effect and what sets them, and exit")
