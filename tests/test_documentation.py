@@ -199,6 +199,22 @@ def test_no_heading_stands_twice(page: Path) -> None:
     assert sorted({heading for heading in headings if headings.count(heading) > 1}) == []
 
 
+def test_the_page_of_hosted_tools_begins_with_how_to_start() -> None:
+    page = (ROOT / "docs" / "hosted-tools.md").read_text(encoding="utf-8")
+    start = page.split("\n## ")[1]
+    assert start.startswith("Start\n")
+    settings = {found for found in re.findall(r"`(\w+)", start) if found in Settings.model_fields}
+    assert settings >= {"web_search_url", "code_interpreter", "mcp_servers", "file_search_tools", "image_generation_model"}
+    assert "responses-gateway serve" in start
+
+
+def test_where_containers_and_clusters_are_started_it_stands_that_nobody_has() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "not tested" in readme.partition("docker compose up")[0].rpartition("\n\n")[0].rpartition("\n\n")[2]
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    assert "no container started" in page.split("\n## ")[0]
+
+
 def test_each_setting_has_an_anchor() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     anchors = re.findall(r'<a id="([^"]+)"></a>', page)
