@@ -286,6 +286,7 @@ def test_a_stream_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, capsy
         (b'{"detail":"Not Found"}', 'HTTP 404: {"detail": "Not Found"}'),
         (b'["x"]', 'HTTP 404: ["x"]'),
         (b"<h1>gone</h1>", "HTTP 404: <h1>gone</h1>"),
+        (b"<html>\r\n<h1>gone</h1>\r\n", "HTTP 404: <html> <h1>gone</h1>"),
         (b"", "HTTP 404\n"),
     ],
 )

@@ -132,6 +132,11 @@ def test_several_files_are_told_apart(record: Record, capsys: pytest.CaptureFixt
     assert lines[1].endswith("response.failed")
 
 
+def test_a_folder_ends_with_its_sum(record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(record({"input": "one"}, {"input": "two"})) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "2 exchanges: 2 identical, 0 different"
+
+
 # ---- differences ------------------------------------------------------------------------------------------------------
 
 

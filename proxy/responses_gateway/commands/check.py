@@ -268,7 +268,8 @@ def _http_error(answer: httpx.Response) -> str:
     try:
         body = answer.json()
     except ValueError:
-        return f"{status}: {answer.text.strip()[:200]}" if answer.text.strip() else status
+        text = " ".join(answer.text.split())  # of a page of a proxy, for example, on one line
+        return f"{status}: {text[:200]}" if text else status
     error = body.get("error", body) if isinstance(body, dict) else body
     message = error.get("message", error) if isinstance(error, dict) else error
     return f"{status}: {message if isinstance(message, str) else json.dumps(message)[:200]}"

@@ -52,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dialect",
         choices=sorted(DIALECTS),
         default="vllm",
-        help="server that the backend behaves like (default: %(default)s)",
+        metavar="NAME",
+        help="server that the backend behaves like, see `simulate --help` (default: %(default)s)",
     )
 
 

@@ -55,6 +55,9 @@ def run(args: argparse.Namespace) -> int:
         console = Console(highlight=False, soft_wrap=True)
         for done in replays:
             _print(done, console)
+        if len(replays) > 1 and any(path.is_dir() for path in args.paths):
+            different = sum(bool(done.differences) for done in replays)
+            console.print(f"{len(replays)} exchanges: {len(replays) - different} identical, {different} different")
     if any(done.differences for done in replays):
         return DIFFERENT
     return UNUSABLE if failed or not replays else IDENTICAL

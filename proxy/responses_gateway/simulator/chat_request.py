@@ -12,6 +12,8 @@ from responses_gateway.simulator.asked_fields import json_fields
 
 # Clients send context in user messages: `<tag>…</tag>` blocks, and the instructions of a repository. A message of another agent
 # counts as the user's.
+# Tags of what the gateway and Claude Code put behind what a user wrote.
+_BEHIND = ("system_message", "system-reminder")
 _CONTEXT = re.compile(
     r"\s*(?:<(?!agent_message\b)([A-Za-z_][\w-]*)[^>]*>.*?</\1>"
     r"|# AGENTS\.md instructions[^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>)\s*",
@@ -159,10 +161,13 @@ def message_text(message: dict[str, Any]) -> str:
 
 
 def spoken_text(message: dict[str, Any]) -> str:
-    """Return the text of a message without leading blocks of context and markers around images."""
+    """Return the text of a message without markers around images and without the blocks of context before and behind it."""
     text = _IMAGE_MARKER.sub("", message_text(message)).strip()
     while (context := _CONTEXT.match(text)) is not None:
         text = text[context.end() :]
+    text = text.rstrip()
+    while (tag := next((tag for tag in _BEHIND if text.endswith(f"</{tag}>")), None)) is not None:
+        text = text[: max(0, text.rfind(f"<{tag}>"))].rstrip()
     return text.strip()
 
 
