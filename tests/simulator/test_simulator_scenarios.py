@@ -37,7 +37,7 @@ def test_the_answer_quotes_what_the_user_wrote_and_no_context_of_the_client(ask:
     behind = "<system_message>\n# Environment\nYou have been invoked …\n</system_message>"
     reminder = "<system-reminder>a reminder</system-reminder>"
     for text in (f"Say hello\n{behind}", f"{reminder}Say hello\n{behind}\n{reminder}", "Say hello"):
-        assert ask(text).text().startswith("You said “Say hello”."), text
+        assert ask(text).text().strip().startswith("You said “Say hello”."), text
     assert spoken_text({"content": "a </system_message>"}) == ""
 
 
