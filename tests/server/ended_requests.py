@@ -29,3 +29,11 @@ def refused(name: str) -> RequestFacts:
     facts = ended_facts(name, "rejected")
     facts.rejected = {"outcome": "rejected"}
     return facts
+
+
+def relayed(name: str, path: str) -> RequestFacts:
+    """Return the facts of a request that was relayed to a backend as it came."""
+    facts = RequestFacts(name, name, "", Account(), False, 0.0, 0.0, StreamTimes(0.0, [*NO_GAPS]), ended=1.0)
+    facts.relayed = Usage(1, 1)
+    facts.path = path
+    return facts

@@ -30,7 +30,7 @@ from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import SimulatorOptions, WeakModel
 from responses_gateway.telemetry.instruments import LATENCY_BUCKETS
 from tests.codex.codex_cli import BINARY, Codex
-from tests.server.ended_requests import ended_facts
+from tests.server.ended_requests import ended_facts, relayed
 from tests.server.running_gateway import Served, ask, gateway, post, run, simulated, until
 from tests.server.scripted_backend import backend, chunk, streaming
 from tests.server.window.chromium import Page, browser, program
@@ -496,10 +496,12 @@ def test_relayed_requests_push_no_response_out_of_the_list(profile: Path) -> Non
     async def test() -> None:
         async with simulated() as served, visiting(served, profile) as page:
             await post(served)
-            for _ in range(RELAYED_REMEMBERED + 3):
-                await ask(served, "GET", "/v1/anything")
-            await ask(served, "POST", "/v1/embeddings", json={"model": "nobody", "input": "x"})
-            await page.holds("document.querySelector('#rows').innerText.includes('Responses')")
+            await page.holds(f"{count('#rows tr')} === 1")
+            recent = served.parts.responses.reports.history
+            assert recent is not None
+            recent.add([relayed(f"x-{number}", "/v1/embeddings") for number in range(REMEMBERED + 5)])
+            await page.holds(f"{count('#rows tr')} === {1 + RELAYED_REMEMBERED}")
+            assert "Responses" in await page.text("#rows")
 
     run(test())
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from responses_gateway.server.generation.in_flight import State
@@ -20,7 +21,7 @@ from responses_gateway.simulator import DIALECTS, SimulatorOptions
 from tests.server.ended_requests import ended_facts
 from tests.server.generation.test_background import ended as ended_in_the_background
 from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, simulated, until
-from tests.server.scripted_backend import HEAD, Connection, backend, chunk, refusing, streaming
+from tests.server.scripted_backend import HEAD, Connection, answering, backend, chunk, refusing, streaming
 from tests.server.window.looking import KEY, bearer, ended, last_ended, look, picture_in_which, pictures, running
 
 SECRET = "the quick brown fox is confidential"
@@ -104,6 +105,30 @@ def test_a_refused_request_is_shown_with_its_error() -> None:
             assert (second["outcome"], second["code"]) == ("rejected", "invalid_json")
 
     run(test())
+
+
+def test_a_relayed_request_is_one_row_that_says_how_it_ended() -> None:
+    whole = streaming(chunk({"content": "hi"}), chunk({}, "stop"), b"data: [DONE]\n\n")
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+    plays = {
+        "completed": whole,
+        "failed": answering(head),  # the body breaks off
+        "rejected": refusing(404, b'{"error": {"message": "no such model", "code": "not_found"}}'),
+    }
+
+    async def test(outcome: str) -> None:
+        async with backend(plays[outcome]) as behind, gateway(behind.url, adapt=False) as served:
+            body = {"model": "m", "messages": [{"role": "user", "content": SECRET}]}
+            with suppress(aiohttp.ClientError):
+                await ask(served, "POST", "/v1/chat/completions", json=body)
+            (row,) = await last_ended(served)
+            assert row["outcome"] == outcome
+            assert row["path"].endswith("/v1/chat/completions")
+            assert (await details(served, row))["outcome"] == outcome
+            assert SECRET not in json.dumps(row)
+
+    for outcome in plays:
+        run(test(outcome))
 
 
 def test_a_request_that_is_refused_before_a_response_begins_is_a_row_with_its_reason() -> None:

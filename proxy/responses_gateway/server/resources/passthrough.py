@@ -130,7 +130,7 @@ class Passthrough:
 
     def _relayed(self, request: web.Request, status: int, asker: Asker, began: float, first: float) -> Relayed:
         history = self._reports.history
-        # An error is in the window already, with the other refusals.
+        # An error, such as an answer that breaks off, is in the window already, with the other refusals.
         shown_id = "" if history is None or status >= 400 else history.new_id()
         client = client_name(request.headers)
         path = request.path[:_LONGEST_PATH]
@@ -152,7 +152,7 @@ class Passthrough:
         facts = relayed_facts(relayed, account, name, meter.usage, now)
         facts.client_left = ending == "client_left"
         facts.error = server_error(_BROKEN) if ending == "broken" else None
-        if self._reports.history is not None and relayed.id:
+        if self._reports.history is not None and relayed.id and ending != "broken":
             self._reports.history.add([facts])
         for reader in self._reports.readers if tells_session else ():
             reader([facts])
