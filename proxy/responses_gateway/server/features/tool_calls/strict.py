@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,9 @@ _MOST_REFUSED = 256
 _MOST_LISTS = 1024
 # Most sets of tools of which it is known that a server has compiled them.
 _MOST_SETS = 4096
+# Most sets of tools whose strict form is kept, and the most bytes of one that is: an agent sends the same with each request.
+_MOST_FORMS = 32
+_LARGEST_FORM = 128 * 1024
 # Seconds that a server takes longer with new tools, from which on it is worth a line in the log.
 _LONG = 1.0
 _DIGEST = 16
@@ -43,6 +46,7 @@ class RefusedTools:
 
     def __init__(self) -> None:
         self._lists: OrderedDict[tuple[str, str], dict[bytes, None]] = OrderedDict()
+        self.changes = 0
 
     def of(self, tenant: str, backend: str) -> Collection[bytes]:
         """Return the digests of the tools that a server has refused."""
@@ -51,6 +55,7 @@ class RefusedTools:
     def note(self, tenant: str, backend: str, tools: Sequence[Any], refusal: bytes) -> None:
         """Remember the tools that a server has refused: those that it names, or all of them."""
         named = [tool for tool in tools if f"{tool['function']['name']}".encode() in refusal]
+        self.changes += 1
         refused = self._lists.setdefault((tenant, backend), {})
         for tool in named or tools:
             refused[digest_of(tool)] = None
@@ -80,12 +85,52 @@ class CompiledTools:
         return new
 
 
+class WrittenTools(NamedTuple):
+    """Strict tools as JSON, the same as they are declared, a digest, and the places of those that are not as the client sent
+    them."""
+
+    tools: bytes
+    declared: bytes
+    digest: bytes
+    changed: Sequence[int]
+
+
+class StrictForms:
+    """Writes the strict form of sets of tools, and keeps what was asked for last: it takes as long as the rest of a request."""
+
+    def __init__(self) -> None:
+        self._forms: OrderedDict[tuple[str, str, int, bytes], WrittenTools | None] = OrderedDict()
+
+    def form(self, tools: Sequence[Any], refused: RefusedTools, tenant: str, backend: str) -> WrittenTools | None:
+        """Return the strict form of tools for a server; None if they stay as they are."""
+        declared = msgspec.json.encode(tools)
+        key = (tenant, backend, refused.changes, declared)
+        if key in self._forms:
+            self._forms.move_to_end(key)
+            return self._forms[key]
+        form = _written(tools, declared, strict_tools(tools, refused.of(tenant, backend)))
+        if len(declared) <= _LARGEST_FORM:
+            self._forms[key] = form
+            if len(self._forms) > _MOST_FORMS:
+                self._forms.popitem(last=False)
+        return form
+
+
+def _written(tools: Sequence[Any], declared: bytes, strict: Sequence[Any] | None) -> WrittenTools | None:
+    if strict is None:
+        return None
+    written = msgspec.json.encode(strict)
+    changed = [place for place, (tool, one) in enumerate(zip(tools, strict, strict=True)) if one is not tool]
+    return WrittenTools(written, declared, blake2b(written, digest_size=_DIGEST).digest(), changed)
+
+
 class StrictCalls:
     """Has servers enforce tools, as the settings and what is known of the servers permit."""
 
     def __init__(self, enforcement: ToolEnforcement) -> None:
         self.enforcement = enforcement
         self.refused = RefusedTools()
+        self.forms = StrictForms()
         self._compiled = CompiledTools()
 
     def enforced(self, prepared: PreparedRequest, settings: Settings) -> ChatCall:
@@ -131,13 +176,12 @@ class StrictRequest:
         self.sent = None
         if not (self._always or self._calls.enforcement.at(backend, model)):
             return None
-        strict = strict_tools(tools, self._calls.refused.of(self._tenant, backend))
-        if strict is None:
+        form = self._calls.forms.form(tools, self._calls.refused, self._tenant, backend)
+        if form is None:
             return None
-        self.sent = (backend, blake2b(msgspec.json.encode(strict), digest_size=_DIGEST).digest())
-        changed = [tool for tool, one in zip(tools, strict, strict=True) if one is not tool]
-        return StrictForm(strict, partial(self._refused, backend, changed))
+        self.sent = (backend, form.digest)
+        return StrictForm(form.tools, form.declared, partial(self._refused, backend, tools, form.changed))
 
-    def _refused(self, backend: str, tools: Sequence[Any], refusal: bytes) -> None:
+    def _refused(self, backend: str, tools: Sequence[Any], changed: Sequence[int], refusal: bytes) -> None:
         self.sent = None
-        self._calls.refused.note(self._tenant, backend, tools, refusal)
+        self._calls.refused.note(self._tenant, backend, [tools[place] for place in changed], refusal)

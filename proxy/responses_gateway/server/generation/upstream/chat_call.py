@@ -38,9 +38,11 @@ class AnswerKeeper(Protocol):
 
 
 class StrictForm(NamedTuple):
-    """The tools that a server is to enforce. `refused` is called with the words of one that refuses only that."""
+    """The tools that a server is to enforce, and the same as they are `declared`, both as JSON. `refused` is called with the
+    words of one that refuses only that."""
 
-    tools: Sequence[Any]
+    tools: bytes
+    declared: bytes
     refused: Callable[[bytes], None]
 
 
@@ -70,6 +72,17 @@ class ChatCall(NamedTuple):
     def with_body(self, body: Mapping[str, Any]) -> ChatCall:
         """Return the call with another body, which is encoded here and nowhere else."""
         return self._replace(body=body, data=msgspec.json.encode(body))
+
+    def strict_data(self, form: StrictForm) -> bytes:
+        """Return the JSON that is sent, with strict tools. What stands before them is not encoded anew, because it has all of
+        the history."""
+        names = list(self.body)
+        behind = {name: self.body[name] for name in names[names.index("tools") + 1 :]}
+        rest = b"," + msgspec.json.encode(behind)[1:] if behind else b"}"
+        end = form.declared + rest
+        if not self.data.endswith(b'"tools":' + end):
+            return self.with_body({**self.body, "tools": msgspec.Raw(form.tools)}).data
+        return b"".join((memoryview(self.data)[: -len(end)], form.tools, rest))
 
 
 def backend_headers(settings: Settings, headers: Mapping[str, str], request_id: str) -> dict[str, str]:

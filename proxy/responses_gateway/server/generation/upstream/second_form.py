@@ -36,7 +36,7 @@ async def with_strict_tools(pool: Pool, call: ChatCall, headers: HeadersFor) -> 
         nonlocal form
         assert call.strict is not None
         form = call.strict.form(call.body["tools"], backend, model)
-        return call.data if form is None else call.with_body({**call.body, "tools": form.tools}).data
+        return call.data if form is None else call.strict_data(form)
 
     chat = await pool.open_chat(call.data, headers, call.route, added=call.added, fitted=fitted)
     if form is None or chat.status not in REFUSALS:
