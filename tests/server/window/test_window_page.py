@@ -344,6 +344,11 @@ def test_usage_is_a_chart_and_a_table(profile: Path) -> None:
                 (shown,) = await page.value(row)
                 assert shown.replace("\n", "").split("\t")[:3] == ["no key", "simulator", "2"]
                 assert await page.value(count("#usage-report .chart rect")) == 60
+                await page.holds("!document.querySelector('#usage-csv').disabled")
+                made = "import('/ui/usage.js').then(({csv}) => csv([{key: '', model: '=HYPERLINK(\"x\")', requests: 2}]))"
+                lines = (await page.value(made)).split("\r\n")
+                assert lines[0].startswith("key,team,model,requests,input_tokens,")
+                assert lines[1].startswith('"","","\'=HYPERLINK(""x"")","2",'), "no formula"
                 await page.value("document.querySelector('#usage-days').value = '7'")
                 await page.value("document.querySelector('#usage-days').dispatchEvent(new Event('change'))")
                 await page.holds(f"{count('#usage-report .chart rect')} === 14")

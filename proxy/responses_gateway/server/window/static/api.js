@@ -32,8 +32,13 @@ export async function ask(path, options = {}) {
 
 export async function download(path, name) {
   const response = await send(path);
+  save(await response.blob(), name);
+}
+
+// Has the browser save a file.
+export function save(blob, name) {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(await response.blob());
+  link.href = URL.createObjectURL(blob);
   link.download = name;
   link.click();
   URL.revokeObjectURL(link.href);

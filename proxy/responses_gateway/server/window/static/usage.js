@@ -1,6 +1,6 @@
 // What each key, each team and each model used over some days, and how much of the quotas is left.
 
-import { ask } from "./api.js";
+import { ask, save } from "./api.js";
 import { byId, h, number, svg } from "./dom.js";
 
 const WIDTH = 900;
@@ -9,8 +9,13 @@ const AMOUNTS = [["requests", "Requests"], ["input_tokens", "Input tokens"], ["c
 
 const tokensOf = (amounts) => amounts.input_tokens + amounts.output_tokens;
 
+// How a formula begins, which a spreadsheet would run: anybody may name a model so.
+const FORMULA = /^[=+\-@\t\r\n]/;
+
 export class Usage {
   constructor() {
+    this.rows = [];
+    byId("usage-csv").addEventListener("click", () => save(new Blob([csv(this.rows)], { type: "text/csv" }), "usage.csv"));
     byId("usage-days").addEventListener("change", () => this.load());
   }
 
@@ -24,11 +29,21 @@ export class Usage {
     const days = byId("usage-days").value;
     try {
       const found = await ask(`api/usage?days=${days}`);
-      if (days === byId("usage-days").value) draw(found);
+      if (days !== byId("usage-days").value) return;
+      this.rows = found.rows;
+      byId("usage-csv").disabled = found.rows.length === 0;
+      draw(found);
     } catch (error) {
       byId("usage-report").replaceChildren(h("p", { role: "alert", class: "card" }, error.message));
     }
   }
+}
+
+// The table by key and model, as a file for spreadsheets.
+export function csv(rows) {
+  const names = ["key", "team", "model", ...AMOUNTS.map(([name]) => name)];
+  const cell = (value) => `"${String(value ?? "").replace(FORMULA, "'$&").replaceAll('"', '""')}"`;
+  return [names.join(","), ...rows.map((row) => names.map((name) => cell(row[name])).join(","))].join("\r\n");
 }
 
 function draw({ days, rows, more_rows: moreRows, quotas }) {
