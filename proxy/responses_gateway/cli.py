@@ -82,13 +82,15 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     name = next((argument for argument in argv if argument in COMMANDS), None)
     command = import_module(f"responses_gateway.commands.{name.replace('-', '_')}") if name else None
     passed_on: list[str] = []
+    own: list[str] = []
     if name is not None and command is not None and hasattr(command, "split_arguments"):
         start = argv.index(name) + 1
         own, passed_on = command.split_arguments(argv[start:])
         argv = [*argv[:start], *own]
     parser = HelpParser(
         prog="responses-gateway",
-        description="OpenAI's Responses API in front of any Chat Completions server.",
+        description="OpenAI's Responses API and Anthropic's Messages API in front of any Chat Completions server: for Codex, "
+        "Claude Code and the SDKs.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and its commit, and exit")
@@ -99,13 +101,17 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         if known == name and command is not None:
             command.add_arguments(subparser)
             reporting = subparser
+    if name is None and argv and not argv[0].startswith("-"):
+        parser.error(_unknown_command(argv[0]))
     args, unknown = parser.parse_known_args(argv)
     if unknown:
         flags = [argument for argument in unknown if argument.startswith("-")]  # the others may be their values
         reporting.error("\n".join(_unknown_argument(argument, reporting) for argument in flags or unknown[:1]))
     if command is None:
+        parser.print_help(sys.stderr)
         parser.error("a command is needed, see --help")
     args.passed_on = passed_on
+    args.own = own
     return command, args
 
 
@@ -117,6 +123,12 @@ class _Version(argparse.Action):
 
         print(f"responses-gateway {version_line()}")
         parser.exit()
+
+
+def _unknown_command(name: str) -> str:
+    from responses_gateway.settings import suggestion
+
+    return f"invalid choice: '{name}'{suggestion(name, COMMANDS)}, see --help"
 
 
 def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:

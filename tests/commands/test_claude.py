@@ -105,7 +105,7 @@ def test_a_key_is_not_on_the_command_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (7, "")
     _, arguments, environment = json.loads((tmp_path / "said").read_text(encoding="utf-8"))
     assert environment["ANTHROPIC_AUTH_TOKEN"] == "sk-secret"
-    assert "CLAUDE_CONFIG_DIR" not in environment
+    assert environment["CLAUDE_CONFIG_DIR"] == str(tmp_path / "state" / "responses-gateway" / "claude")
     assert "sk-secret" not in str(arguments)
     settings = json.loads(arguments[1])
     assert settings["env"]["ANTHROPIC_AUTH_TOKEN"] == ""  # else one of the user's settings would go before

@@ -6,7 +6,9 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from responses_gateway.commands.claude_config import OTHER_CREDENTIALS, environment, warn, with_key
 from responses_gateway.commands.client_program import (
@@ -15,11 +17,14 @@ from responses_gateway.commands.client_program import (
     environment_without_proxy,
     run_in_foreground,
     state_folder,
+    tell_how_to_go_on,
 )
 from responses_gateway.commands.gateway_offer import Offer, Unusable, key_in, served_model
 from responses_gateway.commands.own_gateway import offer_at, run_with_gateway
 
-_CLIENT = ClientProgram("claude", "Claude Code", "@anthropic-ai/claude-code", "-p", "the first one served", "your own")
+_CLIENT = ClientProgram(
+    "claude", "Claude Code", "@anthropic-ai/claude-code", "-p", "the first one served", "separate from ~/.claude"
+)
 split_arguments = _CLIENT.split_arguments
 add_arguments = _CLIENT.add_arguments
 
@@ -48,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
     except Unusable as error:
         print(f"responses-gateway: {error}", file=sys.stderr)
         return 1
-    home = args.claude_home and args.claude_home.absolute()
+    home = (args.claude_home or state_folder("claude", os.environ)).absolute()
+    if args.claude_home is None:
+        _answer_first_questions(home)
 
     def start(url: str) -> int:
         offer = offer_at(url, args)
@@ -56,16 +63,28 @@ def run(args: argparse.Namespace) -> int:
         variables = environment(url, model, offer)
         warn(model, offer)
         of_client = {**_kept(environment_without_proxy(url)), **with_key(variables, key), _KEY: key or ""}
-        if home:
-            of_client["CLAUDE_CONFIG_DIR"] = str(home)
+        of_client["CLAUDE_CONFIG_DIR"] = str(home)
         asks = _asks_for_each(args.passed_on, offer)
-        if asks and sys.stderr.isatty() and not _WITHOUT_TERMINAL.intersection(args.passed_on):
+        in_terminal = not _WITHOUT_TERMINAL.intersection(args.passed_on)
+        if asks and in_terminal and sys.stderr.isatty():
             print(f"responses-gateway: {_ASKS}", file=sys.stderr)
         overrides = _overrides(variables, has_key=bool(key), note=_ASKS if asks else "")
         mode = ["--permission-mode", "default"] if asks else []
-        return run_in_foreground([binary, *overrides, *mode, *args.passed_on], of_client)
+        began = time.time()
+        status = run_in_foreground([binary, *overrides, *mode, *args.passed_on], of_client)
+        if in_terminal:
+            tell_how_to_go_on("claude", args.own, "--resume", (home / "projects").glob("*/*.jsonl"), began)
+        return status
 
-    return run_with_gateway(args, home or state_folder("claude", os.environ), start)
+    return run_with_gateway(args, home, start)
+
+
+def _answer_first_questions(home: Path) -> None:
+    """Let a home of our own begin as one whose user has been asked for a theme and a login: neither is needed here."""
+    notes = home / ".claude.json"
+    if not notes.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        notes.write_text(json.dumps({"hasCompletedOnboarding": True}), encoding="utf-8")
 
 
 def _asks_for_each(passed_on: Sequence[str], offer: Offer) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from responses_gateway.commands.client_files import change
+from responses_gateway.commands.client_files import change, restore
 from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, key_in, offer_of, read_url
 
 # What Claude Code would go to another server with, or would send along.
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write", action="store_true", help="write it to `env` in settings.json, leaving the rest as it is; keeps a backup"
     )
+    parser.add_argument("--restore", action="store_true", help="put back the backup that the last --write has left")
     parser.add_argument(
         "--claude-home", type=Path, metavar="DIR", help="folder of settings.json (default: CLAUDE_CONFIG_DIR or ~/.claude)"
     )
@@ -51,6 +52,9 @@ def run(args: argparse.Namespace) -> int:
         return 2
     home = args.claude_home or Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     try:
+        if args.restore:
+            print(restore(home / "settings.json"))
+            return 0
         key_in(args.env_key, os.environ)
         offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
         model = args.model or offer.models[0]

@@ -38,15 +38,37 @@ def _apply(path: Path, changed: Callable[[str], tuple[str, str]], keep: Callable
     return f"wrote {path}{f' (before: {backup})' if backup else ''}{note}"
 
 
+def restore(path: Path) -> str:
+    """Put the last backup back in the place of the file. Returns what was done, as text. Raises `Unusable`."""
+    path = path.resolve()
+    free = _free_backup(path)
+    backup = _backup(path, free - 1)
+    if free == 0:
+        raise Unusable(f"{path} has no backup ({backup.name}): nothing was changed")
+    try:
+        os.replace(backup, path)
+    except OSError as error:
+        raise Unusable(f"{path}: {error}") from None
+    return f"{path} is again as it was before the last --write"
+
+
 def _back_up(path: Path) -> Path:
     """Copy the file to the first name that is free, so that no backup overwrites another."""
+    backup = _backup(path, _free_backup(path))
+    shutil.copy2(path, backup)
+    return backup
+
+
+def _free_backup(path: Path) -> int:
+    """Return the number of the first backup that is not there."""
     number = 0
-    while True:
-        backup = path.with_name(f"{path.name}.bak{f'.{number}' if number else ''}")
-        if not backup.exists():
-            shutil.copy2(path, backup)
-            return backup
+    while _backup(path, number).exists():
         number += 1
+    return number
+
+
+def _backup(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.bak{f'.{number}' if number > 0 else ''}")
 
 
 def _replace(path: Path, text: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -17,6 +19,8 @@ from urllib.parse import urlsplit
 from responses_gateway.commands.gateway_offer import is_on_this_machine
 from responses_gateway.commands.own_gateway import SWITCHES, VALUED, add_gateway_arguments
 
+# How the name of a file ends that has a session: with its id.
+_SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 # The exit status where the program is not installed, as shells report it.
 NOT_INSTALLED = 127
 
@@ -83,6 +87,17 @@ def state_folder(name: str, environ: Mapping[str, str]) -> Path:
     """Return the folder of a client that is kept from one run to the next, apart from the user's own."""
     state = environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "responses-gateway" / name
+
+
+def tell_how_to_go_on(program: str, own: Sequence[str], resume: str, sessions: Iterable[Path], since: float) -> None:
+    """Print the command that goes on with the session that was written last, if one was since that Unix time in seconds. What
+    the client itself prints would look in another home. `own` are our arguments, `resume` is the client's word for it."""
+    times = [(path.stat().st_mtime, path) for path in sessions]
+    written, path = max(times, default=(0.0, Path()))
+    found = _SESSION_ID.search(path.stem)
+    if written >= since and found is not None:
+        command = shlex.join(["responses-gateway", program, *own, resume, found[0]])
+        print(f"To go on with this session: {command}", file=sys.stderr)
 
 
 def environment_without_proxy(url: str) -> dict[str, str]:

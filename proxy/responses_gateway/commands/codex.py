@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from responses_gateway.commands.client_program import (
     environment_without_proxy,
     run_in_foreground,
     state_folder,
+    tell_how_to_go_on,
 )
 from responses_gateway.commands.codex_config import PROVIDER, configuration, preferred, warn, write_own
 from responses_gateway.commands.gateway_offer import served_model
@@ -32,6 +34,8 @@ add_arguments = _CLIENT.add_arguments
 
 # Codex's background server would outlive it, with the address of a gateway that has ended, and copy itself into the home.
 _NO_DAEMON = "--no-daemon"
+# Commands of Codex that need no terminal.
+_WITHOUT_TERMINAL = frozenset({"exec", "e", "review"})
 _HELP_TIMEOUT = 10.0  # in seconds
 
 
@@ -50,7 +54,11 @@ def run(args: argparse.Namespace) -> int:
         warn(offer)
         write_own(path, config)
         command = [binary, *_without_daemon(binary), *_overrides(config), *args.passed_on]
-        return run_in_foreground(command, {**environment_without_proxy(url), "CODEX_HOME": str(home)})
+        began = time.time()
+        status = run_in_foreground(command, {**environment_without_proxy(url), "CODEX_HOME": str(home)})
+        if not _WITHOUT_TERMINAL.intersection(args.passed_on[:1]):
+            tell_how_to_go_on("codex", args.own, "resume", (home / "sessions").rglob("*.jsonl"), began)
+        return status
 
     return run_with_gateway(args, home, start)
 

@@ -14,7 +14,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
-from responses_gateway.commands.client_files import change, renew
+from responses_gateway.commands.client_files import change, renew, restore
 from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, offer_of, read_url
 
 PROVIDER = "responses-gateway"
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if the backend needs one")
     parser.add_argument("--write", action="store_true", help="write it to the file, leaving the rest as it is; keeps a backup")
+    parser.add_argument("--restore", action="store_true", help="put back the backup that the last --write has left")
     parser.add_argument(
         "--codex-home", type=Path, metavar="DIR", help="folder of config.toml (default: CODEX_HOME or ~/.codex)"
     )
@@ -53,6 +54,9 @@ def run(args: argparse.Namespace) -> int:
     home = args.codex_home or Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
     path = home / "config.toml"
     try:
+        if args.restore:
+            print(restore(path))
+            return 0
         offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
         model = args.model or preferred(offer.models, path)
         config = configuration(url, model, args.env_key, web_search=offer.web_search)

@@ -38,11 +38,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         load({"api_keys": {args.name: hashed}}, None, {})  # checks the name
     except SettingsError as error:
-        print(f"responses-gateway: {error}", file=sys.stderr)
+        print(f"responses-gateway: --name: {str(error).rpartition(': ')[2]}", file=sys.stderr)
         return 2
     if args.action == "new":
         print(f"The key, for the client (it is shown this once):\n\n  {key}\n")
         print("Its entry in the gateway's settings file, where only the hash is needed:\n")
     limits = ", ".join(name for name in ApiKey.model_fields if name != "hash")
-    print(f"api_keys:\n  {args.name}:\n    hash: {hashed}\n    # of its own, if wanted: {limits}")
+    print(f"api_keys:\n  {args.name}:\n    hash: {hashed}\n    # optional limits for this key: {limits}")
     return 0

@@ -26,7 +26,11 @@ from responses_gateway.commands.gateway_offer import (
     offer_of,
     read_url,
 )
+from responses_gateway.commands.local_servers import choose_server, find_servers, suggested
+from responses_gateway.settings import CONFIG_VARIABLE, variable
 
+# Variables by which a gateway that is started here gets its backends.
+_WITH_BACKEND = (variable("backend"), variable("backends"), variable("pools"), CONFIG_VARIABLE)
 # The flags of `add_gateway_arguments` that have a value.
 VALUED = ("--url", "--backend", "--config", "--model", "--env-key")
 SWITCHES = ("--simulator", "-h", "--help")
@@ -92,6 +96,11 @@ def _gateway(url: str, args: argparse.Namespace, log: Path) -> Iterator[str]:
         return
     if not is_on_this_machine(url):
         raise Unusable(f"no gateway answers at {url}")
+    if not wants_own and not any(os.environ.get(name) for name in _WITH_BACKEND):
+        servers = find_servers()
+        args.backend = choose_server(servers)
+        if args.backend is None:
+            raise Unusable(f"the gateway did not start: no backend: give --backend URL, or try --simulator{suggested(servers)}")
     own = _with_free_port(url)  # so that it is nobody else's, and may end with this client
     process = _start(own, args, log)
     try:

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from responses_gateway.commands.help_parser import HelpParser
+from responses_gateway.commands.local_servers import choose_server, find_servers, suggested
 from responses_gateway.settings import (
     CONFIG_VARIABLE,
     PARSER_SETTINGS,
@@ -46,6 +47,10 @@ _OFTEN_NEEDED = {
     "--port", "--operations-port", "--workers", "--reasoning-parser", "--tool-call-parser", "--tokenizer", "--log-level",
     "--log-format", "--admin-key", "--record",
 }  # fmt: skip
+_NO_BACKEND = (
+    "no backend: give --backend URL (in a container the variable RESPONSES_GATEWAY_BACKEND, with Docker Compose BACKEND), or "
+    "try --simulator"
+)
 _SIMULATED_TOKENS_PER_SECOND = 60  # about what one stream of a busy server gets
 
 
@@ -87,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if SUPERVISED_VARIABLE in os.environ:
             return _work(args)
-        settings = _settings(args, {}, args.simulator)
+        settings = _found_settings(args)
         if args.print_config:
             for name, origin in sorted(origins(_flags(args), args.config, os.environ).items()):
                 print(f"# {name} is set by {origin}")
@@ -215,14 +220,36 @@ def _work(args: argparse.Namespace) -> int:
 
 
 def _require_backend(settings: Settings, simulator: bool) -> None:
-    given = settings.backend or settings.backends or settings.pools
+    given = _has_backend(settings)
     if simulator and given:
         raise SettingsError("--simulator starts a backend of its own: leave --backend out")
     if not simulator and not given:
-        raise SettingsError(
-            "no backend: give --backend URL (in a container the variable RESPONSES_GATEWAY_BACKEND, with Docker Compose "
-            "BACKEND), or try --simulator"
-        )
+        raise SettingsError(_NO_BACKEND)
+
+
+def _found_settings(args: argparse.Namespace) -> Settings:
+    """Return the settings; where nothing but the backend is missing, with one of this machine that the user wants. Raises
+    `SettingsError`."""
+    try:
+        return _settings(args, {}, args.simulator)
+    except SettingsError as error:
+        if str(error) != _NO_BACKEND or args.check:
+            raise
+    args.backend = [_found_backend()]
+    return _settings(args, {}, args.simulator)
+
+
+def _has_backend(settings: Settings) -> bool:
+    return bool(settings.backend or settings.backends or settings.pools)
+
+
+def _found_backend() -> str:
+    """Return the URL of a server on this machine that the user wants to have served. Raises `SettingsError`."""
+    servers = find_servers()
+    url = choose_server(servers)
+    if url is None:
+        raise SettingsError(f"{_NO_BACKEND}{suggested(servers)}")
+    return url
 
 
 def _reload(args: argparse.Namespace, overrides: Mapping[str, Any]) -> Callable[[], Settings] | None:

@@ -82,6 +82,8 @@ def backend_url(text: str) -> str:
     ValueError for a URL without scheme or host, and for one with credentials, a query or a fragment, which would appear in
     logs. The message does not repeat them."""
     text = text.strip()
+    if not text:
+        raise ValueError("a backend must be a URL, but it is empty")
     if "://" not in text:
         raise ValueError(f"a backend must be a URL: did you mean http://{text.rpartition('@')[2]} ?")
     try:

@@ -688,7 +688,11 @@ def test_a_visitor_tries_a_request_and_takes_it_elsewhere(profile: Path) -> None
                 assert b"response.function_call_arguments.done" in output
             curl, python = [await record_of_the_last(served, number) for number in (3, 4)]
             assert curl["input"] == python["input"] == sent["input"][0]["content"]
-            assert "--write\ncodex 'It'\\''s sunny in" in await page.text("#try-codex")
+            for client in ("codex", "claude"):
+                offered = await page.text(f"#try-{client}")
+                assert offered.startswith(f"responses-gateway {client} --url {served.url}")
+                assert "'It'\\''s sunny in" in offered
+            assert "Authorization" not in await page.text("#try-curl")
 
     run(test())
 

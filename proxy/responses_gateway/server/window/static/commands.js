@@ -2,19 +2,20 @@
 
 import { escaped } from "./dom.js";
 
-export function curl(origin, body) {
+export function curl(origin, body, needsKey) {
   const url = `${origin}/v1/responses`;
-  const headers = ["-H 'Content-Type: application/json'", "-H \"Authorization: Bearer $OPENAI_API_KEY\""];
+  // Without keys no key is sent: a gateway would pass it on to the model server.
+  const headers = ["-H 'Content-Type: application/json'", ...(needsKey ? ["-H \"Authorization: Bearer $RESPONSES_GATEWAY_KEY\""] : [])];
   return `curl -N ${quoted(url)} ${headers.join(" ")} --data-raw ${quoted(escaped(body))}`;
 }
 
-export function python(origin, body) {
+export function python(origin, body, needsKey) {
   const fields = Object.entries(body).filter(([name]) => name !== "stream").map(([name, value]) => `    ${name}=${literal(value)},`);
   return [
-    "import os",
+    ...(needsKey ? ["import os"] : []),
     "from openai import OpenAI",
     "",
-    `client = OpenAI(base_url=${literal(`${origin}/v1`)}, api_key=os.environ.get("OPENAI_API_KEY", "none"))`,
+    `client = OpenAI(base_url=${literal(`${origin}/v1`)}, api_key=${needsKey ? 'os.environ["RESPONSES_GATEWAY_KEY"]' : '"none"'})`,
     "stream = client.responses.create(",
     ...fields,
     "    stream=True,",
@@ -26,10 +27,17 @@ export function python(origin, body) {
 
 export function codex(origin, body, needsKey) {
   const effort = body.reasoning?.effort;
-  return [
-    `responses-gateway codex-config --url ${quoted(origin)} --model ${quoted(body.model)}${needsKey ? " --env-key OPENAI_API_KEY" : ""} --write`,
-    `codex ${effort ? `-c model_reasoning_effort=${quoted(effort)} ` : ""}${quoted(textOf(body))}`,
-  ].join("\n");
+  return `${wrapper("codex", origin, body, needsKey)} ${effort ? `-c model_reasoning_effort=${quoted(effort)} ` : ""}${quoted(textOf(body))}`;
+}
+
+export function claude(origin, body, needsKey) {
+  return `${wrapper("claude", origin, body, needsKey)} ${quoted(textOf(body))}`;
+}
+
+// The commands leave the settings of the client's user alone.
+function wrapper(program, origin, body, needsKey) {
+  const key = needsKey ? " --env-key RESPONSES_GATEWAY_KEY" : "";
+  return `responses-gateway ${program} --url ${quoted(origin)} --model ${quoted(body.model)}${key}`;
 }
 
 function textOf(body) {

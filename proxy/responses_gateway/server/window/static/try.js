@@ -1,7 +1,7 @@
 // A request, made in the page as a client makes it, and its answer while it comes.
 
 import { ask, respond } from "./api.js";
-import { codex, curl, python } from "./commands.js";
+import { claude, codex, curl, python } from "./commands.js";
 import { byId, h, number, seconds, setText } from "./dom.js";
 import { itemBlocks, LiveItems } from "./items.js";
 
@@ -65,9 +65,10 @@ export class Try {
     const { clientPort, needsKey } = this.state;
     const origin = clientPort === null ? new URL("..", location).href.replace(/\/$/, "") : `${location.protocol}//${location.hostname}:${clientPort}`;
     const body = this.body();
-    setText(byId("try-curl"), curl(origin, JSON.stringify(body)));
-    setText(byId("try-python"), python(origin, body));
+    setText(byId("try-curl"), curl(origin, JSON.stringify(body), needsKey));
+    setText(byId("try-python"), python(origin, body, needsKey));
     setText(byId("try-codex"), codex(origin, body, needsKey));
+    setText(byId("try-claude"), claude(origin, body, needsKey));
   }
 
   async send() {
