@@ -690,7 +690,7 @@ def test_a_visitor_tries_a_request_and_takes_it_elsewhere(profile: Path) -> None
             assert curl["input"] == python["input"] == sent["input"][0]["content"]
             for client in ("codex", "claude"):
                 offered = await page.text(f"#try-{client}")
-                assert offered.startswith(f"responses-gateway {client} --url {served.url}")
+                assert offered.startswith(f"responses-gateway {client} --url '{served.url}'")
                 assert "'It'\\''s sunny in" in offered
             assert "Authorization" not in await page.text("#try-curl")
 
