@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from responses_gateway.commands.help_parser import HelpParser
-from responses_gateway.commands.local_servers import choose_server, find_servers, suggested
 from responses_gateway.settings import (
     CONFIG_VARIABLE,
     PARSER_SETTINGS,
@@ -245,6 +244,9 @@ def _has_backend(settings: Settings) -> bool:
 
 def _found_backend() -> str:
     """Return the URL of a server on this machine that the user wants to have served. Raises `SettingsError`."""
+    # Not at the top, because a gateway that has a backend needs no HTTP client for it.
+    from responses_gateway.commands.local_servers import choose_server, find_servers, suggested
+
     servers = find_servers()
     url = choose_server(servers)
     if url is None:
