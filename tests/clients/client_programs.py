@@ -32,6 +32,7 @@ _PYTHONS = {
 }
 NODE_MODULES = CLIENTS / "node" / "node_modules"
 _NODE_MODULES = {
+    "openai_lanes.mjs": CLIENTS / "openai-lanes" / "node_modules",
     "anthropic_node.mjs": CLIENTS / "anthropic-node" / "node_modules",
     "anthropic_vercel.mjs": CLIENTS / "anthropic-ai" / "node_modules",
 }
