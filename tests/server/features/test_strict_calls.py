@@ -51,6 +51,16 @@ def test_otherwise_tools_go_as_they_came(setting: str) -> None:
     run(test())
 
 
+@pytest.mark.parametrize(("settings", "choice"), [({}, "none"), ({"tool_call_parser": "hermes"}, "auto")])
+def test_nothing_is_strict_where_the_server_reads_no_calls(settings: Json, choice: str) -> None:
+    async def test() -> None:
+        async with model(ANSWER, strict_calls="on", **settings) as (served, talking):
+            await post(served, tools=[TOOL], tool_choice=choice)
+            assert ["strict" in function for function in functions_of(talking.requests[0])] == [False]
+
+    run(test())
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_refused_tool_goes_without_at_once_and_from_then_on(named: bool) -> None:
     words = "Invalid schema for function 'tag': it is complex" if named else "grammar error"

@@ -136,6 +136,8 @@ class StrictCalls:
     def enforced(self, prepared: PreparedRequest, settings: Settings) -> ChatCall:
         """Return the call of a request, with tools that are enforced where that is wanted."""
         call = prepared.call
+        if call.body.get("tool_choice") == "none":  # no call is wanted, or the gateway reads calls out of the text
+            return call
         wanted = settings.strict_calls == "on" or (
             settings.strict_calls == "auto"
             and self.enforcement.anywhere(call.route.model)
