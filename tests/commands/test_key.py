@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -43,3 +44,42 @@ def test_what_will_not_do(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     assert main(["key", "new", "--name", "a b"]) == 2
     assert main(["key"]) == 2
     assert "hunter2" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "port: 9000",
+        "port: 9000 # ours\napi_keys:\n    # the team\n\n    alice: sha256:" + "a" * 64 + "\nhost: 0.0.0.0\n",
+        "api_keys:\n",
+    ],
+)
+def test_a_second_person_gets_a_key_in_the_file_beside_what_is_there(
+    before: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(before, encoding="utf-8")
+    text = printed(capsys, "add", "--name", "bob", "--config", str(path))
+    (key,) = re.findall(r"^  (rp_[\w-]{43})$", text, re.MULTILINE)
+    after = path.read_text(encoding="utf-8")
+    settings = Settings(**yaml.safe_load(after))
+    assert [found.get_secret_value() for found in settings.api_keys["bob"].hash] == [hash_of(key)]
+    assert [line for line in after.splitlines() if "bob" not in line and hash_of(key) not in line] == (
+        before.splitlines() if "api_keys" in before else [*before.splitlines(), "api_keys:"]
+    )
+    assert key not in after
+    assert main(["key", "add", "--name", "bob", "--config", str(path)]) == 1
+    assert "already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["api_keys: {}\n", "a: [\n", "- 1\n", "api_keys: {alice: x}\n"])
+def test_a_file_that_is_written_in_another_way_stays_as_it_is(
+    text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert main(["key", "add", "--name", "bob", "--config", str(path)]) == 1
+    assert path.read_text(encoding="utf-8") == text
+    assert str(path) in capsys.readouterr().err
+    assert main(["key", "add", "--name", "bob"]) == 2

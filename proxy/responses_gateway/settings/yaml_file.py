@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from responses_gateway.settings.section import SettingsError
+
+# What may be the name of a setting, and is no secret.
+_NAME = re.compile("[a-z_]{1,40}")
 
 
 def read_yaml(path: Path) -> Any:
@@ -19,7 +23,7 @@ def read_yaml(path: Path) -> Any:
     except UnicodeDecodeError:
         raise SettingsError(f"{path}: not valid YAML: it is not UTF-8") from None
     except _DuplicateKey as error:
-        raise SettingsError(f"{path}: not valid YAML{_place(error)}: a key that occurs twice") from None
+        raise SettingsError(f"{path}: not valid YAML{_place(error)}: {error.problem} occurs twice") from None
     except yaml.MarkedYAMLError as error:
         raise SettingsError(f"{path}: not valid YAML{_place(error)}") from None
     except (yaml.YAMLError, ValueError, RecursionError):  # an invalid date, deeply nested lists
@@ -39,7 +43,8 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
-                    raise _DuplicateKey(problem_mark=key.start_mark)
+                    name = key.value if _NAME.fullmatch(key.value) else "a key"
+                    raise _DuplicateKey(problem=name, problem_mark=key.start_mark)
                 seen.add((key.tag, key.value))
         return node
 
