@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from responses_gateway.server.features.session_hints import feature
 from responses_gateway.simulator import RECEIVED, create_app, serving
 from tests.server.running_gateway import Served, gateway, post, run
 from tests.waiting import until
@@ -83,7 +84,8 @@ def test_dynamo_knows_the_tree_by_headers() -> None:
     run(test())
 
 
-def test_sglang_is_told_when_a_session_ends() -> None:
+def closing_server() -> tuple[web.Application, list[str]]:
+    """Return a server, and the sessions that it was told have ended."""
     app = create_app()
     closed: list[str] = []
 
@@ -92,6 +94,11 @@ def test_sglang_is_told_when_a_session_ends() -> None:
         return web.Response()
 
     app.router.add_post("/close_session", close_session)
+    return app, closed
+
+
+def test_sglang_is_told_when_a_session_ends() -> None:
+    app, closed = closing_server()
 
     async def test() -> None:
         async with hinted("sglang", app) as served:
@@ -101,6 +108,40 @@ def test_sglang_is_told_when_a_session_ends() -> None:
             assert closed == []
             await post(served, headers={"x-session-id": "s1", "x-session-final": "true"})
             await until(lambda: closed == ["s1"], "the session is closed")
+
+    run(test())
+
+
+def test_a_client_of_many_sessions_ends_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature, "MOST_OF_TENANT", 3)
+    monkeypatch.setattr(feature, "MOST", 4)
+    monkeypatch.setattr(feature, "SPARE", 0)
+    app, closed = closing_server()
+
+    async def test() -> None:
+        async with hinted("sglang", app) as served:
+            sent: list[str] = []
+            for client, session in [("B", "b1"), ("A", "a1"), ("A", "a2"), ("A", "a3"), ("A", "a4"), ("B", "b2")]:
+                await post(served, headers={"Authorization": f"Bearer {client}", "x-session-id": session})
+                sent.append(bodies(app)[-1]["session_id"])
+            # The fourth of A, and then the fifth of all: each time one of A's went, though B's is the oldest.
+            await until(lambda: len(closed) == 2, "two sessions have ended")
+            assert sorted(closed) == sorted(sent[1:3])
+
+    run(test())
+
+
+def test_a_session_of_which_nothing_is_heard_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature, "INTERVAL", 0.01)
+    app, closed = closing_server()
+
+    async def test() -> None:
+        async with hinted("sglang", app) as served:
+            await post(served, headers={"x-session-id": "s1"})
+            await post(served, headers={"x-session-id": "s2"})
+            assert closed == []
+            monkeypatch.setattr(feature, "EXPIRY", 0.0)
+            await until(lambda: sorted(closed) == ["s1", "s2"], "both have ended")
 
     run(test())
 

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,12 +27,15 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError
 
-# The threads that are remembered, those that were active last.
-_MOST = 10_000
+# The threads that are remembered, those that were active last: of one tenant, who pushes out its own, and of all.
+MOST_OF_TENANT = 2_000
+MOST = 10_000
+# So many are forgotten at once, because finding the tenant that has most takes time.
+SPARE = 500
 # Seconds after which a thread counts as ended, because no server keeps its blocks for so long under load.
 EXPIRY = 1800.0
 # Seconds between two looks at the threads, and the longest that a server may take to end one.
-_INTERVAL = 60.0
+INTERVAL = 60.0
 _PATIENCE = 10.0
 # Where a session is named by these alone, the hash that all gateways compute says where its requests go.
 _BY_HASH = frozenset({"prompt_cache_key", "previous_response_id"})
@@ -43,7 +47,7 @@ class _Place(NamedTuple):
 
     backend: str
     at: float
-    session: tuple[str, str]
+    session: str
     id: str
 
 
@@ -53,7 +57,8 @@ class Threads:
     def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
         self._pool = pool
         self._clock = clock
-        self._places: OrderedDict[tuple[str, str], _Place] = OrderedDict()
+        self._tenants: dict[str, OrderedDict[str, _Place]] = {}  # by the name of the thread, the one used last at the end
+        self._number = 0
         self._closing: set[asyncio.Task[None]] = set()
 
     async def with_route(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
@@ -65,7 +70,8 @@ class Threads:
         route = prepared.call.route
         route = msgspec.structs.replace(route, hints=_hints(tenant, asker.session, asker))
         if asker.source.get("session") not in _BY_HASH:
-            places = (self._places.get((tenant, name)) for name in _names(asker))
+            known: Mapping[str, _Place] = self._tenants.get(tenant, {})
+            places = (known.get(name) for name in _names(asker))
             near = next((place.backend for place in places if place is not None), "")
             weak = not route.affinity or route.affinity.startswith("chain:")
             affinity = f"session:{unique_id(tenant, asker.session)}" if weak else route.affinity
@@ -78,29 +84,38 @@ class Threads:
         if asker.session is None or facts.backend is None:
             return _NOTHING
         tenant = prepared.caller.tenant
-        session = (tenant, asker.session)
         thread = asker.thread or asker.session
-        key = (tenant, thread)
-        self._places[key] = _Place(facts.backend, self._clock(), session, unique_id(tenant, thread))
-        self._places.move_to_end(key)
+        places = self._tenants.setdefault(tenant, OrderedDict())
+        self._number += thread not in places
+        places[thread] = _Place(facts.backend, self._clock(), asker.session, unique_id(tenant, thread))
+        places.move_to_end(thread)
         if asker.final:
-            for name in [name for name, place in self._places.items() if place.session == session]:
-                self._end(name)
-        while len(self._places) > _MOST:
-            self._end(next(iter(self._places)))
+            for name in [name for name, place in places.items() if place.session == asker.session]:
+                self._end(tenant, name)
+        elif len(places) > MOST_OF_TENANT:
+            self._end(tenant, next(iter(places)))
+        if self._number > MOST:
+            self._make_room()
         return _NOTHING
 
     def expire(self) -> None:
         """End the threads of which nothing was heard for a while."""
-        now = self._clock()
-        while self._places:
-            name, place = next(iter(self._places.items()))
-            if now - place.at < EXPIRY:
-                break
-            self._end(name)
+        before = self._clock() - EXPIRY
+        for tenant, places in list(self._tenants.items()):
+            for name in [*takewhile(lambda name: places[name].at <= before, places)]:  # noqa: B023
+                self._end(tenant, name)
 
-    def _end(self, name: tuple[str, str]) -> None:
-        place = self._places.pop(name)
+    def _make_room(self) -> None:
+        while self._number > MOST - SPARE:
+            tenant = max(self._tenants, key=lambda each: len(self._tenants[each]))
+            self._end(tenant, next(iter(self._tenants[tenant])))
+
+    def _end(self, tenant: str, name: str) -> None:
+        places = self._tenants[tenant]
+        place = places.pop(name)
+        self._number -= 1
+        if not places:
+            del self._tenants[tenant]
         member = self._pool.members.by_name.get(place.backend)
         if member is not None and member.spec.session_hints == "sglang":
             task = asyncio.create_task(self._close(place))
@@ -126,7 +141,7 @@ class Threads:
     async def look(self) -> None:
         """End threads that have expired, again and again."""
         while True:
-            await asyncio.sleep(_INTERVAL)
+            await asyncio.sleep(INTERVAL)
             self.expire()
 
     async def close(self) -> None:
