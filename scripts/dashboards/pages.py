@@ -8,6 +8,8 @@ from dashboards.queries import GATEWAYS, MODELS, PREFIX, ended, percentiles, qua
 SUCCEEDED = "completed|incomplete"
 ANSWERED = "completed|incomplete|failed"
 EARLY = "announced|reasoning_only|empty|finish_without_call|malformed_call|call_in_thought"
+# Calls that a client would refuse.
+REFUSED = GATEWAYS + ', validity!~"valid|unchecked"'
 # Requests that no backend answered have no model, and have always failed.
 KNOWN = MODELS + ', model!="unknown"'
 
@@ -265,7 +267,7 @@ ERRORS = Dashboard(
                       {rate("early_ends_total", "kind", "action", "outcome"): "{{kind}}: {{action}} {{outcome}}"}),
                 Panel("Calls that a client would refuse", "By model: the share of the calls that were broken or not what their "
                       "tool takes, before repairs. See docs/agents.md.", SHARE,
-                      {ratio(rate("calls_total", "model", select=f'{GATEWAYS}, validity!~"valid|unchecked"'),
+                      {ratio(f"({rate('calls_total', 'model', select=REFUSED)} or 0 * {rate('calls_total', 'model')})",
                              rate("calls_total", "model")): "{{model}}"}),
                 Panel("Validity of calls", "Calls of tools as the model wrote them, checked against their schemas.",
                       PER_SECOND, {rate("calls_total", "validity"): "{{validity}}"}, stacked=True),
