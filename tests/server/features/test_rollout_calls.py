@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import aiohttp
 import pytest
 
-from responses_gateway.simulator import DIALECTS, SimulatorOptions
+from responses_gateway.simulator import DIALECTS, SimulatorOptions, answer
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import TokenTreeTable
 from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
@@ -90,6 +91,22 @@ def test_a_history_that_was_changed_is_sent_as_messages_and_on_record() -> None:
     run(test())
 
 
+def test_a_prompt_whose_earlier_tokens_cannot_be_read_is_sent_as_messages_and_on_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            [first] = await calls_of(served, "ep1", input="hi")
+            monkeypatch.setattr(TokenTreeTable, "continued", away)
+            calls = await calls_of(served, "ep1", input="go on", previous_response_id=first["response_id"])
+        assert calls[-1]["reason"] == "store_unavailable"
+
+    run(test())
+
+
 def test_without_its_store_a_rollout_is_refused_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object) -> None:
         raise StoreUnavailable("away")
@@ -112,16 +129,45 @@ def test_without_its_store_a_rollout_is_refused_and_others_are_served(monkeypatc
         run(test())
 
 
-def test_messages_of_a_websocket_belong_to_the_rollout_of_its_path() -> None:
+@pytest.mark.parametrize("has_log_probs", [True, False])
+def test_a_server_that_ignores_the_ids_of_a_prompt_is_on_record(monkeypatch: pytest.MonkeyPatch, has_log_probs: bool) -> None:
+    """The answer is the client's all the same; that log probabilities are missing, too, does not hide it."""
+    dialect = DIALECTS["vllm"]
+    if not has_log_probs:
+        dialect = replace(dialect, shape=replace(dialect.shape, has_logprobs=False))
+
     async def test() -> None:
-        async with simulated() as served, aiohttp.ClientSession() as session:
-            async with session.ws_connect(f"{served.url}/rollouts/ep1/v1/responses") as socket:
+        async with simulated(SimulatorOptions(dialect=dialect), store="memory") as served:
+            for name, reads_ids in (("read", True), ("ignored", False)):
+                if not reads_ids:
+                    monkeypatch.setattr(answer, "chat_prompt_ids", lambda _: None)
+                [first] = await calls_of(served, name, input="scenario: demo", tools=[WEATHER])
+                calls = await calls_of(served, name, input="go on", tools=[WEATHER], previous_response_id=first["response_id"])
+                reason = (None if has_log_probs else "no_log_probs") if reads_ids else "ids_ignored"
+                assert (calls[-1]["reason"], calls[-1].get("token_true", False)) == (reason, reads_ids)
+                assert calls[-1]["generation_token_ids"]
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/rollouts/ep1/v1/responses", {}),
+        ("/v1/responses", {"X-Rollout-Id": "ep1"}),
+        ("/v1/responses", {"Authorization": "Bearer key:ep1", "X-Rollout-Id": "other"}),
+    ],
+)
+def test_messages_of_a_websocket_belong_to_the_rollout_that_it_names(path: str, headers: dict[str, str]) -> None:
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession(headers=headers) as session:
+            async with session.ws_connect(served.url + path) as socket:
                 await socket.send_json({"type": "response.create", "model": "simulator", "input": "hi"})
                 async for message in socket:
                     if message.json()["type"] == "response.completed":
                         break
-            async with session.get(f"{served.url}/rollouts/ep1") as answer:
-                [call] = (await answer.json())["calls"]
+            async with session.get(f"{served.url}/rollouts/ep1") as found:
+                [call] = (await found.json())["calls"]
         assert call["generation_token_ids"]
 
     run(test())

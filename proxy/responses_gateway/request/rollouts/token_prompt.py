@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 # Why a prompt is sent as messages all the same.
 Misfit: TypeAlias = Literal[
-    "history_differs", "no_token_ids", "answer_cut", "media", "not_rendered", "ends_differ", "ids_ignored", "parameter"
-]
+    "history_differs", "no_token_ids", "answer_cut", "media", "not_rendered", "ends_differ", "ids_ignored", "parameter",
+    "store_unavailable",
+]  # fmt: skip
 _ENDS = frozenset({"stop", "tool_calls", "function_call"})
 
 

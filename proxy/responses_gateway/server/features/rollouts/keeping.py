@@ -115,8 +115,7 @@ class ResponseKeeper:
             items = [msgspec.json.decode(item) for item in done[firsts[number] : firsts[number + 1]]]
             link = Link(self._prompts[number], answer_of_items(items)) if number < len(self._prompts) else None
             outcome = self._outcomes[number] if number < len(self._outcomes) else NO_IDS
-            reason = tokens.reason or outcome.misfit_in(tokens.prompt)
-            details = self._details(translator, tokens, sampled.backend, reason, outcome)
+            details = self._details(translator, tokens, sampled.backend, outcome)
             asker = None if self._facts is None else self._facts.asker
             records.append(
                 CallRecord(
@@ -131,10 +130,11 @@ class ResponseKeeper:
             )
         return records
 
-    def _details(
-        self, translator: Translator, tokens: SampledTokens, backend: str | None, reason: str | None, outcome: IdsOutcome
-    ) -> CallDetails:
+    def _details(self, translator: Translator, tokens: SampledTokens, backend: str | None, outcome: IdsOutcome) -> CallDetails:
         asker = None if self._facts is None else self._facts.asker
+        misfit = outcome.misfit_in(tokens.prompt)
+        # Why there are no tokens comes first, and before absent log probabilities what became of the prompt.
+        reason = tokens.reason if tokens.ids is None else misfit or tokens.reason
         return CallDetails(
             translator.options.model,
             translator.created,
@@ -146,7 +146,7 @@ class ResponseKeeper:
             None if asker is None else asker.parent,
             None if asker is None else asker.agent,
             reason,
-            outcome.ids is not None and reason is None,
+            outcome.ids is not None and tokens.prompt is not None and misfit is None,
         )
 
 

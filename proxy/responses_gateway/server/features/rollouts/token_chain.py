@@ -54,8 +54,12 @@ class TokenChain:
 
     async def prompt(self, call: ChatCall, links: Links, recorder: CallRecorder) -> IdsOutcome:
         """Return the ids of the prompt of a turn. Never raises: what does not fit is sent as messages."""
-        earlier = await self._earlier(links, recorder)
-        self._messages = len(call.body["messages"])
+        try:
+            earlier = await self._earlier(links, recorder)
+        except StoreUnavailable:
+            return IdsOutcome(misfit="store_unavailable")
+        finally:
+            self._messages = len(call.body["messages"])
         if earlier is None:
             return IdsOutcome(misfit="history_differs") if links.answers else NO_IDS
         misfit = misfit_of(call.body, earlier)
@@ -64,16 +68,14 @@ class TokenChain:
         return await self._extended(call, earlier.prompt + earlier.sampled, earlier.messages)
 
     async def _earlier(self, links: Links, recorder: CallRecorder) -> Earlier | None:
-        """Return the call that a prompt continues: the last turn of this response, or one that was kept."""
+        """Return the call that a prompt continues: the last turn of this response, or one that was kept. Raise
+        `StoreUnavailable`."""
         if len(recorder.calls) > 1:  # the last one has only begun
             tokens = recorder.calls[-2].tokens()
             return Earlier(tokens.prompt, tokens.ids, tokens.finish_reason, self._messages + 1)
         if self.place is None or not links.answers:
             return None
-        try:
-            found = await self.table.continued(*self.place, links.answers)
-        except StoreUnavailable:
-            return None
+        found = await self.table.continued(*self.place, links.answers)
         if found is None:
             return None
         place, kept = found
