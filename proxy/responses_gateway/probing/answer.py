@@ -23,6 +23,8 @@ ErrorShape = Literal["openai", "flat", "text", "detail", "other"]
 
 # Tokens of which nothing is shown in any answer: markers around a thought, the end token, white space.
 MARKER_TOKENS = 8
+# The largest whole answer, in bytes: some thousand tokens with log probabilities.
+_LARGEST = 4 * 1024 * 1024
 # The fields in which servers send reasoning, the most common first.
 REASONING_FIELDS = ("reasoning", "reasoning_content", "thinking")
 
@@ -217,7 +219,7 @@ def _end_by_time(answer: Answer, patience: Patience, whole: asyncio.Timeout) -> 
 async def _read(chat: ChatStream, answer: Answer, cut_after: int | None, silence: _Silence) -> None:
     answer.streamed = chat.is_event_stream
     if not chat.is_event_stream:
-        _add_payload(answer, await chat.read(16 * 1024 * 1024))
+        _add_payload(answer, await chat.read(_LARGEST))
         answer.done = True
     else:
         await _read_events(chat, answer, cut_after, silence)
