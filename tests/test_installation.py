@@ -251,7 +251,10 @@ def drain(terminal: int) -> None:
 def test_with_keys_the_commands_send_one() -> None:
     text = next_steps("http://127.0.0.1:9000", "qwen3", keys=True)
     assert "-H 'authorization: Bearer '\"$RESPONSES_GATEWAY_KEY\"" in text
-    assert "--env-key RESPONSES_GATEWAY_KEY" in text
+    assert [line.split()[:3] for line in text.splitlines() if "--env-key RESPONSES_GATEWAY_KEY" in line] == [
+        ["Codex", "responses-gateway", "codex"],
+        ["Claude", "responses-gateway", "claude"],
+    ]
     assert "os.environ['RESPONSES_GATEWAY_KEY']" in text
 
 

@@ -57,13 +57,14 @@ def next_steps(url: str, model: str | None, *, keys: bool = False, page: str | N
     steps = [
         ("curl", f"curl -N {url}/v1/responses{header} -H 'content-type: application/json' -d {shlex.quote(body)}"),
         ("Codex", f"{command} codex --url {url}{f' --env-key {_KEY}' if keys else ''}"),
+        ("Claude", f"{command} claude --url {url}{f' --env-key {_KEY}' if keys else ''}"),
         ("SDK", f'OpenAI(base_url="{url}/v1", api_key={f"os.environ[{_KEY!r}]" if keys else repr("none")})'),
     ]
     if page is not None:
         steps.append(("live", page))
     if model is None:
         steps.insert(0, ("models", f"curl {url}/v1/models{header}"))
-    lines = "".join(f"  {name:7}{text}\n" for name, text in steps)
+    lines = "".join(f"  {name:8}{text}\n" for name, text in steps)
     return f"\nThe gateway is ready at {url}/v1. Ctrl-C stops it. Try:\n\n{lines}\n"
 
 
