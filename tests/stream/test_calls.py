@@ -403,3 +403,13 @@ def test_calls_of_an_answer_that_was_not_streamed() -> None:
     message = {"content": None, "reasoning": "hm", "tool_calls": calls}
     whole = {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     assert play(event(whole)).said == [("reasoning", "hm"), ("call", "clock", "{}"), ("call", "weather", "{}")]
+
+
+@pytest.mark.parametrize("index", [0, None])
+@pytest.mark.parametrize("later", [["{}"], ['{"a":', "1}"], [""]])
+def test_a_call_behind_the_end_of_the_answer_has_nothing_of_arguments_without_a_name(
+    index: int | None, later: list[str]
+) -> None:
+    pieces = [arguments(index, '"Paris"}'), finish(), call(index, "a", "clock"), *(arguments(index, one) for one in later)]
+    played = play(*pieces, finish())
+    assert played.said == [("text", '"Paris"}'), ("call", "clock", "".join(later) or "{}")]

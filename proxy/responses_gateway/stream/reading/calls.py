@@ -105,7 +105,14 @@ class CallReader:
             if call.arguments.begun and not call.cut:
                 out.append(Text(call.arguments.text))
                 self._repair("nameless_call_as_text")
-        self._nameless.clear()
+        if self._nameless:  # nothing that comes behind the end belongs to what went out as text
+            gone = set(self._nameless)
+            self._calls = [call for call in self._calls if call not in gone]
+            self._unfinished = [call for call in self._unfinished if call not in gone]
+            self._at = {index: call for index, call in self._at.items() if call not in gone}
+            self._of = {call_id: call for call_id, call in self._of.items() if call not in gone}
+            self._ambiguous = {index: call for index, call in self._ambiguous.items() if call not in gone}
+            self._nameless.clear()
 
     # ---- the rule ----------------------------------------------------------------------------------------------------------
 
