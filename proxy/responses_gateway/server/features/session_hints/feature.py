@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from heapq import heapify, heappop, heapreplace
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -106,9 +107,20 @@ class Threads:
                 self._end(tenant, name)
 
     def _make_room(self) -> None:
+        """End threads of the tenants that have most; of equal ones, the oldest."""
+        heap = [self._rank(tenant) for tenant in self._tenants]
+        heapify(heap)
         while self._number > MOST - SPARE:
-            tenant = max(self._tenants, key=lambda each: len(self._tenants[each]))
+            tenant = heap[0][2]
             self._end(tenant, next(iter(self._tenants[tenant])))
+            if tenant in self._tenants:
+                heapreplace(heap, self._rank(tenant))
+            else:
+                heappop(heap)
+
+    def _rank(self, tenant: str) -> tuple[int, float, str]:
+        places = self._tenants[tenant]
+        return -len(places), next(iter(places.values())).at, tenant
 
     def _end(self, tenant: str, name: str) -> None:
         places = self._tenants[tenant]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from heapq import heapify, heappop, heapreplace
 from itertools import count
 
 from responses_gateway.server.features.sessions.parts import SessionPart, take
@@ -74,9 +75,20 @@ class RememberedSessions:
         return part
 
     def _make_room(self) -> None:
+        heap = [self._rank(name) for name in self._tenants]
+        heapify(heap)
         while self._weight > _OF_ALL - _SPARE:
-            name = max(self._tenants, key=lambda each: self._tenants[each].weight)
+            name = heap[0][2]
             self._forget_oldest(name, self._tenants[name])
+            if name in self._tenants:
+                heapreplace(heap, self._rank(name))
+            else:
+                heappop(heap)
+
+    def _rank(self, name: str) -> tuple[int, float, str]:
+        """Rank tenants: the heaviest is the least; of equal ones, that whose oldest session was used longest ago."""
+        tenant = self._tenants[name]
+        return -tenant.weight, next(iter(tenant.sessions.values())).last, name
 
     def _forget_oldest(self, name: str, tenant: _Tenant) -> None:
         session_id, part = tenant.sessions.popitem(last=False)
