@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from responses_gateway.server.features.sessions.table import RememberedSessions
+from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner
 from responses_gateway.settings.keys import hash_of
 from tests.data_folder import DATA
 from tests.server.running_gateway import Answer, Served, ask, assert_error, post, run, simulated
@@ -181,3 +183,17 @@ def test_usage_is_divided_by_session() -> None:
 
     for store in ("none", "memory"):
         run(test(store))
+
+
+def test_a_tenant_of_many_sessions_pushes_out_its_own_oldest_ones() -> None:
+    remembered = RememberedSessions()
+
+    def add(tenant: str, number: int) -> str:
+        owner = SessionOwner(tenant, f"session {number}", None, "client")
+        remembered.add(owner, AgentRequest(f"{number}", f"request {number}", float(number), "thread", ended=float(number)))
+        return owner.id
+
+    quiet = add("quiet", 0)
+    busy = [add("busy", number) for number in range(2050)]
+    assert quiet in remembered
+    assert [session in remembered for session in busy] == [False] * 50 + [True] * 2000
