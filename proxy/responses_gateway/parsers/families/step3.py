@@ -26,10 +26,18 @@ CALL = CallFormat(
         closes=("</steptml:parameter>",),
         header=r'(?P<key>[^"]+)',
     ),
-    closes=("</steptml:invoke><｜tool_call_end｜>", "</steptml:invoke>\n<｜tool_call_end｜>", "</steptml:invoke>"),
-    fillers=("<｜tool_call_end｜>",),
+    closes=("</steptml:invoke>", "<｜tool_call_end｜>"),
 )
-TOOLS = ToolFormat(blocks=(CallBlock(opens=("<｜tool_calls_begin｜>",), closes=("<｜tool_calls_end｜>",), calls=(CALL,)),))
+TOOLS = ToolFormat(
+    blocks=(
+        CallBlock(
+            opens=("<｜tool_calls_begin｜>",),
+            closes=("<｜tool_calls_end｜>",),
+            calls=(CALL,),
+            fillers=("<｜tool_call_end｜>",),
+        ),
+    )
+)
 
 FAMILY = Family(
     reasoning={"step3": REASONING, "step3p5": REASONING},
