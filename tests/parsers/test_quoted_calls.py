@@ -37,6 +37,25 @@ def test_quoted_calls(text: str, calls: int, thinking: bool, size: int) -> None:
         assert "".join(delta.text for delta in deltas if isinstance(delta, Text | Reasoning)) == text
 
 
+FUNCTION = "<function=run>\n<parameter=cmd>\nrm -r x\n</parameter>\n</function>"
+BLOCK = f"<tool_call>\n{FUNCTION}\n</tool_call>"
+
+
+@pytest.mark.parametrize("shown", [FUNCTION, BLOCK, f"{BLOCK}\n{BLOCK}"])
+@pytest.mark.parametrize(
+    ("before", "behind"), ["``", '""', "''", "“”", ("``` ", " ```"), ("\n```xml\n", "\n```"), ("- ```\n", "\n```")]
+)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_quoted_functions(shown: str, before: str, behind: str, size: int) -> None:
+    text = f"It writes {before}{shown}{behind} then.\n" if before != "- ```\n" else f"{before}{shown}{behind}\n"
+    for follows, calls in ((text, 0), (text + BLOCK, 1)):
+        reading = parser(None, "qwen3_coder", schemas={"run": {}})
+        deltas = [delta for at in range(0, len(follows), size) for delta in reading.feed(follows[at : at + size])]
+        deltas += reading.finish("stop")
+        assert "".join(delta.text for delta in deltas if isinstance(delta, Text)) == text
+        assert sum(type(delta) is ToolCall for delta in deltas) == calls
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

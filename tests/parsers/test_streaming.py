@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from typing import cast
 
 import pytest
 from markup_outcome import TOOLS, agree, at_random, characters, play, read_items, whole
 from markup_rendering import FAMILIES, render
 
 from responses_gateway.parsers import MarkupParser, parser
-from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall
+from responses_gateway.wire.deltas import Delta, FinishReason, Reasoning, Text, ToolArguments, ToolCall
 
 LONG = "A line of text with <b>tags</b>, \"quotes\" and 'more'.\n"
 
@@ -74,6 +75,16 @@ def test_a_typed_parameter_comes_when_it_is_complete() -> None:
     assert subject.feed("<parameter=limit>\n1") == [ToolCall(0, "", "search"), ToolArguments(0, '{"limit": ')]
     assert subject.feed("2\n</parameter>\n<para") == []
     assert subject.feed("meter=") == [ToolArguments(0, "12")]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"), [("I look.<tool", "I look."), ("I look.<tool_cal", "I look."), ("if a <", "if a <")]
+)
+def test_half_a_marker_of_a_call_is_left_out_where_the_stream_breaks(written: str, shown: str) -> None:
+    for reason, text in (("error", shown), ("length", written), ("stop", written)):
+        subject = coder()
+        deltas = [*subject.feed(written), *subject.finish(cast(FinishReason, reason))]
+        assert "".join(delta.text for delta in deltas if isinstance(delta, Text)) == text
 
 
 def test_python_strings_stream_piece_by_piece() -> None:

@@ -421,7 +421,7 @@ def test_an_answer_that_is_all_thought_is_shown_as_without_the_break() -> None:
     assert '"output_text","text":"So it is"' in translator.response.json()
 
 
-@pytest.mark.parametrize("half", ["<tool_call>", '<tool_call>\n{"na', '<tool_call>\n{"name": "get_wea'])
+@pytest.mark.parametrize("half", ["<tool_", "<tool_call>", '<tool_call>\n{"na', '<tool_call>\n{"name": "get_wea'])
 @pytest.mark.parametrize("broken", [True, False])
 def test_half_a_call_is_not_shown_when_the_stream_breaks(half: str, broken: bool) -> None:
     pieces = [text("Hello.\n"), text(half)]
@@ -433,6 +433,6 @@ def test_half_a_call_is_not_shown_when_the_stream_breaks(half: str, broken: bool
         assert play(*pieces, finish(), markup=new_markup(), tools=TOOLS).said == [("text", f"Hello.\n{half}")]
 
 
-@pytest.mark.parametrize("end", ["a <", "a </b", "a <tool_", "<tools"])
+@pytest.mark.parametrize("end", ["a <", "a </b", "a </tool_", "<tools"])
 def test_what_is_no_beginning_of_a_call_is_shown_when_the_stream_breaks(end: str) -> None:
     assert play(text(end), LOST, done=False, markup=new_markup(), tools=TOOLS).said == [("text", end, "incomplete")]

@@ -208,9 +208,15 @@ def test_a_stream_that_breaks_inside_a_call(break_: Any) -> None:
 
 @pytest.mark.parametrize("break_", [None, BROKEN, b"data: {\n\n"])
 def test_a_stream_that_breaks_while_text_is_held_back(break_: Any) -> None:
-    seen = raw("a ", "<tool", *([] if break_ is None else [break_]), done=False)
+    seen = raw("a ", "<thin", *([] if break_ is None else [break_]), done=False)
     assert seen.response["status"] == "failed"
-    assert seen.said == [("text", "a <tool", "incomplete")]
+    assert seen.said == [("text", "a <thin", "incomplete")]
+
+
+@pytest.mark.parametrize("break_", [None, BROKEN, b"data: {\n\n"])
+def test_half_a_marker_of_a_call_is_left_out_when_a_stream_breaks(break_: Any) -> None:
+    seen = raw("a ", "<tool", *([] if break_ is None else [break_]), done=False)
+    assert (seen.response["status"], seen.said) == ("failed", [("text", "a ", "incomplete")])
 
 
 def test_a_break_after_the_finish_reason_loses_nothing() -> None:

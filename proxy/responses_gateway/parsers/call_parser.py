@@ -122,8 +122,9 @@ class CallParser:
         if not self._skip():
             return Progress.WAIT
         again = self._skip_again(tuple(marker for part in self._candidates for marker in part.opens if self.opener))
-        if again is not None:
+        if again is Progress.ON:
             self.opener = "".join(self.raw)  # all of it is shown if this is no call
+        if again is not None:
             return again
         char = self._source.text[self._source.at]
         part = next((part for part in self._candidates if compiled(part.first).match(char)), None)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from responses_gateway.wire.deltas import Delta, Reasoning, Text, ToolArguments, ToolCall, ToolCallCut
+from responses_gateway.wire.tools import declared_name
 
 Repair = Literal[
     "call_in_reasoning",  # a call ended a reasoning block that had no end marker
@@ -48,12 +49,13 @@ class DeltaBuffer:
         self.repairs[slug] = self.repairs.get(slug, 0) + 1
 
     def declared(self, name: str) -> bool:
-        """Tell whether the request offers a tool of this name."""
-        return name in self._schemas
+        """Tell whether the request offers a tool of this name, or one that is meant by it."""
+        return name in self._schemas or declared_name(self._schemas, name) is not None
 
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the JSON schema of the tool's parameters; None for a tool that was not offered."""
-        return self._schemas.get(name)
+        found = self._schemas.get(name)
+        return self._schemas.get(declared_name(self._schemas, name) or "") if found is None else found
 
     def text(self, piece: str) -> None:
         """Add text of the answer."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from responses_gateway.parsers.arguments import OuterMarkers
 from responses_gateway.parsers.call_parser import CallParser, Progress
 from responses_gateway.parsers.delta_buffer import DeltaBuffer
-from responses_gateway.parsers.format import CallBlock, CallFormat, ChannelFormat, Format, ToolFormat
+from responses_gateway.parsers.format import CallBlock, CallFormat, ChannelFormat, Format
 from responses_gateway.parsers.interface import FirstMarker, Parser
 from responses_gateway.parsers.lexer import Hit, Lexer, SourceText, TokenGate, compiled, skip_spaces
 from responses_gateway.parsers.text_output import TextKind, TextOutput
@@ -45,6 +45,7 @@ _SHOWN = (
 )
 
 _QUOTES = "`'\""
+_SURE_MARKER = 3  # characters of a marker that text hardly ends with
 _REREAD_LIMIT = 4096  # characters of a rejected call that are read again for markers
 _BLANK_LIMIT = 64  # white space at the start of an answer after which no bare call can follow
 
@@ -103,6 +104,8 @@ class MarkupParser(Parser):
         self._text = TextOutput(self._deltas, TextKind.REASONING if opened and can_close else TextKind.ANSWER)
         self._wrapper_end = ""  # the marker that ends the open wrapper of the answer
         self._channel_opener = ""  # the marker that opened a channel's header
+        self._shown = False  # a call that is quoted has begun, and its end was not left behind
+        self._beside_shown = False  # a marker of such a call was the last thing but white space
         self._calls_count = True  # markers of calls count in the open message
         self._call: CallParser | None = None
         self._missing_ends: tuple[str, ...] = ()  # end markers that may still come for a call that is over
@@ -160,11 +163,18 @@ class MarkupParser(Parser):
             self._run()
         if self._call is not None:
             self._call.finish(cut=reason != "stop")
-        elif self._step == self._free_text:
+        elif self._step == self._free_text and not (reason == "error" and self._begins_call()):
             self._text.write(self._source.text[self._source.at :])
-        else:  # the header of a channel is markup, without text of the model
+        else:  # half a marker, or the header of a channel: markup, without text of the model
             self._deltas.repair("cut_markup")
         return self._deltas.take()
+
+    def _begins_call(self) -> bool:
+        """Tell whether what is held back is the beginning of a marker of a call, and hardly anything else."""
+        rest = self._source.text[self._source.at :]
+        effects = self._effects[self._text.kind]
+        opens = any(marker.startswith(rest) for marker, effect in effects.items() if effect is MarkerEffect.OPEN_CALL)
+        return opens and len(rest) >= _SURE_MARKER
 
     @property
     def text_kind(self) -> Literal["text", "reasoning"]:
@@ -178,6 +188,7 @@ class MarkupParser(Parser):
         return (
             self._source.at >= len(self._source.text)
             and self._step == self._free_text
+            and not self._beside_shown
             and self._gate.passes(token_ids)
             and self._lexers[self._text.kind].absent(text)
             and self._text.follow(text)
@@ -199,9 +210,9 @@ class MarkupParser(Parser):
         lexer = self._lexers[text.kind]
         hit = lexer.find(source.text, source.at)
         if hit is None:
-            text.write(source.advance(lexer.held(source.text, source.at)))
+            self._write(source.advance(lexer.held(source.text, source.at)))
             return False
-        text.write(source.advance(hit.start))
+        self._write(source.advance(hit.start))
         effect = self._effects[text.kind][hit.marker]
         quoted = self._quoted(hit, effect)
         if quoted is None:
@@ -211,9 +222,18 @@ class MarkupParser(Parser):
         if quoted or (text.code.open and effect in _SHOWN and not self._confirmed(hit.marker)):
             self._deltas.repair("quoted_marker")
             text.write(hit.marker)
+        elif self._shown and effect is MarkerEffect.STRAY_CLOSE_CALL:
+            text.write(hit.marker)
+            self._beside_shown = True
         else:
             self._apply(effect, hit.marker)
         return True
+
+    def _write(self, piece: str) -> None:
+        """Give out free text. What is visible ends the neighbourhood of a call that is quoted."""
+        self._text.write(piece)
+        if self._beside_shown and piece and not piece.isspace():
+            self._beside_shown = False
 
     def _confirmed(self, marker: str) -> bool:
         """Tell whether the token ids confirm that this is a marker."""
@@ -221,13 +241,17 @@ class MarkupParser(Parser):
 
     def _quoted(self, hit: Hit, effect: MarkerEffect) -> bool | None:
         """Tell whether the marker stands between a pair of quotes; None if the character after it has not come yet. To miss the
-        end of reasoning is worse than to end it early: it is quoted by backticks alone, and never against the ids. A call whose
-        name comes in its arguments is quoted where a quote begins, because its end may be far: to miss one is better than to
-        run one that was only shown."""
+        end of reasoning is worse than to end it early: it is quoted by backticks alone, and never against the ids. A call is
+        quoted where a quote begins, because its end may be far: to miss one is better than to run one that was only shown. So
+        is what stands beside its markers: a block has calls in it, and several may be shown."""
         before = self._text.last
-        opens = effect is MarkerEffect.OPEN_CALL and before != "\n" and self._text.code.begins_quote
-        if opens and _is_nameless(self._tools, hit.marker):
-            return True
+        if effect is MarkerEffect.OPEN_CALL:
+            code = self._text.code
+            begins = before != "\n" and code.begins_quote
+            self._shown = begins or self._beside_shown
+            self._beside_shown = self._shown
+            if self._shown or (before != "\n" and code.in_quoted_line):
+                return True
         quotes = _QUOTES if effect in _SHOWN else ""
         if effect is MarkerEffect.CLOSE_REASONING and not self._confirmed(hit.marker):
             quotes = "`"
@@ -395,9 +419,3 @@ class MarkupParser(Parser):
             call = CallFormat(opens=(), arguments=channels.arguments, closes=channels.ends)
             self._call = CallParser.with_name(self._source, self._deltas, self._call_ends, call, recipient[1])
             self._step = self._parse_call
-
-
-def _is_nameless(tools: ToolFormat, marker: str) -> bool:
-    """Tell whether the name of a call that opens like this comes in its arguments. Prose that shows a marker with a name behind
-    it is told by what follows."""
-    return any(call.header is None and marker in call.opens for call in tools.calls)

@@ -57,6 +57,11 @@ class TaggedParameters:
         """List the tags that may stand between two parameters only by mistake. The end of a tag is none."""
         return tuple(tag for tag in (*self.closes, *self.heads, *self.others) if len(tag) > len('">'))
 
+    @property
+    def value_opens(self) -> tuple[str, ...]:
+        """List the tags right before a value that may stand there twice by mistake."""
+        return self.values or tuple(head for head in self.heads if len(head) > len('">'))
+
 
 @dataclass(frozen=True)
 class NestedElements:

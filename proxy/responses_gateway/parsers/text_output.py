@@ -12,6 +12,7 @@ _BEFORE_QUOTES = " \t\n([{:=,"  # a quotation mark behind these opens, and close
 _OPENING = frozenset("“„‘«‹「『")  # quotation marks that can only open
 _FENCES = ("```", "~~~")
 _RUN = re.compile("`+")
+_LIST_ITEM = re.compile(r"(?:[-*+]|\d{1,3}[.)])\s+")  # before what an item of a list has
 _HEAD = 8  # characters of a line that tell whether it opens or closes a code block
 
 
@@ -114,9 +115,13 @@ class CodeBlocks:
             self._line(line)
 
     @property
+    def in_quoted_line(self) -> bool:
+        """Whether the line is a quoted one."""
+        return self._head.lstrip().startswith(">")
+
+    @property
     def begins_quote(self) -> bool:
-        """Whether what comes next is the beginning of what is quoted: of code in the line, of a text in quotes, or behind the
-        sign of a quoted line."""
+        """Whether what comes next is the beginning of what is quoted: of code in the line, or of a text in quotes."""
         if self.last == "`" or (self.last == " " and self._before == "`"):
             doubled = self.last == "`" == self._before
             return self._runs % 2 == 1 and (doubled or self._ticks % 2 == 1)
@@ -124,13 +129,13 @@ class CodeBlocks:
             return True
         if self.last in ('"', "'"):
             return not self._before or self._before in _BEFORE_QUOTES
-        return self._head.lstrip().startswith(">")
+        return False
 
     def _line(self, piece: str) -> None:
         self._ticks += piece.count("`")
         self._runs += len(_RUN.findall(piece))
         if len(self._head) < _HEAD:
             self._head += piece[:_HEAD]
-        if not self._marked and self._head.lstrip().startswith(_FENCES):
+        if not self._marked and _LIST_ITEM.sub("", self._head.lstrip(), count=1).startswith(_FENCES):
             self._marked = True
             self.open = not self.open

@@ -6,7 +6,7 @@ Chat Completions has only functions. Each tool of a Responses request is offered
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from responses_gateway.wire.hosted_kinds import HOSTED
@@ -82,7 +82,7 @@ def offered_name(tools: ToolTable, name: str) -> str:
                 meant.setdefault(target, chat_name)
         if len(meant) == 1 and next(iter(meant)).hosted:
             return next(iter(meant.values()))
-    declared = _declared_name(tools, name)
+    declared = declared_name(tools, name)
     if declared is not None:
         return declared
     for label in _labels(tools):
@@ -93,9 +93,11 @@ def offered_name(tools: ToolTable, name: str) -> str:
     return name
 
 
-def _declared_name(tools: ToolTable, name: str) -> str | None:
+def declared_name(tools: Collection[str], name: str) -> str | None:
     """Return the one chat name that is in a name with something before or behind it: a prefix of functions, a namespace, a tag,
     blanks, the number of the call. None if there is none, or more than one."""
+    if name in tools or len(name) > _LONGEST:
+        return name if name in tools else None
     bare = _BEHIND.split(name.strip(_AROUND), maxsplit=1)[0]
     without_number = _NUMBER.sub("", bare)
     for written in (bare, without_number, _BEFORE.sub("", without_number, count=1)):

@@ -245,7 +245,10 @@ class JsonEnvelopeReader(ArgumentsReader):
     def _fail(self, text: str, at: int) -> int:
         """End the calls here, where no call can be read. An object of which nothing was given out is text."""
         marker = self._stops.at(text, at)
-        return at if marker == UNDECIDED else self._give_up(text, at, marker)
+        if marker == UNDECIDED:
+            self._step = self._fail  # whatever comes: else it would depend on how the text is cut
+            return at
+        return self._give_up(text, at, marker)
 
     def _give_up(self, text: str, at: int, marker: str | None) -> int:
         if self._any_call:

@@ -20,6 +20,8 @@ from responses_gateway.parsers.delta_buffer import DeltaBuffer
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
 from responses_gateway.parsers.lexer import UNDECIDED, Hit, Lexer, skip_spaces
 
+# Text behind the end of a call in which the end of a value tells that the call has not ended.
+_LOOKED_AT = 1024
 _GAP_LIMIT = 64  # more white space than this after an end tag decides nothing
 
 
@@ -237,6 +239,9 @@ class ParametersReader(ArgumentsReader):
         self._begin()
         groups = self._key
         key = key_of(groups, self._syntax)
+        if key in self._keys:  # one of the two stands in the value of another parameter
+            self._give_up(0)
+            return
         emit = self._deltas.arguments
         wraps = not self._keys and key in self._syntax.wrappers and key not in self._types.properties
         self._wrapper = key if wraps else ""
@@ -271,7 +276,10 @@ class ParametersReader(ArgumentsReader):
                 return hit.start
             if ended:
                 return self._close_value(hit)
-            self._inner.tag(hit.marker, on_line=self._value.at_line_start)
+            if hit.marker in self._syntax.heads and not self._syntax.values:
+                self._inner.add(hit.marker)
+            else:
+                self._inner.tag(hit.marker, on_line=self._value.at_line_start)
             self._value.add(hit.marker)
             at = hit.end
 
@@ -281,7 +289,7 @@ class ParametersReader(ArgumentsReader):
         assert self._value is not None
         if not self._value.blank:
             return None
-        if hit.marker in self._syntax.values:
+        if hit.marker in self._syntax.value_opens:
             end: int | None = hit.end
         elif hit.marker in self._syntax.opens:
             end = self._headers.key_again(text, hit.end, self._key)
@@ -291,7 +299,7 @@ class ParametersReader(ArgumentsReader):
             return None
         if end is None:
             return hit.start
-        if end == hit.end and hit.marker not in self._syntax.values:
+        if end == hit.end and hit.marker not in self._syntax.value_opens:
             return None
         self._deltas.repair("duplicate_start")
         self._value = self._value.opened_again(text[hit.start : end], self._syntax.closes)
@@ -314,7 +322,24 @@ class ParametersReader(ArgumentsReader):
         found = following.at(text, place)
         if found == UNDECIDED:
             return True if self._deltas.final else None
-        return found is not None and not (marker in self._syntax.closes and self._inner.takes(found, self._syntax.closes))
+        if found is None or (marker in self._syntax.closes and self._inner.takes(found, self._syntax.closes)):
+            return False
+        return found not in self._call.closes or self._ends_call(text, place + len(found))
+
+    def _ends_call(self, text: str, at: int) -> bool | None:
+        """Tell whether a call ends at its end tag, behind that of a value: not where text follows, and then the end of a value
+        that did not begin, because a value may hold both tags. One that ends on a line of its own, where the family writes it,
+        is not doubted. None if more text is needed to tell."""
+        assert self._value is not None
+        if not self._outer.closes or self._deltas.final or self._value.at_line_start:
+            return True
+        place = skip_spaces(text, at)
+        hit = self._places.behind_end.find(text, place)
+        if hit is not None and hit.start == place:
+            return True
+        if hit is None or hit.start - place > _LOOKED_AT:
+            return True if len(text) - place > _LOOKED_AT else None
+        return hit.marker not in self._syntax.closes
 
     def _opens_next(self, text: str, at: int) -> bool | None:
         """Tell whether a parameter that opens inside a value ends it: if the tool declares it and it is new; in families that
