@@ -211,9 +211,10 @@ CALLS = """
 ## Calls as servers send them
 
 A piece belongs to the call with its id, else with its index, else its name begins one, else it is of the only unfinished call,
-or of the one at its place in the chunk. Placeholders before the arguments are dropped, names may come in pieces, and what
-repeats a call is that call. A name with a prefix (`functions.`), a tag or blanks around it is the declared tool where exactly
-one fits. What cannot be decided ends as `incomplete` (the whole rule: `stream/reading/calls.py`).
+or of the one at its place in the chunk. Where arguments come at an index that no call has, indices choose none of several
+calls. Placeholders before the arguments are dropped, names may come in pieces, and what repeats a call is that call. A name
+with a prefix (`functions.`), a tag or blanks around it is the declared tool where exactly one fits. What cannot be decided ends
+as `incomplete` (the whole rule: `stream/reading/calls.py`).
 
 A call's `extra_content` (Gemini's `thought_signature`) is a member of its item, or of the `tool_use` block, and goes back as it
 came, stored or not.

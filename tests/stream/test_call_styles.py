@@ -10,12 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.wire.tools import ToolTable, ToolTarget
 from tests.stream.stream_player import DONE, chunk, complaints, events_of, finish, translate
 from tests.thoroughness import examples
 
 NAMES = ("get", "get_weather", "get_time", "clock")
 TOOLS: ToolTable = {name: ToolTarget("function", name) for name in NAMES}
+# Each of them requires an argument.
+DECLARED = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "required": ["q"]}}} for name in NAMES
+]
 PLACEHOLDERS = ("{}", '""', "null")
 
 quick = settings(deadline=None, max_examples=examples(400), derandomize=True)
@@ -123,6 +128,24 @@ def with_index_of_tool(draw: st.DrawFn, at: int, call: Call) -> list[Entry]:
     return [begin, *(entry(0, None, None, piece) for piece in pieces(draw, call.arguments))]
 
 
+def with_id_and_index_of_all(draw: st.DrawFn, at: int, call: Call) -> list[Entry]:
+    """All calls have the same id and the same index."""
+    first = draw(st.sampled_from(["", None]))
+    return [entry(0, "c", call.name, first), *(entry(0, "c", None, piece) for piece in pieces(draw, call.arguments))]
+
+
+def with_wrong_index(draw: st.DrawFn, at: int, call: Call, shift: int, call_id: str | None = None) -> list[Entry]:
+    """The arguments come at another index than the name, which may be another call's."""
+    # Where all have one id, `{}` behind a name may belong to the call before.
+    begin = entry(20 + at, call_id, call.name, draw(st.sampled_from(["", None, *([] if call_id else ["{}"])])))
+    return [begin, *(entry(20 + at + shift, call_id, None, piece) for piece in pieces(draw, call.arguments))]
+
+
+def with_placeholder_of_its_own(at: int, call: Call, index: int | None) -> list[Entry]:
+    """`{}` comes with one id, the arguments with the name and another."""
+    return [entry(index, f"c{at}", call.name, "{}"), entry(index, f"d{at}", call.name, call.arguments)]
+
+
 def telling_nothing(draw: st.DrawFn, at: int, call: Call) -> list[Entry]:
     """Anything may be missing, repeated or wrong."""
     indices = st.sampled_from([None, None, at, at, at, 0, 1])
@@ -134,7 +157,7 @@ def telling_nothing(draw: st.DrawFn, at: int, call: Call) -> list[Entry]:
     return entries
 
 
-AMBIGUOUS = (one_after_the_other, with_new_ids, with_one_id, with_index_of_tool)
+AMBIGUOUS = (one_after_the_other, with_new_ids, with_one_id, with_index_of_tool, with_id_and_index_of_all)
 
 
 # ---- the whole answer --------------------------------------------------------------------------------------------------------
@@ -164,9 +187,9 @@ def chunked(draw: st.DrawFn, entries: list[Entry]) -> Iterator[bytes]:
         entries = entries[size:]
 
 
-def played(body: list[bytes]) -> tuple[str, list[Call]]:
+def played(body: list[bytes], **options: Any) -> tuple[str, list[Call]]:
     """Return how the response ended, and the calls that are completed."""
-    data = translate([*body, finish("tool_calls"), DONE], tools=TOOLS)
+    data = translate([*body, finish("tool_calls"), DONE], tools=TOOLS, **options)
     assert complaints(data) == []
     response = events_of(data)[-1]["response"]
     made = [item for item in response["output"] if item["type"] == "function_call" and item["status"] == "completed"]
@@ -222,6 +245,48 @@ def test_nor_is_one_if_calls_without_index_and_id_overlap(made: list[Call], data
     queues = [one_after_the_other(data.draw, at, call) for at, call in enumerate(made)]
     _, completed = played([chunk({"tool_calls": [each]}) for each in mixed(data.draw, queues, overlap=True)])
     assert are_among(meant(completed), meant(made))
+
+
+several_calls = st.lists(calls, min_size=2, max_size=4)
+# Because the same name once more, with the same id and index, is the same call.
+calls_of_several_tools = st.lists(calls, min_size=2, max_size=4, unique_by=lambda call: call.name)
+
+
+def behind_their_names(queues: list[list[Entry]]) -> list[Entry]:
+    """Return the names of all calls, then their arguments in the same order."""
+    return [queue[0] for queue in queues] + [each for queue in queues for each in queue[1:]]
+
+
+@quick
+@given(calls_of_several_tools, st.data())
+def test_nor_is_one_if_the_names_come_first_and_all_have_one_id_and_index(made: list[Call], data: st.DataObject) -> None:
+    queues = [with_id_and_index_of_all(data.draw, at, call) for at, call in enumerate(made)]
+    _, completed = played(list(chunked(data.draw, behind_their_names(queues))))
+    assert are_among(meant(completed), meant(made))
+
+
+@pytest.mark.parametrize("call_id", [None, "c"])
+@quick
+@given(several_calls, st.sampled_from([-1, 1, 2, 9]), st.data())
+def test_nor_is_one_if_the_names_come_first_and_the_arguments_at_wrong_indices(
+    call_id: str | None, made: list[Call], shift: int, data: st.DataObject
+) -> None:
+    queues = [with_wrong_index(data.draw, at, call, shift, call_id) for at, call in enumerate(made)]
+    _, completed = played([chunk({"tool_calls": [each]}) for each in behind_their_names(queues)])
+    assert are_among(meant(completed), meant(made))
+
+
+@pytest.mark.parametrize("index", [0, None])
+@quick
+@given(some_calls, st.data())
+def test_a_placeholder_with_an_id_of_its_own_is_no_call_of_a_tool_that_requires_arguments(
+    index: int | None, made: list[Call], data: st.DataObject
+) -> None:
+    made = [call for call in made if call.arguments != "{}"]
+    queues = [with_placeholder_of_its_own(at, call, index) for at, call in enumerate(made)]
+    body = list(chunked(data.draw, mixed(data.draw, queues, overlap=False)))
+    status, completed = played(body, calls=CallRules(DECLARED, repairs=False, drops_nulls=False))
+    assert (status, meant(completed)) == ("completed", meant(made))
 
 
 @quick

@@ -82,6 +82,7 @@ class Answer:
         self._sse = SSEDecoder()
         self._reader = Reader(
             tools=options.tools,
+            requires=None if options.calls is None else options.calls.has_required,
             logprobs=options.logprobs,
             refusal_as_text=options.client.drops_refusals,
             generated=options.continuable,  # because only servers of a known type continue an answer

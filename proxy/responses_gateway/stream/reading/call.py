@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from responses_gateway.stream.items.calls import Arguments, without_rest
-from responses_gateway.stream.reading.placeholders import PlaceholderReader
+from responses_gateway.stream.reading.placeholders import PlaceholderReader, is_placeholder
 from responses_gateway.wire.chat import ToolCallDelta
 from responses_gateway.wire.json_text import read_object
 
@@ -68,6 +68,10 @@ class PartialCall:
     def has_other_id(self, entry: ToolCallDelta) -> bool:
         """Tell whether an entry has an id that is none of this call's."""
         return bool(entry.id and self.id) and entry.id not in (self.id, self.latest_id)
+
+    def waits_for(self, arguments: str) -> bool:
+        """Tell whether these may be the arguments of this call, which has a placeholder."""
+        return self.stage == "placeholder" and arguments.lstrip()[:1] == "{" and not is_placeholder(arguments)
 
     def repeated_by(self, arguments: str) -> bool:
         """Tell whether these are the arguments of this call, which is whole."""

@@ -4,7 +4,8 @@ What an entry tells is weighed in this order.
 
 1. *An id that is known* is that call's, at whatever index. Calls with one id are told apart by their indices.
 2. *An index that is known* is that call's, whatever id comes with it: some servers make a new id for each piece. An index that
-   two unfinished calls have tells nothing.
+   two unfinished calls have tells nothing. Where arguments come at an index that no call has, none is relied on to choose one
+   of several calls (`indices.py`).
 3. *A name* begins a call, unless it repeats the name of the last call and goes on with its arguments.
 4. *Without any of these*, an entry belongs to the only call that is unfinished. If as many come in one chunk as there are
    calls, or unfinished ones, each belongs to the call at its place.
@@ -12,19 +13,21 @@ What an entry tells is weighed in this order.
 A name begins another call in the place of a known one if it is another name, or if that one is whole and other arguments
 come. The same arguments once more are the same call once more. Arguments at an unknown index are those of the only call that
 has none, if it still has none at the end; another object behind the end of a call may be those of any that has none. `{}`,
-`""` and `null` are arguments only where none follow (`placeholders.py`). A name may come in pieces, until its arguments come
-or the answer goes on.
+`""` and `null` are arguments only where none follow (`placeholders.py`); with an id of its own `{}` is a call, unless its tool
+requires arguments. A name may come in pieces, until its arguments come or the answer goes on.
 
 What this does not decide is not guessed: each call that it may be about ends as cut."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from responses_gateway.stream.items.calls import Arguments
 from responses_gateway.stream.reading.call import PartialCall
+from responses_gateway.stream.reading.indices import Indices
 from responses_gateway.stream.reading.placeholders import is_placeholder
 from responses_gateway.wire import chat
 from responses_gateway.wire.chat import FunctionDelta, ToolCallDelta
@@ -50,18 +53,18 @@ class EntryPlace(NamedTuple):
 class CallReader:
     """Feed the deltas of one answer in order to `read`; `settle` where the answer goes on, `end` where it ends."""
 
-    def __init__(self, tools: ToolTable, repairs: dict[str, int], *, generated: bool) -> None:
-        """`tools` were declared; `repairs` counts what is repaired, by kind. `generated`: arguments are the model's own, with
-        nothing in their place before they come."""
+    def __init__(self, tools: ToolTable, repairs: dict[str, int], requires: Callable[[str], bool], *, generated: bool) -> None:
+        """`tools` were declared; `repairs` counts what is repaired, by kind; `requires` tells whether a tool cannot be called
+        without arguments. `generated`: arguments are the model's own, with nothing in their place before they come."""
         self._tools = tools
         self._generated = generated
         self._repairs = repairs
         self._calls: list[PartialCall] = []
-        self._at: dict[int, PartialCall] = {}  # the last one of each index
+        self._requires = requires
+        self._indices = Indices()
         self._of: dict[str, PartialCall] = {}  # the last one of each id
         self._names: set[str] = set()
         self._shared_ids: set[str] = set()  # those that several have
-        self._ambiguous: dict[int, PartialCall] = {}  # indices under which another call came too, by its id
         self._unfinished: list[PartialCall] = []  # and some that are whole by now
         self._queue: deque[PartialCall] = deque()  # those with a name that are not announced
         self._nameless: list[PartialCall] = []
@@ -89,6 +92,9 @@ class CallReader:
 
     def settle(self, out: list[Delta]) -> None:
         """Take names as they came: the answer has gone on with something else."""
+        if self._nameless and self._indices.chosen:
+            self._doubt_indices(None, out)
+            out += self._indices.release()
         self._announce(out, settled=True)
         for call in self._held:
             call.left = True
@@ -109,19 +115,20 @@ class CallReader:
             gone = set(self._nameless)
             self._calls = [call for call in self._calls if call not in gone]
             self._unfinished = [call for call in self._unfinished if call not in gone]
-            self._at = {index: call for index, call in self._at.items() if call not in gone}
             self._of = {call_id: call for call_id, call in self._of.items() if call not in gone}
-            self._ambiguous = {index: call for index, call in self._ambiguous.items() if call not in gone}
+            self._indices.forget(gone)
             self._nameless.clear()
 
     # ---- the rule ----------------------------------------------------------------------------------------------------------
 
     def _is_bare(self, entry: ToolCallDelta) -> bool:
         """Tell whether nothing but its place tells to which call an entry belongs."""
-        if _name_of(entry) or (entry.id in self._of and (entry.index is not None or entry.id not in self._shared_ids)):
+        if _name_of(entry) or (entry.id in self._of and entry.id not in self._shared_ids):
             return False
-        at = None if entry.index is None else self._at.get(entry.index)
-        return entry.index is None or (at is not None and at.shares_index)
+        at = None if entry.index is None else self._indices.at.get(entry.index)
+        if at is None:
+            return entry.index is None or entry.id in self._shared_ids
+        return at.shares_index
 
     def _read_entry(self, entry: ToolCallDelta, entries: Sequence[ToolCallDelta], at: int, out: list[Delta]) -> None:
         """Read one of the entries of a chunk."""
@@ -132,7 +139,7 @@ class CallReader:
             arguments = json_text(arguments)
         bare = self._is_bare(entry) and bool(self._calls)
         if bare:
-            call = self._alone(arguments, self._place(entries, at), out)
+            call = self._alone(entry, arguments, self._place(entries, at), out)
         else:
             call = self._known(entry, out)
             if name:
@@ -144,7 +151,9 @@ class CallReader:
         if entry.extra_content:
             self._keep_extra(call, json_text(entry.extra_content))
         if entry.index is not None and not bare:
-            self._bind(entry.index, call)
+            self._indices.bind(entry.index, call)
+            if not name and (entry.id not in self._of or entry.id in self._shared_ids):
+                self._indices.choose(call)
         if arguments and not (name and call.stage == "whole" and call.repeated_by(arguments)):
             call.unnamed = call.unnamed or not name
             whole = call.stage == "whole"
@@ -170,7 +179,7 @@ class CallReader:
 
     def _known(self, entry: ToolCallDelta, out: list[Delta]) -> PartialCall | None:
         """Return the call that has the id of an entry, else the one at its index."""
-        at = None if entry.index is None else self._at.get(entry.index)
+        at = None if entry.index is None else self._indices.at.get(entry.index)
         of = self._of.get(entry.id) if entry.id else None
         if of is not None:
             call = at if at is not None and entry.id in (at.id, at.latest_id) else of
@@ -179,7 +188,7 @@ class CallReader:
             return call
         if at is not None and entry.id and _name_of(entry) and at.index != entry.index:
             return None  # only pieces of it came at this index
-        other = self._ambiguous.get(entry.index) if self._ambiguous and entry.index is not None else None
+        other = None if entry.index is None else self._indices.other.get(entry.index)
         if at is not None and other is not None and not _name_of(entry):
             self._cut(at, out)
             self._cut(other, out)
@@ -216,6 +225,8 @@ class CallReader:
     def _goes_on(self, last: PartialCall, entry: ToolCallDelta, name: str, arguments: str) -> bool:
         """Tell whether an entry with a name, and neither a known id nor a known index, goes on with the last call."""
         blank = _is_blank(arguments)
+        if entry.index is None and last.name == name and last.has_other_id(entry) and last.waits_for(arguments):
+            return self._requires(name)
         if entry.index is not None or last.has_other_id(entry):
             inside = last.stage == "open" and not (blank or _begins_object(arguments) or is_placeholder(arguments))
             return inside and last.name == name
@@ -244,7 +255,7 @@ class CallReader:
                     self._cut(call, out)
                 return True
             case "placeholder":
-                return other_id
+                return other_id and not (call.waits_for(arguments) and self._requires(call.name))
             case "open" if other_id and call.unnamed and (blank or is_placeholder(arguments)):
                 return True
             case "open":
@@ -257,10 +268,12 @@ class CallReader:
             return other_id and not call.other_ids
         return _begins_object(arguments) and (other_id or not call.repeated_by(arguments))
 
-    def _alone(self, arguments: str, place: EntryPlace, out: list[Delta]) -> PartialCall | None:
+    def _alone(self, entry: ToolCallDelta, arguments: str, place: EntryPlace, out: list[Delta]) -> PartialCall | None:
         """Return the call of an entry that tells nothing but its place."""
         unfinished = self._still_unfinished()
         candidates = unfinished or list(self._held) or self._calls[-1:]
+        if entry.index is not None and entry.index not in self._indices.at and arguments.strip():
+            self._doubt_indices(candidates[0] if len(candidates) == 1 else None, out)
         if len(candidates) == 1:
             return candidates[0]
         for calls in (self._calls, candidates):
@@ -279,6 +292,7 @@ class CallReader:
         unfinished = self._still_unfinished()
         only = unfinished[0] if len(unfinished) == 1 and not entry.id else None
         if only is not None and only.name and only.stage == "open" and arguments and not _begins_object(arguments):
+            self._doubt_indices(only, out)
             return only
         return self._begin(entry, "", out, rival=only if only is not None and only.stage == "empty" else None)
 
@@ -311,15 +325,13 @@ class CallReader:
     def _begin(self, entry: ToolCallDelta, name: str, out: list[Delta], rival: PartialCall | None = None) -> PartialCall:
         if name:
             self._place_last(out)
-        before = None if entry.index is None else self._at.get(entry.index)
+        before = None if entry.index is None else self._indices.at.get(entry.index)
         call = PartialCall(len(self._calls), entry.index, entry.id or "", before, rival, name)
         if self._generated:
             call.start.stop()
+        self._indices.begin(call, self._still_unfinished() or self._held)
         self._calls.append(call)
         self._unfinished.append(call)
-        if entry.index is not None:
-            self._at[entry.index] = call
-            self._ambiguous.pop(entry.index, None)
         if call.id:
             if call.id in self._of:
                 self._shared_ids.add(call.id)
@@ -330,12 +342,6 @@ class CallReader:
             self._nameless.append(call)
         return call
 
-    def _bind(self, index: int, call: PartialCall) -> None:
-        """Note that a piece of a call came at an index."""
-        at = self._at.setdefault(index, call)
-        if at is not call:
-            self._ambiguous[index] = call
-
     def _name(self, call: PartialCall, name: str, out: list[Delta]) -> None:
         if not call.name:
             self._nameless.remove(call)
@@ -344,6 +350,7 @@ class CallReader:
                 self._cut(call, out)  # they may have been the arguments of either
                 self._cut(call.rival, out)
             call.rival = None
+            out += () if self._nameless else self._indices.release()
         elif call.number >= 0 and name != call.name:
             self._cut(call, out)  # it was announced under a part of its name
         call.name = name
@@ -369,13 +376,26 @@ class CallReader:
         if piece:
             call.arguments.append(piece)
             call.size += len(piece)
-            if call.number >= 0:
+            if call.number >= 0 and self._nameless and call in self._indices.chosen:
+                self._indices.withhold(ToolArguments(call.number, piece))
+            elif call.number >= 0:
                 out.append(ToolArguments(call.number, piece))
+
+    def _doubt_indices(self, call: PartialCall | None, out: list[Delta]) -> None:
+        """Cut a call to which arguments came at an index that no call has, and those whose arguments they may be."""
+        held = islice(reversed(self._held), _MOST_UNFINISHED)
+        doubtful = [other for other in (*self._indices.take_chosen(), *held) if other is not call]
+        if doubtful and call is not None:
+            self._cut(call, out)
+        for other in doubtful:
+            self._cut(other, out)
 
     def _announce(self, out: list[Delta], *, settled: bool) -> None:
         """Announce the calls whose names are whole, in order; all of them if the names are `settled`."""
         queue = self._queue
         while queue and (settled or self._has_whole_name(queue[0])):
+            if not settled and self._nameless and queue[0] in self._indices.chosen:
+                return
             call = queue.popleft()
             call.number = self._announced
             self._announced += 1
@@ -413,9 +433,11 @@ class CallReader:
             self._cut(rival, out)
             return
         self._nameless.pop()
+        self._doubt_indices(rival, out)
+        out += () if self._nameless else self._indices.release()
         self._take(rival, last.arguments.text, out)
         if last.index is not None:
-            self._at[last.index] = rival
+            self._indices.at[last.index] = rival
 
     def _place_nameless(self, out: list[Delta]) -> None:
         """Give arguments without a name to the call that waits for them; where that is not clear, no call is handed over
@@ -428,6 +450,8 @@ class CallReader:
             for call in self._calls:
                 if call.name and call.stage != "whole":
                     self._cut(call, out)
+            self._doubt_indices(None, out)
+        out += self._indices.release()
 
     def _settle_start(self, call: PartialCall, out: list[Delta]) -> None:
         """Take a placeholder as the arguments of a call."""
@@ -438,7 +462,9 @@ class CallReader:
     def _cut_doubtful(self, out: list[Delta]) -> None:
         """Cut calls that are not whole and may be parts of others: so is a call without arguments, if another object stands
         behind the end of a call, or if its name comes again with some, and neither ids nor indices can be relied on."""
-        strays = any(call.stage == "empty" for call in self._calls) and any(call.has_rest for call in self._calls)
+        doubled = {call: call.index for call in self._calls if call.has_rest}  # of which the rest may be another's arguments
+        strays = bool(doubled) and any(call.stage == "empty" for call in self._calls)
+        at_one = {call.index for call in self._held}.intersection(doubled.values())
         later: dict[str, set[int | None]] = {}  # the indices of later calls with arguments, by name
         unreliable: set[str] = set()  # the names of those whose ids have changed
         for call in reversed(self._calls):
@@ -449,9 +475,9 @@ class CallReader:
                     unreliable.add(call.name)
             missing = stage == "empty" and (strays or call.index in later.get(call.name, ()))
             missing = missing or (stage in ("empty", "placeholder") and call.name in unreliable)
+            missing = missing or (call.index in at_one and (stage == "placeholder" or call in doubled))
             partial = stage == "open" or (stage == "whole" and not call.arguments.is_json)
-            doubled = strays and call.has_rest  # which may be the arguments of a call that has none
-            if call.name and (missing or doubled or (call.doubtful and partial)):
+            if call.name and (missing or (strays and call in doubled) or (call.doubtful and partial)):
                 self._cut(call, out)
 
     def _take_placeholders(self, out: list[Delta], broken: bool) -> None:

@@ -5,7 +5,7 @@ Order within a chunk: reasoning, text, refusal, calls, finish_reason, usage. Ser
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
 
@@ -43,13 +43,15 @@ class Reader:
         self,
         *,
         tools: ToolTable | None = None,
+        requires: Callable[[str], bool] | None = None,
         logprobs: bool = False,
         refusal_as_text: bool = False,
         raw: bool = False,
         generated: bool = False,
     ) -> None:
-        """`raw`: the text may hold calls and reasoning as markup, which somebody else reads. `generated`: arguments of calls
-        are the model's own from the first piece on, see `calls.py`."""
+        """`raw`: the text may hold calls and reasoning as markup, which somebody else reads. For calls, see `calls.py`:
+        `requires` tells whether a tool cannot be called without arguments; `generated`: arguments are the model's own from the
+        first piece on."""
         self._raw = raw
         self._logprobs = logprobs
         self._refusal_as_text = refusal_as_text
@@ -67,6 +69,7 @@ class Reader:
         self.waiting = False  # a part of earlier chunks waits for its rest: the next chunk has to be read with it
         self.repairs: dict[str, int] = {}
         self._tools = tools or {}
+        self._requires = requires or _requires_nothing
         self._generated = generated
         self._calls: CallReader | None = None  # once a call came
         self._finished = False  # a finish_reason came
@@ -196,7 +199,7 @@ class Reader:
 
     def _read_calls(self, delta: chat.Delta, out: list[Delta]) -> None:
         if self._calls is None:
-            self._calls = CallReader(self._tools, self.repairs, generated=self._generated)
+            self._calls = CallReader(self._tools, self.repairs, self._requires, generated=self._generated)
         self._calls.read(delta, out)
 
     def _spelled(self, logprobs: list[TokenLogprob]) -> list[TokenLogprob]:
@@ -246,6 +249,10 @@ class Reader:
 
     def _repair(self, kind: str) -> None:
         self.repairs[kind] = self.repairs.get(kind, 0) + 1
+
+
+def _requires_nothing(_name: str) -> bool:
+    return False
 
 
 def _says_something(delta: chat.Delta) -> bool:

@@ -61,7 +61,11 @@ class CallRules:
 
     def requires_arguments(self, name: str) -> bool:
         """Tell whether a call without arguments is left as it is: where calls are repaired, and a tool requires some."""
-        parameters = self._of(name) if self.repairs else None
+        return self.repairs and self.has_required(name)
+
+    def has_required(self, name: str) -> bool:
+        """Tell whether a tool requires arguments."""
+        parameters = self._of(name)
         return type(parameters) is dict and parameters.get("required", []) != []
 
     def check(self, name: str, arguments: str, *, ended: bool) -> CheckedCall:
