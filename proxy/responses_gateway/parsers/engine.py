@@ -104,8 +104,6 @@ class MarkupParser(Parser):
         self._text = TextOutput(self._deltas, TextKind.REASONING if opened and can_close else TextKind.ANSWER)
         self._wrapper_end = ""  # the marker that ends the open wrapper of the answer
         self._channel_opener = ""  # the marker that opened a channel's header
-        self._shown = False  # a call that is quoted has begun, and its end was not left behind
-        self._beside_shown = False  # a marker of such a call was the last thing but white space
         self._calls_count = True  # markers of calls count in the open message
         self._call: CallParser | None = None
         self._missing_ends: tuple[str, ...] = ()  # end markers that may still come for a call that is over
@@ -161,20 +159,14 @@ class MarkupParser(Parser):
         if self._step == self._channel_header and not self._channel_opener:  # it began like a header, and is the answer
             self._step = self._free_text
             self._run()
+        rest = self._source.text[self._source.at :]
         if self._call is not None:
             self._call.finish(cut=reason != "stop")
-        elif self._step == self._free_text and not (reason == "error" and self._begins_call()):
-            self._text.write(self._source.text[self._source.at :])
+        elif self._step == self._free_text and not (reason == "error" and _begins_call(self._effects[self._text.kind], rest)):
+            self._text.write(rest)
         else:  # half a marker, or the header of a channel: markup, without text of the model
             self._deltas.repair("cut_markup")
         return self._deltas.take()
-
-    def _begins_call(self) -> bool:
-        """Tell whether what is held back is the beginning of a marker of a call, and hardly anything else."""
-        rest = self._source.text[self._source.at :]
-        effects = self._effects[self._text.kind]
-        opens = any(marker.startswith(rest) for marker, effect in effects.items() if effect is MarkerEffect.OPEN_CALL)
-        return opens and len(rest) >= _SURE_MARKER
 
     @property
     def text_kind(self) -> Literal["text", "reasoning"]:
@@ -188,7 +180,6 @@ class MarkupParser(Parser):
         return (
             self._source.at >= len(self._source.text)
             and self._step == self._free_text
-            and not self._beside_shown
             and self._gate.passes(token_ids)
             and self._lexers[self._text.kind].absent(text)
             and self._text.follow(text)
@@ -210,9 +201,9 @@ class MarkupParser(Parser):
         lexer = self._lexers[text.kind]
         hit = lexer.find(source.text, source.at)
         if hit is None:
-            self._write(source.advance(lexer.held(source.text, source.at)))
+            text.write(source.advance(lexer.held(source.text, source.at)))
             return False
-        self._write(source.advance(hit.start))
+        text.write(source.advance(hit.start))
         effect = self._effects[text.kind][hit.marker]
         quoted = self._quoted(hit, effect)
         if quoted is None:
@@ -222,18 +213,13 @@ class MarkupParser(Parser):
         if quoted or (text.code.open and effect in _SHOWN and not self._confirmed(hit.marker)):
             self._deltas.repair("quoted_marker")
             text.write(hit.marker)
-        elif self._shown and effect is MarkerEffect.STRAY_CLOSE_CALL:
+            text.beside_shown = text.shown and effect is MarkerEffect.OPEN_CALL
+        elif text.shown and effect is MarkerEffect.STRAY_CLOSE_CALL:
             text.write(hit.marker)
-            self._beside_shown = True
+            text.beside_shown = True
         else:
             self._apply(effect, hit.marker)
         return True
-
-    def _write(self, piece: str) -> None:
-        """Give out free text. What is visible ends the neighbourhood of a call that is quoted."""
-        self._text.write(piece)
-        if self._beside_shown and piece and not piece.isspace():
-            self._beside_shown = False
 
     def _confirmed(self, marker: str) -> bool:
         """Tell whether the token ids confirm that this is a marker."""
@@ -244,13 +230,11 @@ class MarkupParser(Parser):
         end of reasoning is worse than to end it early: it is quoted by backticks alone, and never against the ids. A call is
         quoted where a quote begins, because its end may be far: to miss one is better than to run one that was only shown. So
         is what stands beside its markers: a block has calls in it, and several may be shown."""
-        before = self._text.last
+        text = self._text
+        before = text.last
         if effect is MarkerEffect.OPEN_CALL:
-            code = self._text.code
-            begins = before != "\n" and code.begins_quote
-            self._shown = begins or self._beside_shown
-            self._beside_shown = self._shown
-            if self._shown or (before != "\n" and code.in_quoted_line):
+            text.shown = text.beside_shown or (before != "\n" and text.code.begins_quote)
+            if text.shown or (before != "\n" and text.code.in_quoted_line):
                 return True
         quotes = _QUOTES if effect in _SHOWN else ""
         if effect is MarkerEffect.CLOSE_REASONING and not self._confirmed(hit.marker):
@@ -419,3 +403,9 @@ class MarkupParser(Parser):
             call = CallFormat(opens=(), arguments=channels.arguments, closes=channels.ends)
             self._call = CallParser.with_name(self._source, self._deltas, self._call_ends, call, recipient[1])
             self._step = self._parse_call
+
+
+def _begins_call(effects: Mapping[str, MarkerEffect], rest: str) -> bool:
+    """Tell whether text that is held back is the beginning of a marker of a call, and hardly anything else."""
+    opens = any(marker.startswith(rest) for marker, effect in effects.items() if effect is MarkerEffect.OPEN_CALL)
+    return opens and len(rest) >= _SURE_MARKER

@@ -39,6 +39,8 @@ class TextOutput:
         self.visible = False  # visible text has come since
         self._gap = ""  # line breaks that belong to the markup if the reasoning ends here
         self.code = CodeBlocks()
+        self.shown = False  # the last call that began is quoted
+        self.beside_shown = False  # a marker of a quoted call was the last thing but white space
 
     @property
     def last(self) -> str:
@@ -48,7 +50,13 @@ class TextOutput:
     def follow(self, piece: str) -> bool:
         """Tell whether a piece merely continues the text, so that the caller can give it out unchanged. If so, it counts as
         written."""
-        if not self.visible or self.leading or self._gap or (self.kind is TextKind.REASONING and piece[-1] == "\n"):
+        if (
+            not self.visible
+            or self.leading
+            or self._gap
+            or self.beside_shown
+            or (self.kind is TextKind.REASONING and piece[-1] == "\n")
+        ):
             return False
         self.code.follow(piece)
         return True
@@ -62,8 +70,9 @@ class TextOutput:
             return
         self.code.follow(piece)
         self.anything = True
-        if not self.visible and not piece.isspace():
+        if not piece.isspace():
             self.visible = True
+            self.beside_shown = False
         if self.kind is TextKind.ANSWER:
             self._deltas.text(piece)
             return
