@@ -39,17 +39,18 @@ def decode(ids: Sequence[int]) -> str:
 
 
 class RecordedServers:
-    """`prompt` and `ids` are the tokens of an answer, `chunks` the events that the first server sends."""
+    """`prompt` and `ids` are the tokens of an answer, `texts` what comes with each, `chunks` the events that the first server
+    sends; the answer may be `cut` by a limit."""
 
     def __init__(self, recording: Recording) -> None:
         entry = recording.entry
         self._script = entry["script"]
-        self._cut = recording.cut
+        self.cut = recording.cut
         tail = encode(entry["prompt_tail"])
         self.prompt = [_END] * (entry["server"]["usage"]["prompt_tokens"] - len(tail)) + tail
         ids = encode(self._script)
-        self.ids = ids[: entry["expected"]["completion_tokens"]] if self._cut else [*ids, _END]
-        self._texts = _texts_of(self.ids)
+        self.ids = ids[: entry["expected"]["completion_tokens"]] if self.cut else [*ids, _END]
+        self.texts = _texts_of(self.ids)
         self._usage = entry["server"]["usage"]
         self.chunks = self._recorded(recording.data)
 
@@ -62,8 +63,8 @@ class RecordedServers:
             last = at == len(self.ids) - 1
             choice = {
                 "index": 0,
-                "text": "" if self.ids[at] == _END else self._texts[at],
-                "finish_reason": ("length" if self._cut else "stop") if last else None,
+                "text": "" if self.ids[at] == _END else self.texts[at],
+                "finish_reason": ("length" if self.cut else "stop") if last else None,
                 "token_ids": [self.ids[at]],
                 "prompt_token_ids": list(asked) if at == known else None,
             }
@@ -92,8 +93,8 @@ class RecordedServers:
         for choice in choices:
             for piece in _pieces(choice["delta"]):
                 place = self._behind(piece, place)
-            least = len(self._texts)
-            while least and len("".join(self._texts[: least - 1])) >= place:
+            least = len(self.texts)
+            while least and len("".join(self.texts[: least - 1])) >= place:
                 least -= 1
             count = min(len(self.ids) - 1, max(count + 1, least))
             counts.append(len(self.ids) if choice["finish_reason"] else count)

@@ -15,7 +15,14 @@ from responses_gateway.parsers.engine import MarkupParser
 from responses_gateway.parsers.interface import FirstMarker, Parser
 from responses_gateway.parsers.marked_calls import MarkedCall, marked_call
 from responses_gateway.parsers.registry import REASONING, TOOLS, base_name, detect, fitted, format_of
-from responses_gateway.parsers.thought_tokens import PromptEnd, ThoughtTokens, call_openings, thought_markers, thought_tokens
+from responses_gateway.parsers.thought_tokens import (
+    PromptEnd,
+    ThoughtTokens,
+    call_openings,
+    item_markers,
+    thought_markers,
+    thought_tokens,
+)
 
 __all__ = [
     "REASONING",
@@ -32,6 +39,7 @@ __all__ = [
     "call_openings",
     "detect",
     "fitted",
+    "item_markers",
     "marked_call",
     "markers",
     "parser",

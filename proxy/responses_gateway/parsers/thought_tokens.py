@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Literal
 
 import msgspec
 
@@ -75,6 +77,24 @@ def thought_tokens(marker_ids: Mapping[str, int]) -> ThoughtTokens | None:
 def call_openings() -> tuple[str, ...]:
     """Return the markers with which calls begin, of all families."""
     return _markers()[2]
+
+
+@cache
+def item_markers() -> Mapping[str, Literal["reasoning", "message", "call"]]:
+    """Return the markers of all families that may be single tokens, and of what kind the item is that begins behind each."""
+    form = format_of("auto", "auto")
+    begun: dict[str, Literal["reasoning", "message", "call"]] = {}
+    pairs = [(block.opens, block.closes) for block in form.tools.blocks]
+    pairs += [(call.opens, call.closes) for block in form.tools.blocks for call in block.calls]
+    pairs += [(call.opens, call.closes) for call in form.tools.calls]
+    for opens, closes in pairs:
+        openings = [opening for opening in opens if _MARKER.fullmatch(opening)]
+        if openings:
+            begun.update(dict.fromkeys(closes, "message"))
+            begun.update(dict.fromkeys(openings, "call"))
+    begun.update(dict.fromkeys(form.reasoning.closes, "message"))
+    begun.update(dict.fromkeys(form.reasoning.opens, "reasoning"))
+    return begun
 
 
 def _markers() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:

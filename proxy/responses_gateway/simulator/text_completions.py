@@ -81,11 +81,11 @@ def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[To
         if waits and text:
             text = tokenizer.decode([*(number for number in prompt.ids if number not in hidden), token.id])
             waits = False
-        payloads.append({"text": text, "finish_reason": None, "ids": [token.id or tokenizer.token_id(token.raw)]})
+        payloads.append(_payload(text, token.raw, token.id or tokenizer.token_id(token.raw)))
     if cut and payloads:
         payloads[-1]["finish_reason"] = "length"
     else:
-        payloads.append({"text": "", "finish_reason": "stop", "ids": [tokenizer.SPECIAL[tokenizer.END]]})
+        payloads.append(_payload("", tokenizer.END, tokenizer.SPECIAL[tokenizer.END], "stop"))
     head = {
         "id": f"cmpl-{secrets.token_hex(8)}",
         "object": "text_completion",
@@ -111,10 +111,14 @@ def completion_frames(body: dict[str, Any], prompt: TokenPrompt, tokens: list[To
     return Frames(f"data: {dumps(head)[:-1]},".encode(), [*frames, DONE], [*counts, counts[-1]])
 
 
+def _payload(text: str, token: str, number: int, finish_reason: str | None = None) -> dict[str, Any]:
+    return {"text": text, "token": token, "finish_reason": finish_reason, "ids": [number]}
+
+
 def _log_probs(body: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(body.get("logprobs"), int):
         return None
-    return {"tokens": [payload["text"]], "token_logprobs": [-0.001] * len(payload["ids"]), "top_logprobs": None}
+    return {"tokens": [payload["token"]], "token_logprobs": [-0.001] * len(payload["ids"]), "top_logprobs": None}
 
 
 def _chunk(payload: dict[str, Any], prompt_ids: list[int] | None, shows_ids: bool) -> bytes:

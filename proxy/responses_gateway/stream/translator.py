@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from responses_gateway.stream.answer.answer import Answer, HeldPart, new_answer
 from responses_gateway.stream.continuation.catch_up import Diverged
 from responses_gateway.stream.continuation.join import Join
@@ -592,6 +594,9 @@ class Translator:
 def _show_tokens(translator: Translator, recorder: CallRecorder) -> None:
     """Add what the model sampled last to the last item, if the client wants it and that turn has an item."""
     lifecycle = translator.lifecycle
-    members = recorder.shown
-    if members and lifecycle.writer is translator.writer and len(translator.writer.done) > lifecycle.turn.first_item:
+    items = lifecycle.writer.done[lifecycle.turn.first_item :]
+    if not recorder.shows or not items or lifecycle.writer is not translator.writer:
+        return
+    members = recorder.shown([msgspec.json.decode(item) for item in items])
+    if members:
         translator.response.extend_last_item(members)

@@ -87,6 +87,7 @@ class Logprobs(msgspec.Struct, gc=False):
     content: list[TokenLogprob] | None = None
     # Of text completions.
     token_logprobs: list[float | None] | None = None
+    tokens: list[str | None] | None = None
 
 
 class Choice(msgspec.Struct, gc=False):

@@ -41,6 +41,7 @@ def test_what_another_backend_continued_is_one_call_with_all_ids(dialect: str) -
                 [call] = await calls_of(served, name, input=text, tools=[WEATHER], stream=True)
                 assert call["generation_token_ids"] == whole["generation_token_ids"], position
                 assert call["generation_log_probs"] == whole["generation_log_probs"]
+                assert places(call) == places(whole)
                 assert call["reason"] is None
             assert served.metric("continuations_total", outcome="continued", reason="broke") == 3
 
@@ -169,6 +170,26 @@ def test_messages_of_a_websocket_belong_to_the_rollout_that_it_names(path: str, 
             async with session.get(f"{served.url}/rollouts/ep1") as found:
                 [call] = (await found.json())["calls"]
         assert call["generation_token_ids"]
+
+    run(test())
+
+
+def places(call: dict[str, Any]) -> list[tuple[int, int]]:
+    return [(span["from"], span["to"]) for span in call["item_spans"]]
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw", "vllm-raw-opened"])
+def test_a_record_tells_the_tokens_of_each_item(dialect: str) -> None:
+    """They are the same whether the server parses or the gateway."""
+
+    async def test() -> None:
+        async with fleet(dialect) as served:
+            [call] = await calls_of(served, "ep1", input="scenario: demo", tools=[WEATHER])
+            [whole] = await calls_of(served, "ep2", input="scenario: demo", tools=[WEATHER], stream=True)
+        assert places(call) == places(whole)
+        assert len(places(call)) == 3
+        for (_, end), (begin, _) in pairwise(places(call)):
+            assert begin > end  # there is a marker between them
 
     run(test())
 

@@ -166,7 +166,9 @@ def test_the_tokens_stand_on_the_last_item_alone_if_they_are_asked_for() -> None
         *others, last = whole["output"]
         assert {name: last[name] for name in ARRAYS} == {name: call[name] for name in ARRAYS}
         assert len(last["generation_token_ids"]) == whole["usage"]["output_tokens"]
-        assert not any(name in item for item in others for name in ARRAYS)
+        assert not any(name in item for item in others for name in (*ARRAYS, "item_spans"))
+        assert last["item_spans"] == call["item_spans"]
+        assert [span["item_id"] for span in last["item_spans"]] == [item["id"] for item in whole["output"]]
         assert "prompt_token_ids" not in stored["output"][-1]
         assert judge_stream(data) == []
         events = [json.loads(frame.data) for frame in frames(data) if frame.data != "[DONE]"]

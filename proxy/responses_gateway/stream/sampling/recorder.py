@@ -5,11 +5,12 @@ Nothing is made of text: where a server sends no ids, the call has a `reason` in
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from responses_gateway.stream.sampling.spans import ItemSpan, item_spans
 from responses_gateway.wire.chat import Choice, Chunk, Logprobs
 
 # Why a call has no ids: the server sends none (or not all), or its answer broke off.
@@ -52,6 +53,7 @@ class SampledCall:
         "_log_probs",
         "_prompt",
         "_silent",
+        "_texts",
         "_weight_version",
         "_whole",
         "backend",
@@ -64,6 +66,7 @@ class SampledCall:
         self._prompt = b""  # as it came, because there may be hundreds of thousands
         self._ids = array("q")
         self._log_probs = array("d")
+        self._texts: list[str] = []  # of the tokens
         self._finish_reason: str | None = None
         self._weight_version: str | None = None
         self._whole = True  # no id is missing
@@ -78,6 +81,7 @@ class SampledCall:
         """Keep the first ids: what follows comes from another backend."""
         del self._ids[kept:]
         del self._log_probs[kept:]
+        del self._texts[kept:]
         self._finish_reason = None
 
     def observe(self, chunk: Chunk) -> None:
@@ -104,7 +108,7 @@ class SampledCall:
 
     def _take_tokens(self, choice: Choice) -> None:
         if choice.logprobs is not None:
-            self._log_probs.extend(_log_probs_of(choice.logprobs))
+            self._take_logprobs(choice.logprobs)
         ids = choice.token_ids
         if ids is not None:
             self._silent = False
@@ -114,6 +118,14 @@ class SampledCall:
                 self._whole = False
         elif _says_something(choice):
             self._whole = False
+
+    def _take_logprobs(self, logprobs: Logprobs) -> None:
+        if logprobs.content is not None:
+            self._log_probs.extend([token.logprob for token in logprobs.content])
+            self._texts += [token.token for token in logprobs.content]
+        else:
+            self._log_probs.extend([value for value in logprobs.token_logprobs or () if value is not None])
+            self._texts += [text or "" for text in logprobs.tokens or ()]
 
     def _take_sglext(self, raw: msgspec.Raw) -> None:
         try:
@@ -153,6 +165,11 @@ class SampledCall:
             reason = "no_log_probs"
         return SampledTokens(prompt, self._ids, log_probs, finish_reason, self._weight_version, reason)
 
+    def spans(self, items: Sequence[Mapping[str, Any]]) -> list[ItemSpan] | None:
+        """Return which of the tokens are those of each item of an answer whose ids are all known; None where that is not
+        certain."""
+        return item_spans(self._texts, self._finish_reason, items) if len(self._texts) == len(self._ids) else None
+
 
 class CallRecorder:
     """The calls of one response, in the order of the model's turns. `shows`: the client gets the tokens of the last one."""
@@ -165,9 +182,9 @@ class CallRecorder:
         self.shows = shows
         self.calls: list[SampledCall] = []
 
-    @property
-    def shown(self) -> dict[str, list[int] | list[float]]:
-        """What the client gets of the last call, in the members that NeMo Gym reads: all of them, or none."""
+    def shown(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what the client gets of the last call, whose `items` these are: the members that NeMo Gym reads, all of them
+        or none, and the spans of the items."""
         if not self.shows or not self.calls:
             return {}
         tokens = self.calls[-1].tokens()
@@ -177,6 +194,7 @@ class CallRecorder:
             "prompt_token_ids": tokens.prompt.tolist(),
             "generation_token_ids": tokens.ids.tolist(),
             "generation_log_probs": tokens.log_probs.tolist(),
+            "item_spans": self.calls[-1].spans(items),
         }
 
     def answer(self, turn: int, kept: int | None) -> Callable[[Chunk], None]:
@@ -202,13 +220,6 @@ def _numbers(raw: bytes) -> array[int] | None:
         return array("q", msgspec.json.decode(raw or b"null", type=list[int]))
     except (msgspec.DecodeError, OverflowError):
         return None
-
-
-def _log_probs_of(logprobs: Logprobs) -> list[float]:
-    """Return those of the sampled tokens, of chat chunks or of text completions."""
-    if logprobs.content is not None:
-        return [token.logprob for token in logprobs.content]
-    return [value for value in logprobs.token_logprobs or () if value is not None]
 
 
 def _says_something(choice: Choice) -> bool:

@@ -130,6 +130,7 @@ def _shown(call: KeptCall) -> dict[str, Any]:
         "parent": call.parent,
         "kind": call.kind,
         "reason": None,
+        "item_spans": None,
         **msgspec.json.decode(call.details),
         "prompt_token_ids": _listed(call.tokens.prompt),
         "generation_token_ids": _listed(call.tokens.sampled),

@@ -16,6 +16,7 @@ from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import CallRecord, CallTokens, Parentage, TokenTreeTable
 from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
+from responses_gateway.stream.sampling.spans import ItemSpan
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.added_fields import AddedField
@@ -44,6 +45,7 @@ class CallDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     agent: str | None = None
     reason: str | None = None
     token_true: bool = False
+    item_spans: list[ItemSpan] | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -109,44 +111,47 @@ class ResponseKeeper:
         last = len(self.recorder.calls) - 1
         done = translator.lifecycle.writer.done
         firsts = [turn.first_item for turn in translator.lifecycle.turns] + [len(done)]
+        asker = None if self._facts is None else self._facts.asker
         records: list[CallRecord] = []
         for number, sampled in enumerate(self.recorder.calls):
             tokens = sampled.tokens()
             items = [msgspec.json.decode(item) for item in done[firsts[number] : firsts[number + 1]]]
             link = Link(self._prompts[number], answer_of_items(items)) if number < len(self._prompts) else None
-            outcome = self._outcomes[number] if number < len(self._outcomes) else NO_IDS
-            details = self._details(translator, tokens, sampled.backend, outcome)
-            asker = None if self._facts is None else self._facts.asker
             records.append(
                 CallRecord(
                     response_id if number == last else f"{response_id}.{number + 1}",
                     response_id,
                     None if asker is None else asker.kind,
                     None if asker is None else asker.thread,
-                    msgspec.json.encode(details),
+                    msgspec.json.encode(self._details(translator, number, tokens, items)),
                     CallTokens(tokens.prompt, tokens.ids, tokens.log_probs),
                     link,
                 )
             )
         return records
 
-    def _details(self, translator: Translator, tokens: SampledTokens, backend: str | None, outcome: IdsOutcome) -> CallDetails:
+    def _details(
+        self, translator: Translator, number: int, tokens: SampledTokens, items: Sequence[Mapping[str, Any]]
+    ) -> CallDetails:
+        sampled = self.recorder.calls[number]
         asker = None if self._facts is None else self._facts.asker
+        outcome = self._outcomes[number] if number < len(self._outcomes) else NO_IDS
         misfit = outcome.misfit_in(tokens.prompt)
-        # Why there are no tokens comes first, and before absent log probabilities what became of the prompt.
-        reason = tokens.reason if tokens.ids is None else misfit or tokens.reason
+        hidden = translator.lifecycle.writer is not translator.writer  # the client has other items
         return CallDetails(
             translator.options.model,
             translator.created,
             tokens.finish_reason,
             tokens.weight_version,
-            backend,
+            sampled.backend,
             None if asker is None else asker.session,
             None if asker is None else asker.thread,
             None if asker is None else asker.parent,
             None if asker is None else asker.agent,
-            reason,
+            # Why there are no tokens comes first, and before absent log probabilities what became of the prompt.
+            tokens.reason if tokens.ids is None else misfit or tokens.reason,
             outcome.ids is not None and tokens.prompt is not None and misfit is None,
+            None if hidden or tokens.ids is None else sampled.spans(items),
         )
 
 
