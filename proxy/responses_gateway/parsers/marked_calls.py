@@ -26,7 +26,7 @@ def marked_call(text: str, tools: Collection[str]) -> MarkedCall:
     code."""
     tail = text[-_LONGEST:]
     form = _marked_calls()
-    if not any(opening in tail for opening in _openings()):
+    if not _is_in(tail, _MARKER) or not _is_in(tail, _openings()):  # the first alone tells it of nearly every text
         return "none"
     parser = MarkupParser(form, schemas={tool: {} for tool in tools})
     name = ""
@@ -44,6 +44,10 @@ def marked_call(text: str, tools: Collection[str]) -> MarkedCall:
     if name not in tools:
         return "none"
     return "cut" if read_object(arguments or "{}") is None else "whole"
+
+
+def _is_in(text: str, markers: Collection[str]) -> bool:
+    return any(marker in text for marker in markers)
 
 
 @lru_cache(maxsize=1)
