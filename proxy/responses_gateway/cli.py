@@ -28,6 +28,8 @@ _INTERRUPTED = 130
 # What each command does, in one line.
 COMMANDS = {
     "serve": "run the gateway in front of a Chat Completions server",
+    "reload": "have a gateway that runs read its settings file again, and say what has changed",
+    "stop": "stop a gateway that runs on this machine, and wait for its end",
     "simulate": "run a Chat Completions server that behaves like vLLM, without a model",
     "demo": "play one response in the terminal, from a simulated backend through the gateway",
     "check": "send a request to a Responses endpoint and check its stream against the rules of the API",

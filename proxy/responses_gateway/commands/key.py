@@ -69,7 +69,7 @@ def _add(path: Path, name: str, key: str, hashed: str) -> int:
         print(f"responses-gateway: {path}: {error}", file=sys.stderr)
         return 1
     print(f"The key, for {name} (it is shown this once):\n\n  {key}\n\n{done}")
-    print("A gateway that runs takes it after SIGHUP: kill -HUP PID")
+    print("A gateway that runs takes it after: responses-gateway reload")
     return 0
 
 

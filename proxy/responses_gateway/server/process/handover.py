@@ -11,7 +11,8 @@ import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from responses_gateway.server.process.signals import Reload, StopSignals
+from responses_gateway.server.process.control import Control
+from responses_gateway.server.process.signals import StopSignals
 from responses_gateway.server.process.sockets import Listeners
 from responses_gateway.server.process.supervisor import Parent, Prepare, shared_folder
 from responses_gateway.settings import Settings, SettingsError
@@ -25,7 +26,7 @@ class Handover:
         self,
         settings: Settings,
         prepare: Prepare | None,
-        reload: Reload | None,
+        control: Control,
         listeners: Listeners,
         stop_signals: StopSignals,
     ) -> None:
@@ -33,7 +34,7 @@ class Handover:
         self.begun = False
         self._settings = settings
         self._prepare = prepare
-        self._reload = reload
+        self._control = control
         self._listeners = listeners
         self._own = stop_signals
         self._handle_hangup: Callable[[], None] = lambda: None
@@ -67,7 +68,7 @@ class Handover:
             with ExitStack() as stack:
                 listeners = stack.enter_context(self._listeners.copy())
                 folder = shared_folder(stack, self._settings.workers)
-                parent = Parent(self._settings, prepare, self._reload, listeners, folder, signals)
+                parent = Parent(self._settings, prepare, self._control, listeners, folder, signals)
                 code = await parent.run(lambda _: self._switch(signals))
         except (SettingsError, OSError) as error:
             reason = str(error)

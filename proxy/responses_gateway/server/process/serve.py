@@ -28,9 +28,10 @@ from responses_gateway.server.metrics import WORKERS
 from responses_gateway.server.parts import Parts
 from responses_gateway.server.process.announcement import announce, show_waiting
 from responses_gateway.server.process.backend_sync import WorkerSync
+from responses_gateway.server.process.control import Control
 from responses_gateway.server.process.handover import Handover
 from responses_gateway.server.process.reloading import Reloading
-from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
+from responses_gateway.server.process.signals import Reload, StopSignals
 from responses_gateway.server.process.sockets import BACKLOG, Listeners, open_listeners, tls_context
 from responses_gateway.server.process.supervisor import Prepare
 from responses_gateway.server.process.worker_link import READY, WorkerLink
@@ -66,10 +67,11 @@ def serve(
     With `reload` SIGHUP puts settings in force that it reads; with `prepare` SIGUSR2 lets a new process take over. Returns the
     exit code."""
     logs.configure(settings.log_format, settings.log_level)
+    control = Control(settings, reload)
     try:
         tls = tls_context(settings)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(settings, tls, reload, link, prepare))
+            return runner.run(_serve(settings, tls, control, link, prepare))
     except _WRONG_SETTINGS as error:
         logs.logger().error(str(error))
         return 2
@@ -79,6 +81,8 @@ def serve(
     except OSError as error:
         logs.logger().error("cannot listen", extra=logs.fields(address=error.filename, error=error.strerror))
         return 1
+    finally:
+        control.close()
 
 
 def check(settings: Settings) -> None:
@@ -98,7 +102,7 @@ def check(settings: Settings) -> None:
 
 
 async def _serve(
-    settings: Settings, tls: ssl.SSLContext | None, reload: Reload | None, link: WorkerLink | None, prepare: Prepare | None
+    settings: Settings, tls: ssl.SSLContext | None, control: Control, link: WorkerLink | None, prepare: Prepare | None
 ) -> int:
     stop_signals = StopSignals()
     stop_signals.handle(worker=link is not None)  # before anything listens: who can connect may also stop this process
@@ -113,10 +117,10 @@ async def _serve(
             server = _Server(parts, tls, stop_signals, show)
             try:
                 if link is not None:
-                    await _serve_as_worker(server, parts, link, listeners, reload)
+                    await _serve_as_worker(server, parts, link, listeners, control.reload)
                 else:
-                    handover = Handover(settings, prepare, reload, listeners, stop_signals)
-                    await _serve_alone(server, parts, reload, listeners, handover)
+                    handover = Handover(settings, prepare, control, listeners, stop_signals)
+                    await _serve_alone(server, parts, control, listeners, handover)
             finally:
                 await server.close()
         if handover is not None:
@@ -130,14 +134,12 @@ async def _serve(
     return 0
 
 
-async def _serve_alone(server: _Server, parts: Parts, reload: Reload | None, listeners: Listeners, handover: Handover) -> None:
+async def _serve_alone(server: _Server, parts: Parts, control: Control, listeners: Listeners, handover: Handover) -> None:
     def handle_hangup() -> None:
-        if reload is not None:
-            reload_at_hangup(reload, partial(_use, parts, Reloading(parts)))
-        else:
-            stop_with_terminal(server.stop_signals)
+        control.handle(partial(_use, parts, Reloading(parts)), server.stop_signals)
 
     handle_hangup()
+    await control.open(listeners)
     await server.listen(listeners)
     handover.handle(handle_hangup)
     announce(parts.settings, listeners)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from responses_gateway.settings import Settings, SettingsError
 from responses_gateway.settings.reloading import Reloaded
@@ -50,17 +50,22 @@ class StopSignals:
             loop.add_signal_handler(number, received)
 
 
-def reload_at_hangup(reload: Reload, use: Callable[[Settings], Reloaded]) -> None:
+def reload_at_hangup(
+    reload: Reload, use: Callable[[Settings], Reloaded]
+) -> Callable[[], Coroutine[None, None, Reloaded | str]]:
     """Read the settings at each SIGHUP, and have `use` apply them, which may raise `ValueError`. Wrong settings change
-    nothing."""
+    nothing. Return what does the same without the signal: its result is what has changed, or what is wrong."""
     loop = asyncio.get_running_loop()
-    reloading: set[asyncio.Task[None]] = set()
+    reloading: set[asyncio.Task[Reloaded | str]] = set()
 
-    async def read() -> None:
+    async def read() -> Reloaded | str:
         try:
-            _log(use(await asyncio.to_thread(reload)))
+            result = use(await asyncio.to_thread(reload))
         except (SettingsError, ValueError) as error:
             logs.logger().error("settings not reloaded: nothing has changed", extra=logs.fields(error=str(error)))
+            return str(error)
+        _log(result)
+        return result
 
     def hung_up() -> None:
         task = asyncio.create_task(read())
@@ -68,6 +73,7 @@ def reload_at_hangup(reload: Reload, use: Callable[[Settings], Reloaded]) -> Non
         task.add_done_callback(reloading.discard)
 
     loop.add_signal_handler(signal.SIGHUP, hung_up)
+    return read
 
 
 def _log(result: Reloaded) -> None:

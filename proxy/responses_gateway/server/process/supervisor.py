@@ -21,7 +21,8 @@ import msgspec
 from responses_gateway.server.access.counter_table import Table, create
 from responses_gateway.server.process.announcement import announce, show_waiting
 from responses_gateway.server.process.backend_state import SharedState
-from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
+from responses_gateway.server.process.control import Control
+from responses_gateway.server.process.signals import Reload, StopSignals
 from responses_gateway.server.process.sockets import Listeners, open_listeners, tls_context
 from responses_gateway.server.process.worker_link import Worker, WorkerConfig, own_command
 from responses_gateway.server.setup.backend_specs import specs_of
@@ -59,15 +60,18 @@ def supervise(settings: Settings, prepare: Prepare, reload: Reload | None = None
     rolling restart. With `reload` SIGHUP puts settings in force that it reads. Returns the exit code: that of a
     worker that could not start, or 1 if workers keep dying."""
     logs.configure(settings.log_format, settings.log_level)
+    control = Control(settings, reload)
     try:
         tls_context(settings)  # each worker reads the certificate itself: this reports a wrong one once
-        return asyncio.run(_supervise(settings, prepare, reload))
+        return asyncio.run(_supervise(settings, prepare, control))
     except SettingsError as error:
         logs.logger().error(str(error))
         return 2
+    finally:
+        control.close()
 
 
-async def _supervise(settings: Settings, prepare: Prepare, reload: Reload | None) -> int:
+async def _supervise(settings: Settings, prepare: Prepare, control: Control) -> int:
     stop_signals = StopSignals()
     stop_signals.handle(worker=False)  # before anything listens: who can connect may also stop us
     with ExitStack() as stack:
@@ -82,7 +86,8 @@ async def _supervise(settings: Settings, prepare: Prepare, reload: Reload | None
             logs.logger().error("cannot count", extra=logs.fields(error=error.strerror))
             return 1
         multiprocess.share(folder, "parent")
-        parent = Parent(settings, prepare, reload, listeners, folder, stop_signals)
+        parent = Parent(settings, prepare, control, listeners, folder, stop_signals)
+        await control.open(listeners)
         return await parent.run(lambda workers: announce(settings, listeners, workers=workers))
 
 
@@ -100,7 +105,7 @@ class Parent:
 
     _settings: Settings
     _prepare: Prepare
-    _reload: Reload | None
+    _control: Control
     _listeners: Listeners
     _folder: Path
     _stop_signals: StopSignals
@@ -125,10 +130,7 @@ class Parent:
     async def run(self, on_ready: Callable[[int], None]) -> int:
         """Start, supervise, stop; returns the exit code. `on_ready` is called with the number of workers, once they serve."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, lambda: self._spawn(self._roll()))
-        if self._reload is not None:
-            reload_at_hangup(self._reload, self._use)
-        else:
-            stop_with_terminal(self._stop_signals)
+        self._control.handle(self._use, self._stop_signals)
         try:
             self._prepared, self._in_force = await asyncio.to_thread(self._prepare)
             self._pools = PoolWatch(self._in_force, self._shared.discover)

@@ -1,0 +1,44 @@
+"""`responses-gateway reload`: have a running gateway read its settings file again, as SIGHUP does, and say what has changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import msgspec
+
+from responses_gateway.commands import running_gateways
+from responses_gateway.server.process.control import RELOAD, ReloadOutcome
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what names one of several gateways."""
+    running_gateways.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what takes effect, and when. Returns 1 if nothing has changed because a setting is wrong, or if no gateway runs."""
+    try:
+        with running_gateways.chosen(args) as gateway:
+            return _reload(gateway)
+    except running_gateways.NoGateway as error:
+        return running_gateways.report(error)
+
+
+def _reload(gateway: running_gateways.RunningGateway) -> int:
+    gateway.order(RELOAD)
+    gateway.connection.settimeout(None)  # it reads certificates, tokenizers and tables of models
+    try:
+        outcome = msgspec.json.decode(gateway.lines.readline(), type=ReloadOutcome)
+    except (OSError, msgspec.DecodeError):
+        outcome = ReloadOutcome("it ended meanwhile")
+    if outcome.error is not None:
+        print(f"responses-gateway: {gateway.title} has not changed anything:\n{outcome.error}", file=sys.stderr)
+        return 1
+    changed = ", ".join(outcome.at_once) or ("nothing yet" if outcome.rolling or outcome.restart else "nothing has changed")
+    print(f"Reloaded {gateway.title}: {changed}")
+    if outcome.rolling:
+        print(f"After a rolling restart (kill -USR2 {gateway.introduction.pid}): {', '.join(outcome.rolling)}")
+    if outcome.restart:
+        print(f"After it is stopped and started: {', '.join(outcome.restart)}")
+    return 0

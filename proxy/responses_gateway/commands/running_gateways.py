@@ -1,0 +1,93 @@
+"""The gateways of this user that run on this machine, and orders to them at their control sockets."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from responses_gateway.commands.argument_types import count, port
+from responses_gateway.server.process.control import Introduction, connections, control_folder
+
+# Seconds for a gateway to introduce itself; one that is blocked for longer is left out.
+_TIMEOUT = 5.0
+
+
+class NoGateway(Exception):
+    """There is no gateway to give the order to, or more than one; the text says what to do."""
+
+
+class RunningGateway(NamedTuple):
+    """A gateway, and the connection that takes one order."""
+
+    introduction: Introduction
+    connection: socket.socket
+    lines: BinaryIO
+
+    @property
+    def title(self) -> str:
+        return f"the gateway at {self.introduction.url} (process {self.introduction.pid})"
+
+    def order(self, name: str) -> None:
+        """Send an order."""
+        self.connection.sendall(name.encode() + b"\n")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what names one of several gateways."""
+    parser.add_argument("--port", type=port, metavar="PORT", help="the port at which it serves, where several gateways run")
+    parser.add_argument("--pid", type=count, metavar="PID", help="its process id, or that of the parent of its workers")
+
+
+@contextmanager
+def chosen(args: argparse.Namespace) -> Iterator[RunningGateway]:
+    """Give the only gateway that runs, or the one that the arguments name. Raise `NoGateway`."""
+    folder = control_folder(os.environ)
+    with ExitStack() as stack:
+        gateways = [gateway for each in connections(folder) if (gateway := _introduced(each, stack)) is not None]
+        yield _only_one(gateways, args, folder)
+
+
+def _only_one(gateways: list[RunningGateway], args: argparse.Namespace, folder: Path) -> RunningGateway:
+    wanted = [gateway for gateway in gateways if _is_named(gateway.introduction, args)]
+    if len(wanted) == 1:
+        return wanted[0]
+    listed = "".join(f"\n  {gateway.introduction.url} (process {gateway.introduction.pid})" for gateway in gateways)
+    if wanted:
+        raise NoGateway(f"several gateways run: choose one with --port or --pid{listed}")
+    if gateways:
+        raise NoGateway(f"no gateway runs there; these do:{listed}")
+    raise NoGateway(
+        f"no gateway of this user runs on this machine (in {folder} there is none). Signals reach one of another user, see "
+        "`responses-gateway docs running`"
+    )
+
+
+def report(error: NoGateway) -> int:
+    """Print what is missing. Return the exit status for it."""
+    print(f"responses-gateway: {error}", file=sys.stderr)
+    return 1
+
+
+def _introduced(connection: socket.socket, stack: ExitStack) -> RunningGateway | None:
+    """Return what the other end says of itself; the stack closes the connection."""
+    stack.enter_context(connection).settimeout(_TIMEOUT)
+    lines = stack.enter_context(connection.makefile("rb"))
+    try:
+        introduction = msgspec.json.decode(lines.readline(), type=Introduction)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return RunningGateway(introduction, connection, lines)
+
+
+def _is_named(introduction: Introduction, args: argparse.Namespace) -> bool:
+    ports = {urlsplit(url).port for url in introduction.url.split(",") if not url.startswith("unix:")}
+    return (args.port is None or args.port in ports) and args.pid in (None, introduction.pid)

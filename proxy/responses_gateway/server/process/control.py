@@ -1,0 +1,159 @@
+"""The control socket: orders of `responses-gateway reload` and `stop` to a gateway of the same user on this machine.
+
+Each gateway listens on a Unix socket of its own in a folder that only its user can open. It introduces itself to who connects,
+with one line of JSON, and takes one order, a line of text. A connection with the order to stop is closed by the end of the
+process: who has sent it knows then that it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import stat
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from responses_gateway.server.process.signals import Reload, StopSignals, reload_at_hangup, stop_with_terminal
+from responses_gateway.server.process.sockets import Listeners, url_of
+from responses_gateway.settings import Settings
+from responses_gateway.settings.reloading import Reloaded
+from responses_gateway.telemetry import logs
+
+RELOAD = "reload"
+STOP = "stop"
+STOP_NOW = "stop_now"  # do not wait for running responses
+# Seconds after which a socket that refuses connections was left by a killed process. A younger one may be about to listen.
+_SETTLED = 60.0
+
+
+class Introduction(msgspec.Struct, frozen=True):
+    """What a gateway says of itself."""
+
+    pid: int
+    url: str
+    stop_timeout: float  # seconds that it takes at most to stop
+
+
+class ReloadOutcome(msgspec.Struct, frozen=True):
+    """What has come of the order to reload: the reason why nothing has changed, or the names of the settings that have, by when
+    they take effect."""
+
+    error: str | None = None
+    at_once: list[str] = []
+    rolling: list[str] = []
+    restart: list[str] = []
+
+
+class Control:
+    """What a process that has no parent obeys: its control socket, and SIGHUP."""
+
+    def __init__(self, settings: Settings, reload: Reload | None) -> None:
+        """`reload` is None without a settings file."""
+        self.reload = reload
+        self._settings = settings
+        self._introduction = b""
+        self._stop_signals: StopSignals | None = None
+        self._read: Callable[[], Awaitable[Reloaded | str]] | None = None
+        self._path: Path | None = None
+        self._server: asyncio.Server | None = None
+
+    def handle(self, use: Callable[[Settings], Reloaded], stop_signals: StopSignals) -> None:
+        """Put settings in force with `use`, at SIGHUP and by order. Without a file SIGHUP may stop the process."""
+        self._stop_signals = stop_signals
+        if self.reload is None:
+            stop_with_terminal(stop_signals)
+        else:
+            self._read = reload_at_hangup(self.reload, use)
+
+    async def open(self, listeners: Listeners) -> None:
+        """Take orders, unless the folder of the sockets cannot be used: signals work without it."""
+        url = ",".join(url_of(listener, self._settings.tls_cert is not None) for listener in listeners.clients)
+        stop_timeout = self._settings.drain_delay + self._settings.drain_timeout
+        self._introduction = _line(Introduction(os.getpid(), url, stop_timeout))
+        folder = control_folder(os.environ)
+        # Not the process id alone, because the first process of each container has the same one.
+        path = folder / f"{os.getpid()}-{secrets.token_hex(4)}.sock"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for other in connections(folder):
+                other.close()
+            self._server = await asyncio.start_unix_server(self._obey, path)
+        except OSError as error:
+            logs.logger().debug("no control socket", extra=logs.fields(path=path, error=str(error)))
+            return
+        self._path = path
+
+    def close(self) -> None:
+        """Delete the file. The socket and its connections end with the process."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    async def _obey(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, ValueError):  # it has gone away, or sent no line
+            writer.write(self._introduction)
+            order = (await reader.readline()).decode("ascii", "replace").strip()
+            if order == RELOAD:
+                writer.write(_line(await self._reloaded()))
+                await writer.drain()
+            elif order in (STOP, STOP_NOW):
+                self._stop(now=order == STOP_NOW)
+                await reader.read()  # until the end of either process
+        writer.close()
+
+    def _stop(self, *, now: bool) -> None:
+        """Do as at SIGTERM, of which a second one ends the wait for running responses."""
+        if self._stop_signals is None or not self._stop_signals.stop.is_set():
+            signal.raise_signal(signal.SIGTERM)
+        if now:
+            signal.raise_signal(signal.SIGTERM)
+
+    async def _reloaded(self) -> ReloadOutcome:
+        if self.reload is None:
+            return ReloadOutcome("it was started without a settings file (--config)")
+        if self._read is None:
+            return ReloadOutcome("it is starting")
+        result = await self._read()
+        return (
+            ReloadOutcome(result)
+            if isinstance(result, str)
+            else ReloadOutcome(None, result.at_once, result.rolling, result.restart)
+        )
+
+
+def control_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder with the control sockets of this user's gateways."""
+    state = environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "responses-gateway" / "control"
+
+
+def connections(folder: Path) -> list[socket.socket]:
+    """Return a connection to each gateway that takes orders in this folder. Delete what processes left that were killed."""
+    found = []
+    for path in sorted(folder.glob("*.sock")):
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(path))
+        except OSError as error:
+            connection.close()
+            if isinstance(error, ConnectionRefusedError):
+                _delete_old(path)
+        else:
+            found.append(connection)
+    return found
+
+
+def _delete_old(path: Path) -> None:
+    with suppress(OSError):
+        entry = path.lstat()
+        if stat.S_ISSOCK(entry.st_mode) and time.time() - entry.st_mtime > _SETTLED:
+            path.unlink()
+
+
+def _line(message: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(message) + b"\n"

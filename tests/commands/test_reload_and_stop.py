@@ -1,0 +1,224 @@
+"""`responses-gateway reload` and `stop`, given to gateways that run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from responses_gateway.cli import main
+from responses_gateway.simulator import create_app, serving
+from tests.server.gateway_process import WITHOUT_UVLOOP, Program, program
+from tests.server.running_gateway import RawClient, body_of, final_of, run, until
+from tests.server.scripted_backend import HEAD, PHASES, Connection, backend, chat_stream
+
+WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["1 process", "2 workers"])
+
+
+@pytest.fixture
+def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A state folder of this test alone; the path of a Unix socket may have no more than about a hundred bytes."""
+    with tempfile.TemporaryDirectory(prefix="state") as folder:
+        monkeypatch.setenv("XDG_STATE_HOME", folder)
+        yield folder
+
+
+def control_sockets(state: str) -> list[Path]:
+    return list(Path(state, "responses-gateway", "control").glob("*.sock"))
+
+
+async def command(*arguments: str) -> int:
+    return await asyncio.to_thread(main, arguments)
+
+
+def write(file: Path, url: str, **more: object) -> None:
+    file.write_text(json.dumps({"backend": url, "adapt": False, "store": "none", **more}), encoding="utf-8")
+
+
+@WORKERS
+def test_reload_says_what_changes_and_when(
+    tmp_path: Path, state: str, workers: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def test() -> None:
+        file = tmp_path / "gateway.yaml"
+        async with serving(create_app()) as url:
+            write(file, url, workers=workers)
+            async with program("--config", str(file)) as running:
+                pid = running.process.pid
+                gateway = f"the gateway at {running.url} (process {pid})"
+                assert await command("reload") == 0
+                assert capsys.readouterr().out == f"Reloaded {gateway}: nothing has changed\n"
+                write(file, url, workers=workers, log_level="debug", drain_timeout=7, host="127.0.0.2")
+                assert await command("reload", "--port", str(running.port)) == 0
+                assert capsys.readouterr().out.splitlines() == [
+                    f"Reloaded {gateway}: log_level",
+                    f"After a rolling restart (kill -USR2 {pid}): drain_timeout",
+                    "After it is stopped and started: host",
+                ]
+                await running.says("settings reloaded backends=1 changed=log_level")
+                write(file, url, workers=workers, log_levle="info")
+                assert await command("reload", "--pid", str(pid)) == 1
+                said = capsys.readouterr().err
+                assert f"{gateway} has not changed anything:" in said
+                assert "unknown key log_levle (did you mean log_level?)" in said
+
+    run(test())
+
+
+def test_reload_works_after_a_rolling_restart(tmp_path: Path, state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        file = tmp_path / "gateway.yaml"
+        async with serving(create_app()) as url:
+            write(file, url)
+            async with program("--config", str(file)) as running:
+                running.signal(signal.SIGUSR2)
+                await running.says(" rolled ")
+                write(file, url, log_level="debug")
+                assert await command("reload") == 0
+                assert ": log_level\n" in capsys.readouterr().out
+                assert await command("stop") == 0
+                assert await running.exit() == 0
+
+    run(test())
+
+
+def test_without_a_settings_file_there_is_nothing_to_reload(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none") as running:
+            assert await command("reload") == 1
+            assert "started without a settings file (--config)" in capsys.readouterr().err
+            assert running.process.returncode is None
+
+    run(test())
+
+
+async def endless(connection: Connection) -> None:
+    """Answer with a stream that stops in the middle of its text."""
+    connection.write(HEAD)
+    connection.send(*chat_stream()[: PHASES["text"]])
+    await connection.lost
+
+
+async def streaming(running: Program) -> RawClient:
+    client = await RawClient.connect(running)
+    await client.post()
+    await client.read_until(b"from here.")
+    return client
+
+
+@WORKERS
+@pytest.mark.parametrize("first", ["", WITHOUT_UVLOOP], ids=["uvloop", "asyncio"])
+def test_stop_waits_for_running_responses_until_it_need_not(
+    state: str, workers: int, first: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def test() -> None:
+        async with backend(endless) as server:
+            flags = (
+                "--backend",
+                server.url,
+                "--no-adapt",
+                "--store",
+                "none",
+                "--workers",
+                str(workers),
+                "--drain-timeout",
+                "600",
+            )
+            async with program(*flags, first=first) as running:
+                client = await streaming(running)
+                waiting = asyncio.create_task(command("stop"))
+                said = ""
+
+                def waits(times: int) -> bool:
+                    nonlocal said
+                    said += capfd.readouterr().err
+                    return said.count("Waiting for running responses, 600 s at most.") == times
+
+                await until(lambda: waits(1), "the command waits")
+                again = asyncio.create_task(command("stop"))  # twice is not at once
+                await until(lambda: waits(2), "the second one waits, too")
+                assert not waiting.done()
+                assert await command("stop", "--now") == 0
+                assert (await waiting, await again) == (0, 0)
+                assert final_of(body_of(await client.read_all()))["status"] == "failed"
+                assert await running.exit() == 0
+                assert (
+                    capfd.readouterr().out.count(f"Stopped the gateway at {running.url} (process {running.process.pid}).") == 3
+                )
+        assert control_sockets(state) == []
+
+    run(test())
+
+
+def test_of_several_gateways_one_has_to_be_named(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        flags = ("--backend", "http://127.0.0.1:9/v1", "--store", "none")
+        async with program(*flags) as one, program(*flags) as other:
+            assert await command("stop") == 1
+            said = capsys.readouterr().err
+            assert "several gateways run: choose one with --port or --pid" in said
+            for each in (one, other):
+                assert f"\n  {each.url} (process {each.process.pid})" in said
+            assert await command("stop", "--port", str(one.port)) == 0
+            assert await one.exit() == 0
+            assert await command("stop", "--pid", str(one.process.pid)) == 1
+            assert f"no gateway runs there; these do:\n  {other.url}" in capsys.readouterr().err
+            assert await command("stop") == 0
+            assert await other.exit() == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("name", ["reload", "stop"])
+def test_without_a_gateway_it_says_so(state: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name]) == 1
+    assert "no gateway of this user runs on this machine" in capsys.readouterr().err
+
+
+def test_the_socket_of_a_killed_gateway_is_cleared_away(state: str) -> None:
+    async def test() -> None:
+        async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none") as running:
+            assert len(control_sockets(state)) == 1
+            running.process.kill()
+            await running.process.wait()
+        [left] = control_sockets(state)
+        assert await command("stop") == 1
+        assert left.exists()  # as young as that of a gateway that has not begun to listen
+        os.utime(left, (0, 0))
+        assert await command("stop") == 1
+        assert not left.exists()
+
+    run(test())
+
+
+def test_only_the_user_of_a_gateway_can_reach_its_socket(state: str) -> None:
+    async def test() -> None:
+        async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none") as running:
+            [path] = control_sockets(state)
+            assert path.parent.stat().st_mode & 0o077 == 0
+            with socket.socket(socket.AF_UNIX) as connection:  # what is no order does nothing
+                connection.connect(str(path))
+                connection.sendall(b"restart\n")
+            assert await command("stop") == 0
+            assert await running.exit() == 0
+
+    run(test())
+
+
+def test_a_folder_that_cannot_be_used_stops_no_start(state: str) -> None:
+    Path(state, "responses-gateway").write_text("a file", encoding="utf-8")
+
+    async def test() -> None:
+        async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none", "--log-level", "debug") as running:
+            await running.says("no control socket")
+            running.signal(signal.SIGTERM)
+            assert await running.exit() == 0
+
+    run(test())
