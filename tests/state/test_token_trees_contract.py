@@ -111,6 +111,61 @@ def test_trees_expire_and_are_bounded(opening: Opening, monkeypatch: pytest.Monk
     asyncio.run(test())
 
 
+def test_without_room_the_calls_of_the_oldest_trees_of_who_has_most_are_dropped(opening: Opening) -> None:
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            table = TokenTreeTable(database, 1000.0, clock, most_bytes=100_000)
+            for number in range(40):
+                clock.now += 1
+                tenant = "small" if number == 0 else "large"
+                await table.begin(tenant, f"tree-{number}")
+                await table.add(tenant, f"tree-{number}", [call(f"c{number}", list(range(500)), [1] * 100)], NOTHING)
+            small = await table.tree("small", "tree-0")
+            trees = [await table.tree("large", f"tree-{number}") for number in range(1, 40)]
+        assert small is not None
+        assert (small.dropped, small.bytes > 0) == (0, True)
+        dropped = [tree.dropped for tree in trees if tree is not None]
+        assert dropped == sorted(dropped, reverse=True)
+        assert 0 < sum(dropped) < 39
+        assert 50_000 < sum(tree.bytes for tree in trees if tree is not None) < 100_000
+
+    asyncio.run(test())
+
+
+def test_a_tree_that_has_its_share_gets_calls_without_tokens(opening: Opening) -> None:
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            table = TokenTreeTable(database, 1000.0, clock, most_bytes=100_000)
+            await table.begin("one", "tree")
+            for number in range(20):
+                await table.add("one", "tree", [call(f"c{number}", list(range(500)), [1] * 100)], NOTHING)
+            tree = await table.tree("one", "tree")
+            assert tree is not None
+            page = await table.page(tree, None, 100)
+            assert page is not None
+        kept = [each.tokens.prompt is not None for each in page.calls]
+        assert len(kept) == 20
+        assert kept == sorted(kept, reverse=True)
+        assert 2 < sum(kept) < 20
+
+    asyncio.run(test())
+
+
+def test_trees_without_calls_are_bounded_too(opening: Opening) -> None:
+    async def test() -> None:
+        async with opening() as (_, database, clock):
+            table = TokenTreeTable(database, 1000.0, clock, most_bytes=20_000)
+            for number in range(100):
+                clock.now += 1
+                await table.begin(f"tenant-{number}", "tree")
+                await table.add(f"tenant-{number}", "tree", [call(f"c{number}", [1], [2])], NOTHING)
+            trees = [await table.tree(f"tenant-{number}", "tree") for number in range(100)]
+        assert trees[-1] is not None
+        assert sum(tree is not None for tree in trees) * 300 <= 20_000
+
+    asyncio.run(test())
+
+
 @given(st.lists(st.integers(0, 2), max_size=20), st.lists(st.integers(0, 2), max_size=20))
 def test_the_common_beginning_of_two_lists_is_found(one: list[int], other: list[int]) -> None:
     same = 0

@@ -16,7 +16,7 @@ POSTGRES = {
 }
 
 # Changes with the tables. Begins above 12, because builds that were never released numbered their stores up to that.
-VERSION = 15
+VERSION = 16
 
 _TABLES = (
     # Each item once; `digest` is that of its JSON in canonical form. `result` is that of the hosted call that the item is, as
@@ -80,9 +80,11 @@ _TABLES = (
     "expires_at {real} NOT NULL)",
     "CREATE INDEX prompt_hashes_expiry ON prompt_hashes (expires_at)",
     # The calls of the model that were kept, token by token, as trees (see `token_trees.py`). A tree is a rollout, or a chain of
-    # responses. The prompt of a call is the first `shared` tokens of its parent (0: it has none), and the `rest`.
+    # responses; `dropped` are its calls that had no room. The prompt of a call is the first `shared` tokens of its parent (0:
+    # it has none), and the `rest`.
     "CREATE TABLE token_trees (key {key}, tenant TEXT NOT NULL, name TEXT NOT NULL, expires_at {real} NOT NULL, "
-    "calls {integer} NOT NULL DEFAULT 0, reward TEXT)",
+    "calls {integer} NOT NULL DEFAULT 0, bytes {integer} NOT NULL DEFAULT 0, dropped {integer} NOT NULL DEFAULT 0, "
+    "reward TEXT)",
     "CREATE UNIQUE INDEX token_trees_name ON token_trees (tenant, name)",
     "CREATE INDEX token_trees_expiry ON token_trees (expires_at)",
     "CREATE INDEX token_trees_age ON token_trees (tenant, key)",

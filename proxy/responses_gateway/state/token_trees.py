@@ -18,6 +18,13 @@ MOST_TREES = 10_000
 MOST_CALLS = 10_000
 # The most ids of whole prompts and answers in one page, because it is built in memory.
 MOST_IDS = 1_000_000
+# About what a call takes besides its tokens, and a tree without calls: rows and indices, in bytes.
+_CALL_BYTES = 1000
+_TREE_BYTES = 300
+# The part of all room that one tree may have, so that it leaves some to others.
+_TREE_SHARE = 4
+# The part of the room that is filled, and made again, at a time: to look for it with each call would take long.
+_STEP = 64
 # The most trees that are deleted in one transaction besides what it does.
 _BATCH = 20
 
@@ -79,10 +86,13 @@ class Page(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A tree: its key, and the reward that it was given, as JSON."""
+    """A tree: its key, the reward that it was given, as JSON, how many of its calls were dropped because there was no room, and
+    how many bytes the others take."""
 
     key: int
     reward: str | None
+    dropped: int
+    bytes: int
 
 
 _COLUMNS = "key, id, response, parent, shared, rest, sampled, log_probs, kind, details"
@@ -92,11 +102,14 @@ _DELETE_TREE = "DELETE FROM token_trees WHERE key = ?"
 
 @dataclass(eq=False)
 class TokenTreeTable:
-    """The trees of a database. `retention`: how long a tree is kept after its last call, in seconds."""
+    """The trees of a database. `retention`: how long a tree is kept after its last call, in seconds. `most_bytes`: how many
+    bytes all trees may take; None means any."""
 
     database: Database
     retention: float
     clock: Callable[[], float] = time.time
+    most_bytes: int | None = None
+    _unchecked: int = 0  # bytes that were added since room was made
 
     @transaction
     def begin(self, sql: Sql, tenant: str, name: str) -> None:
@@ -114,16 +127,26 @@ class TokenTreeTable:
 
     @transaction
     def add(self, sql: Sql, tenant: str, name: str, calls: Sequence[CallRecord], parentage: Parentage) -> None:
-        """Add the calls of one response, each the parent of the next one. Nothing is added to a tree that is gone."""
+        """Add the calls of one response, each the parent of the next one: without their tokens to a tree that has no room.
+        Nothing is added to a tree that is gone."""
         tree = _tree(sql, tenant, name)
         if tree is None or not calls:
             return
+        if self.most_bytes is not None and tree.bytes > self.most_bytes // _TREE_SHARE:
+            calls = [call._replace(tokens=CallTokens(None, None, None)) for call in calls]
         first = calls[0]
         parent = _parent_of(sql, tree.key, parentage, first)
         rebuilt = _Rebuilt(sql)
+        added = 0
         for call in calls:
-            parent = _insert(sql, tree.key, call, parent, rebuilt)
-        sql.execute("UPDATE token_trees SET calls = calls + ? WHERE key = ?", (len(calls), tree.key))
+            parent, written = _insert(sql, tree.key, call, parent, rebuilt)
+            added += written
+        statement = "UPDATE token_trees SET calls = calls + ?, bytes = bytes + ? WHERE key = ?"
+        sql.execute(statement, (len(calls), added, tree.key))
+        self._unchecked += added + _TREE_BYTES
+        if self.most_bytes is not None and self._unchecked > self.most_bytes // _STEP:
+            self._unchecked = 0
+            _make_room(sql, self.most_bytes, tree.key)
 
     @transaction
     def continued(self, sql: Sql, tenant: str, name: str, links: Sequence[Link]) -> tuple[int, KeptCall] | None:
@@ -213,13 +236,43 @@ def _delete_oldest(sql: Sql, tenant: str) -> None:
         _delete(sql, row[0])
 
 
+def _make_room(sql: Sql, most_bytes: int, kept: int) -> None:
+    """Drop the calls of the trees that were not used for longest, of the tenant that has most at the time, until there is room,
+    but none of the tree `kept`. The trees stay, and tell what was dropped, as long as there is something else to drop."""
+    statement = "SELECT tenant, sum(bytes), count(*) FROM token_trees GROUP BY tenant"
+    held = {tenant: taken + trees * _TREE_BYTES for tenant, taken, trees in sql.execute(statement).fetchall()}
+    too_many = sum(held.values()) - most_bytes + most_bytes // _STEP
+    trees: dict[str, list[tuple[int, int]]] = {}
+    while too_many > 0 and held:
+        tenant = max(held, key=held.__getitem__)
+        if tenant not in trees:
+            statement = (
+                "SELECT key, bytes FROM token_trees WHERE tenant = ? AND key <> ? ORDER BY bytes = 0 DESC, expires_at DESC"
+            )
+            trees[tenant] = [tuple(row) for row in sql.execute(statement, (tenant, kept)).fetchall()]
+        if not trees[tenant]:
+            del held[tenant]
+            continue
+        key, size = trees[tenant].pop()
+        if size:
+            dropped = sql.execute(_DELETE_CALLS, (key,)).rowcount
+            sql.execute("UPDATE token_trees SET bytes = 0, dropped = dropped + ? WHERE key = ?", (dropped, key))
+        else:
+            size = _TREE_BYTES
+            _delete(sql, key)
+        held[tenant] -= size
+        too_many -= size
+
+
 def _delete(sql: Sql, key: int) -> None:
     sql.execute(_DELETE_CALLS, (key,))
     sql.execute(_DELETE_TREE, (key,))
 
 
 def _tree(sql: Sql, tenant: str, name: str) -> Tree | None:
-    row = sql.execute("SELECT key, reward FROM token_trees WHERE tenant = ? AND name = ?", (tenant, name)).fetchone()
+    row = sql.execute(
+        "SELECT key, reward, dropped, bytes FROM token_trees WHERE tenant = ? AND name = ?", (tenant, name)
+    ).fetchone()
     return None if row is None else Tree(*row)
 
 
@@ -296,8 +349,8 @@ class _Rebuilt:
             del self._whole[next(iter(self._whole))]
 
 
-def _insert(sql: Sql, tree: int, call: CallRecord, parent: int, rebuilt: _Rebuilt) -> int:
-    """Write a call. Return its key."""
+def _insert(sql: Sql, tree: int, call: CallRecord, parent: int, rebuilt: _Rebuilt) -> tuple[int, int]:
+    """Write a call. Return its key, and how many bytes it takes."""
     [key] = sql.new_keys("model_calls", 1)
     shared = 0
     if call.tokens.prompt is not None and parent:
@@ -321,7 +374,7 @@ def _insert(sql: Sql, tree: int, call: CallRecord, parent: int, rebuilt: _Rebuil
     }
     add_row(sql, "model_calls", row)
     rebuilt.keep(key, call.tokens.prompt, sampled)
-    return key
+    return key, _CALL_BYTES + sum(len(value) for value in row.values() if isinstance(value, bytes))
 
 
 def common_prefix(one: array[int], other: array[int]) -> int:

@@ -148,6 +148,43 @@ def test_what_is_no_id_of_a_rollout_is_refused() -> None:
     run(test())
 
 
+def test_without_a_store_the_tokens_in_memory_are_bounded_and_the_record_says_what_was_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("responses_gateway.server.features.rollouts.feature.MOST_BYTES_IN_MEMORY", 30_000)
+
+    async def test() -> None:
+        async with simulated(store="none") as served, aiohttp.ClientSession() as session:
+            for number in (1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7):
+                headers = {"X-Rollout-Id": f"ep{number}"}
+                await post(session, served.url, {"model": "simulator", "input": "hi"}, headers)
+            records = [await read(session, f"{served.url}/rollouts/ep{number}") for number in range(1, 8)]
+        assert records[0]["dropped_calls"] == 6
+        assert records[0]["calls"] == []
+        assert records[-1]["dropped_calls"] == 0
+        assert [call["reason"] for call in records[-1]["calls"]] == [None, None]
+        assert all(len(record["calls"]) + record["dropped_calls"] >= 2 for record in records)
+
+    run(test())
+
+
+def test_a_rollout_that_has_its_share_of_memory_has_calls_without_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("responses_gateway.server.features.rollouts.feature.MOST_BYTES_IN_MEMORY", 30_000)
+
+    async def test() -> None:
+        async with simulated(store="none") as served, aiohttp.ClientSession() as session:
+            for _ in range(9):
+                await post(session, served.url, {"model": "simulator", "input": "hi"}, {"X-Rollout-Id": "ep1"})
+            calls = (await read(session, f"{served.url}/rollouts/ep1"))["calls"]
+        reasons = [call["reason"] for call in calls]
+        assert len(reasons) == 9
+        assert set(reasons) == {None, "no_room"}
+        assert reasons == sorted(reasons, key=lambda reason: reason == "no_room")
+        assert [call["generation_token_ids"] is None for call in calls] == [reason is not None for reason in reasons]
+
+    run(test())
+
+
 ARRAYS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 

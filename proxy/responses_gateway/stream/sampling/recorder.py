@@ -15,6 +15,8 @@ from responses_gateway.wire.chat import Choice, Chunk, Logprobs
 
 # Why a call has no ids: the server sends none (or not all), or its answer broke off.
 Reason: TypeAlias = Literal["no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "no_log_probs", "broke_off"]
+# Those for which a call has no tokens at all.
+WITHOUT_TOKENS: frozenset[str] = frozenset({"no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "broke_off"})
 # Names the backend that is being asked.
 Backend: TypeAlias = Callable[[], str | None]
 _LIST = b"["

@@ -16,6 +16,7 @@ from responses_gateway.server.http.bodies import too_large
 from responses_gateway.server.http.exchange import read_json_body
 from responses_gateway.state.token_trees import KeptCall, Page, TokenTreeTable, Tree
 from responses_gateway.stream.sampling.chains import Chain, ChainedCall, chain_of, pieces_of
+from responses_gateway.stream.sampling.recorder import WITHOUT_TOKENS
 from responses_gateway.wire.errors import ApiError, invalid_request
 
 # Calls in one answer.
@@ -54,7 +55,8 @@ class Rollouts:
         if tree is None:
             raise unknown_rollout(name)
         reward = None if tree.reward is None else msgspec.Raw(tree.reward.encode())
-        return await self._answer(request, tree, {"object": "rollout", "id": name, "reward": reward}, None)
+        about = {"object": "rollout", "id": name, "reward": reward, "dropped_calls": tree.dropped}
+        return await self._answer(request, tree, about, None)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Answer `DELETE /rollouts/{id}`. Raise `ApiError`, `StoreUnavailable`."""
@@ -124,6 +126,9 @@ def _written(page: Page, about: Mapping[str, Any], form: Form, *, chained: bool)
 
 
 def _shown(call: KeptCall) -> dict[str, Any]:
+    details = msgspec.json.decode(call.details)
+    if call.tokens.sampled is None and details.get("reason") not in WITHOUT_TOKENS:
+        details = {**details, "reason": "no_room", "item_spans": None, "token_true": False}
     return {
         "id": call.id,
         "response_id": call.response,
@@ -131,7 +136,7 @@ def _shown(call: KeptCall) -> dict[str, Any]:
         "kind": call.kind,
         "reason": None,
         "item_spans": None,
-        **msgspec.json.decode(call.details),
+        **details,
         "prompt_token_ids": _listed(call.tokens.prompt),
         "generation_token_ids": _listed(call.tokens.sampled),
         "generation_log_probs": _listed(call.tokens.log_probs),

@@ -26,6 +26,10 @@ from responses_gateway.state.usage import DAY
 from responses_gateway.stream.sampling.recorder import CallRecorder
 from responses_gateway.wire.requests import TOKEN_IDS
 
+# What is kept without a store, in bytes: the tokens of about a hundred long tasks of agents, while memory that is lost to them
+# would be missing elsewhere.
+MOST_BYTES_IN_MEMORY = 256 * 1024 * 1024
+
 
 @dataclass(eq=False, slots=True)
 class Keeping:
@@ -100,7 +104,8 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     else:
         database = store.database
     pool = core.responses.pool
-    table = TokenTreeTable(database, core.settings.store_days * DAY)
+    most_bytes = MOST_BYTES_IN_MEMORY if store is None else None  # else `store_max_bytes` tells
+    table = TokenTreeTable(database, core.settings.store_days * DAY, most_bytes=most_bytes)
     rollouts = Rollouts(table)
     routes: list[Route] = [
         HttpPrefix("/rollouts/{rollout}", _enter),
