@@ -69,3 +69,8 @@ def test_the_client_gets_the_declared_name() -> None:
     assert play(*behind).said == [("call", "weather", "{}")]
     again = [call(0, "a", "functions.weather", '{"a"'), call(0, "a", "weather", ":1}"), finish()]
     assert play(*again).said == [("call", "weather", '{"a":1}')]
+
+
+def test_the_name_that_the_client_gave_a_tool_is_that_tool_even_if_it_ends_like_another() -> None:
+    tools: ToolTable = {"read": ToolTarget("function", "read"), "fs_read_1a2b": ToolTarget("function", "fs.read")}
+    assert offered_name(tools, "fs.read") == "fs_read_1a2b"

@@ -75,6 +75,9 @@ def offered_name(tools: ToolTable, name: str) -> str:
     could be several tools stays as it is; one that begins with the label of an MCP server begins with `label__` in any case."""
     if name in tools or len(name) > _LONGEST:
         return name
+    own = [chat_name for chat_name, target in tools.items() if target.name == name and target.namespace is None]
+    if len(own) == 1:  # because a chat name is made where the client's name is not allowed in one
+        return own[0]
     for spelling in (str, _plain):
         meant: dict[ToolTarget, str] = {}
         for chat_name, target in tools.items():
