@@ -19,6 +19,9 @@ TOO_LONG = [
     "This model's maximum context length is 8192 tokens. However, you requested 9000 output tokens and your prompt contains "
     "8500 input tokens, for a total of 17500 tokens.",
     "This model's maximum context length is 8192 tokens. You sent 9000.",
+    "prompt length 9000 > max model len 8192",
+    "The sequence length of 9000 tokens is above this model's limit of 8192",
+    "max_tokens must be at least 1, got -300.",
     "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
     "Requested token count exceeds the model's maximum context length of 8192 tokens.",
     (

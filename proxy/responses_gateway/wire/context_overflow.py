@@ -38,9 +38,9 @@ _CONTEXT = re.compile(
     r"|\b(?:session|sequence) (?:max )?len(?:gth)?\b|\bn ctx\b|\b(?:model|total|input|prompt)s? tokens? limit\b"
 )
 _IS_MORE = re.compile(
-    r"\bexceed|\boverflow|\bsurpass|\b(?:long|larg|great|bigg|high)er than\b|\bmore than\b|\bbeyond\b|\b(?:over|above) the\b"
+    r"\bexceed|\boverflow|\bsurpass|\b(?:long|larg|great|bigg|high)er than\b|\bmore than\b|\bbeyond\b|\b(?:over|above) (?:the|this|its|your|our)\b"
     r"|\b(?:length|limit|window|size) (?:is |was |has been )?reached\b|\btoo (?:long|large|big|many)\b|\bless than\b"
-    r"|\bat most\b|\b(?:not|t) fit\b|\bruns? out of\b|\bran out of\b|\d ?> ?\d"
+    r"|\bat most\b|\b(?:not|t) fit\b|\bruns? out of\b|\bran out of\b|\d ?>=? ?(?:\w+ ){0,4}\d"
     r"|\bmust be ?(?:<|under|below|within|no more|shorter|smaller|fewer)|\bshould be \[\d"
 )
 # One of these says it all.
@@ -93,6 +93,8 @@ _OUTPUT = re.compile(
 _INPUT = re.compile(
     r"\b(?:prompt|messages|conversation|history)\b|\binputs?\b.{0,12}\b(?:tokens?|length|messages)\b|\btokens from the input\b"
 )
+# A server that takes the prompt from the context for the output, and has less than nothing left.
+_NO_ROOM = re.compile(r"\bmax_(?:completion_|new_|output_)?tokens\b[^.\d]{0,40}1\b[^.\d]{0,20}\b(?:got|is|was|given)\b:? -\d")
 # The tokens that were asked for, the whole context, and those of the prompt.
 _ASKED = re.compile(
     r"\bmax (?:completion |output |new )?tokens\b[^.\d]{0,60}?(\d{2,12})\b"
@@ -118,6 +120,8 @@ def says_overflow(message: str) -> bool:
     """Tell whether a server's message says that the prompt does not fit."""
     text = _THOUSANDS.sub("", message[:_LONGEST].lower()).translate(_MARKS)
     text = " ".join(text.split(" "))
+    if _NO_ROOM.search(message[:_LONGEST]):
+        return True
     if _OTHER_LIMIT.search(text) or (_OUTPUT.search(text) and not _INPUT.search(text)):
         return False
     if _asks_for_too_much(text):
