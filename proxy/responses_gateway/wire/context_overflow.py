@@ -38,7 +38,8 @@ _CONTEXT = re.compile(
     r"|\b(?:session|sequence) (?:max )?len(?:gth)?\b|\bn ctx\b|\b(?:model|total|input|prompt)s? tokens? limit\b"
 )
 _IS_MORE = re.compile(
-    r"\bexceed|\boverflow|\bsurpass|\b(?:long|larg|great|bigg|high)er than\b|\bmore than\b|\bbeyond\b|\b(?:over|above) (?:the|this|its|your|our)\b"
+    r"\bexceed|\boverflow|\bsurpass|\b(?:long|larg|great|bigg|high)er than\b|\bmore than\b|\bbeyond\b"
+    r"|\b(?:over|above) (?:the|this|its|your|our)\b"
     r"|\b(?:length|limit|window|size) (?:is |was |has been )?reached\b|\btoo (?:long|large|big|many)\b|\bless than\b"
     r"|\bat most\b|\b(?:not|t) fit\b|\bruns? out of\b|\bran out of\b|\d ?>=? ?(?:\w+ ){0,4}\d"
     r"|\bmust be ?(?:<|under|below|within|no more|shorter|smaller|fewer)|\bshould be \[\d"
