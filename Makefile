@@ -21,7 +21,7 @@ COMPILE_ALL = -m compileall -q -j 0 proxy/responses_gateway
 PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak weak small-model oracle servers bridges dist image lock clean
+.PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak weak small-model oracle servers bridges trainers dist image lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,6 +137,10 @@ servers: .cache/oracle/.vllm-$(VLLM) .cache/servers/.stamp $(VENV)/.stamp ## run
 bridges: $(VENV)/.stamp ## play the same streams through other bridges, which it installs; writes docs/comparison.md
 	@PYTHON=$(PYTHON) scripts/install-bridges
 	@nice $(BIN)/python -m tests.bridges $(ARGS)
+
+trainers: $(VENV)/.stamp ## check deploy/training/ with the types of NeMo Gym, verifiers and rLLM, which it installs (2 GB); writes docs/training.md
+	@PYTHON=$(PYTHON) scripts/install-trainers
+	@$(BIN)/python -m tests.trainers
 
 dist: $(VENV)/.stamp ## build the wheel, the source archive and the Helm chart into dist/
 	rm -rf dist

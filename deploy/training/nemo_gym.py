@@ -1,7 +1,7 @@
-"""NeMo Gym: the calls of a rollout as its records of model calls.
+"""NeMo Gym 0.7: the calls of a rollout as the fields of its `TokenEntry`, which `run_builder` makes chains of.
 
-With `include: ["token_ids"]` Gym's own agents find the arrays on the last item of each response, and need none of this. For a
-harness such as Codex: run it below `URL/rollouts/ID/v1`, then read the chain that ends with its last response."""
+With `include: ["token_ids"]` Gym's own agents find the arrays on the last item of each response, and need none of this. A
+harness such as Codex runs below `URL/rollouts/ID/v1`; its last response is `terminal_call_id`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ARRAYS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
 def fetch(url: str, rollout: str, key: str = "") -> list[dict[str, Any]]:
-    """Return all calls of a rollout."""
+    """Return all calls of a rollout, the oldest first."""
     calls: list[dict[str, Any]] = []
     query = ""
     while True:
@@ -26,20 +26,21 @@ def fetch(url: str, rollout: str, key: str = "") -> list[dict[str, Any]]:
         query = f"?after={page['last_id']}"
 
 
-def chain_to(calls: list[dict[str, Any]], response_id: str) -> list[dict[str, Any]]:
-    """Return the calls that led to a response, the first one first: sub-agents and titles are on other branches."""
-    by_id = {call["id"]: call for call in calls}
-    chain: list[dict[str, Any]] = []
-    call = by_id.get(response_id)
-    while call is not None:
-        chain.insert(0, call)
-        call = by_id.get(call["parent"])
-    return chain
-
-
-def records(chain: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the token metadata of each call. Raise `ValueError` where tokens are missing: the sample is to be masked."""
-    missing = [call["reason"] for call in chain if call["generation_log_probs"] is None]
-    if missing:
-        raise ValueError(f"tokens are missing: {missing[0]}")
-    return [{name: call[name] for name in ARRAYS} for call in chain]
+def entries(calls: list[dict[str, Any]], rollout: str) -> list[dict[str, Any]]:
+    """Return the entry of each call. Raise `ValueError` where tokens are missing: the sample is to be masked."""
+    told: dict[str, list[int]] = {}
+    found: list[dict[str, Any]] = []
+    for call in calls:
+        if call["generation_log_probs"] is None:
+            raise ValueError(f"tokens are missing: {call['reason']}")
+        before = told.get(call["parent"])
+        follows = before is not None and call["prompt_token_ids"][: len(before)] == before
+        told[call["id"]] = call["prompt_token_ids"] + call["generation_token_ids"]
+        entry = {name: call[name] for name in (*ARRAYS, "response_id", "model", "created_at")}
+        # A prompt that does not begin with the tokens of its parent begins a chain.
+        lineage = {
+            "parent_call_id": call["parent"] if follows else None,
+            "parent_resolution": "resolved" if follows else "root",
+        }
+        found.append({"rollout_id": rollout, "model_call_id": call["id"], **entry, **lineage})
+    return found

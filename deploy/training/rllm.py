@@ -1,4 +1,4 @@
-"""rLLM: the calls of a rollout as the traces of its gateway (`GET /sessions/SID/traces`).
+"""rLLM: the calls of a rollout as the traces of its gateway (`TraceRecord` of rllm-model-gateway 0.1).
 
 Give the agent the base URL `URL/rollouts/SID/v1`."""
 
@@ -17,10 +17,9 @@ def trace(call: Mapping[str, Any], session: str) -> dict[str, Any]:
         "timestamp": call["created_at"],
         "prompt_token_ids": call["prompt_token_ids"] or [],
         "completion_token_ids": call["generation_token_ids"] or [],
-        "logprobs": call["generation_log_probs"] or [],
+        "logprobs": call["generation_log_probs"],
         "finish_reason": call.get("finish_reason"),
-        "weight_version": call.get("weight_version"),
-        "metadata": {"parent": call["parent"], "kind": call["kind"], "reason": call["reason"]},
+        "metadata": {name: call.get(name) for name in ("parent", "kind", "reason", "response_id", "weight_version")},
     }
 
 

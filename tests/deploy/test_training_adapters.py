@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ import aiohttp
 import pytest
 
 from tests.server.running_gateway import run, simulated
+from tests.trainers.checks import FRAMEWORKS, Framework, check, episode, python_of
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "training"
 
@@ -46,22 +48,26 @@ def rollout() -> tuple[list[dict[str, Any]], str]:
 def test_nemo_gym_gets_one_chain_of_records() -> None:
     calls, last = rollout()
     nemo_gym = adapter("nemo_gym")
-    records = nemo_gym.records(nemo_gym.chain_to(calls, last))
-    assert [record["generation_token_ids"] for record in records] == [call["generation_token_ids"] for call in calls]
+    entries = nemo_gym.entries(calls, "ep1")
+    assert [entry["generation_token_ids"] for entry in entries] == [call["generation_token_ids"] for call in calls]
+    assert [entry["model_call_id"] for entry in entries][-1] == last
+    # What begins with other tokens than its parent is the root of a chain.
+    other = {**calls[1], "prompt_token_ids": [1, 2, 3]}
+    roots = [entry["parent_resolution"] for entry in nemo_gym.entries([calls[0], other], "ep1")]
+    assert roots == ["root", "root"]
     with pytest.raises(ValueError, match="no_token_ids"):
-        nemo_gym.records([{**calls[0], "generation_log_probs": None, "reason": "no_token_ids"}])
+        nemo_gym.entries([{**calls[0], "generation_log_probs": None, "reason": "no_token_ids"}], "ep1")
 
 
-def test_verifiers_gets_the_tokens_of_steps() -> None:
+def test_verifiers_gets_the_tokens_of_turns() -> None:
     calls, _ = rollout()
     verifiers = adapter("verifiers")
-    [first, second] = verifiers.steps([*calls, {**calls[0], "kind": "title"}])
+    turns = verifiers.turns([*calls, {**calls[0], "id": "title", "kind": "title"}])
+    assert list(turns) == [call["id"] for call in calls]
+    [first, second] = turns.values()
     assert first["prompt_ids"] == calls[0]["prompt_token_ids"]
-    assert len(second["completion_logprobs"]) == len(second["completion_ids"]) == len(second["completion_mask"])
-    longest = len(calls[0]["prompt_token_ids"]) + 1
-    cut = verifiers.step_tokens(calls[0], longest)
-    assert (len(cut["completion_ids"]), cut["is_truncated"], cut["overlong_prompt"]) == (1, True, False)
-    assert verifiers.step_tokens({**calls[0], "prompt_token_ids": None}) is None
+    assert len(second["completion_logprobs"]) == len(second["completion_ids"])
+    assert verifiers.turn_tokens({**calls[0], "generation_log_probs": None}) is None
 
 
 def test_rllm_gets_traces() -> None:
@@ -72,15 +78,14 @@ def test_rllm_gets_traces() -> None:
     assert traces[-1]["metadata"]["parent"] == traces[0]["trace_id"]
 
 
-@pytest.mark.parametrize(("package", "adapter_name"), [("verifiers", "verifiers"), ("nemo_gym", "nemo_gym"), ("rllm", "rllm")])
-def test_the_frameworks_own_types_take_what_the_adapters_give(package: str, adapter_name: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: it is too large for the environment of these tests, or not in a registry")
-    calls, _ = rollout()
-    if package == "verifiers":
-        types = importlib.import_module("verifiers.types")
-        given = adapter(adapter_name).step_tokens(calls[0])
-        assert set(types.TrajectoryStepTokens.__annotations__) <= given.keys()
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.package)
+def test_the_frameworks_own_types_take_what_the_adapters_give(framework: Framework, tmp_path: Path) -> None:
+    if not python_of(framework).exists():
+        pytest.skip(f"{framework.package} is not installed: `make trainers` does that")
+    file = tmp_path / "episode.json"
+    file.write_text(json.dumps(episode()), encoding="utf-8")
+    _, problem = check(framework, file)
+    assert problem == ""
 
 
 def test_the_adapters_are_short() -> None:
