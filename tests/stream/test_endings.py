@@ -254,6 +254,10 @@ def test_an_error_object_of_older_servers() -> None:
         b"{",
         b"[1]",
         b"[1",
+        b"[PING",
+        b"[PING]]",
+        b'[PING]{"choices":[',
+        b"[NaN, ",
         b'"te',
         b'"{}"',
         b'{"choices":5}',
@@ -273,6 +277,7 @@ def test_what_is_no_chunk_ends_the_stream(payload: bytes) -> None:
     "payload",
     [
         b"", b" ", b"null", b"[]", b"true", b"12", b"ping", b"keep-alive", b"2026-11-27T04:00:00Z", b'"keep-alive"', b'""',
+        b"[PING]", b"[HEARTBEAT]", b'"[KEEP-ALIVE]"', b" [STILL_RUNNING 2] ", b"[PING] 17", b"[INFO] loading the model",
         b'{"choices":[null]}', b'{"choices":[[],{}]}', b'{"choices":[{"delta":""}]}', b"{}",
     ],
 )  # fmt: skip

@@ -32,6 +32,8 @@ _ERROR_TEXT = re.compile(
 )
 # What a part of a chunk has in it, or a page in its place.
 _MARKS = re.compile(rb'[{}\[\]"\\<>]')
+# A sign of life in brackets, as `[DONE]` is: no JSON begins like that.
+_LABEL = re.compile(rb"\[[A-Z][A-Z0-9_ -]*\]")
 
 
 class FunctionDelta(msgspec.Struct, gc=False):
@@ -322,10 +324,11 @@ def decode_chunk(payload: bytes) -> Chunk:
 
 def _is_foreign(payload: bytes) -> bool:
     """Tell whether a payload that is no chunk cannot be half of one either: it is empty, or a word, a number or a time, quoted
-    or not."""
+    or not, or a label in brackets (`[PING]`)."""
     bare = payload.strip()
     if len(bare) > 1 and bare[:1] == bare[-1:] == b'"':
         bare = bare[1:-1]
+    bare = _LABEL.sub(b"", bare, count=1) if _LABEL.match(bare) else bare
     return bare == b"[]" or (_MARKS.search(bare) is None and _is_text(bare))
 
 
