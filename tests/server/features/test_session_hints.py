@@ -115,7 +115,6 @@ def test_sglang_is_told_when_a_session_ends() -> None:
 def test_a_client_of_many_sessions_ends_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature, "MOST_OF_TENANT", 3)
     monkeypatch.setattr(feature, "MOST", 4)
-    monkeypatch.setattr(feature, "SPARE", 0)
     app, closed = closing_server()
 
     async def test() -> None:

@@ -62,7 +62,7 @@ def test_the_backend_gets_the_same_whether_a_history_is_known(store: str) -> Non
                 items += [
                     item for item in answers[0].json()["output"] if item["type"] != "reasoning" or item.get("encrypted_content")
                 ]
-            assert with_memory.parts.responses.preparation.known.bytes > 0
+            assert with_memory.parts.responses.preparation.known.size > 0
             assert asked["known"] == asked["unknown"]
             assert all(len(later) > len(earlier) for earlier, later in pairwise(asked["known"]))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from responses_gateway.request.prompt_cache.context import Answer, CachedContext, Turn
 from responses_gateway.request.prompt_cache.explanation import BLOCK, Explanation, Report, explained, kept_messages
 from responses_gateway.request.prompt_cache.prompt_print import Prompt
+from responses_gateway.tenant_shares import TenantShares
 
 # About how many bytes are kept of all sessions, and of one of them.
 _MOST = 64 * 1024 * 1024
@@ -43,8 +44,7 @@ class Contexts:
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
         self._tenants: dict[str, OrderedDict[str, _Tree]] = {}
-        self._sizes: defaultdict[str, int] = defaultdict(int)
-        self._size = 0
+        self._sizes = TenantShares()
 
     def turn(self, asking: Asking, prompt: Prompt, report: Report, answer: Answer, block: int = BLOCK) -> Explanation:
         """Take a turn that has ended, and explain what became of the cache."""
@@ -74,24 +74,25 @@ class Contexts:
         tree = None if sessions is None else sessions.pop(session, None)
         if tree is not None:
             self._resize(tenant, tree, 0)
+        if not sessions:
+            self._tenants.pop(tenant, None)
 
     def _bound(self, tenant: str, tree: _Tree) -> None:
         size = sum(map(_size, tree.threads.values()))
         while size > _MOST_OF_SESSION and len(tree.threads) > 1:
             size -= _size(tree.threads.popitem(last=False)[1])
         self._resize(tenant, tree, size)
-        while self._size > self._most:
-            largest = max(self._sizes, key=self._sizes.__getitem__)
+        while self._sizes.total > self._most:
+            largest = self._sizes.largest()
             sessions = self._tenants[largest]
             self._resize(largest, sessions.popitem(last=False)[1], 0)
             if not sessions:
-                del self._tenants[largest], self._sizes[largest]
+                del self._tenants[largest]
 
     def _resize(self, tenant: str, tree: _Tree, size: int) -> None:
         change = size - tree.size
         tree.size = size
-        self._sizes[tenant] += change
-        self._size += change
+        self._sizes.add(tenant, change)
 
 
 def _continued(contexts: list[CachedContext], prompt: Prompt) -> CachedContext | None:

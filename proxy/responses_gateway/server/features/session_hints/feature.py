@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from heapq import heapify, heappop, heapreplace
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -26,13 +25,12 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
+from responses_gateway.tenant_shares import TenantShares
 from responses_gateway.wire.errors import ApiError
 
 # The threads that are remembered, those that were active last: of one tenant, who pushes out its own, and of all.
 MOST_OF_TENANT = 2_000
 MOST = 10_000
-# So many are forgotten at once, because finding the tenant that has most takes time.
-SPARE = 500
 # Seconds after which a thread counts as ended, because no server keeps its blocks for so long under load.
 EXPIRY = 1800.0
 # Seconds between two looks at the threads, and the longest that a server may take to end one.
@@ -59,7 +57,7 @@ class Threads:
         self._pool = pool
         self._clock = clock
         self._tenants: dict[str, OrderedDict[str, _Place]] = {}  # by the name of the thread, the one used last at the end
-        self._number = 0
+        self._shares = TenantShares()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def with_route(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
@@ -87,7 +85,7 @@ class Threads:
         tenant = prepared.caller.tenant
         thread = asker.thread or asker.session
         places = self._tenants.setdefault(tenant, OrderedDict())
-        self._number += thread not in places
+        self._shares.add(tenant, int(thread not in places))
         places[thread] = _Place(facts.backend, self._clock(), asker.session, unique_id(tenant, thread))
         places.move_to_end(thread)
         if asker.final:
@@ -95,8 +93,9 @@ class Threads:
                 self._end(tenant, name)
         elif len(places) > MOST_OF_TENANT:
             self._end(tenant, next(iter(places)))
-        if self._number > MOST:
-            self._make_room()
+        while self._shares.total > MOST:
+            largest = self._shares.largest()
+            self._end(largest, next(iter(self._tenants[largest])))
         return _NOTHING
 
     def expire(self) -> None:
@@ -106,26 +105,10 @@ class Threads:
             for name in [*takewhile(lambda name: places[name].at <= before, places)]:  # noqa: B023
                 self._end(tenant, name)
 
-    def _make_room(self) -> None:
-        """End threads of the tenants that have most; of equal ones, the oldest."""
-        heap = [self._rank(tenant) for tenant in self._tenants]
-        heapify(heap)
-        while self._number > MOST - SPARE:
-            tenant = heap[0][2]
-            self._end(tenant, next(iter(self._tenants[tenant])))
-            if tenant in self._tenants:
-                heapreplace(heap, self._rank(tenant))
-            else:
-                heappop(heap)
-
-    def _rank(self, tenant: str) -> tuple[int, float, str]:
-        places = self._tenants[tenant]
-        return -len(places), next(iter(places.values())).at, tenant
-
     def _end(self, tenant: str, name: str) -> None:
         places = self._tenants[tenant]
         place = places.pop(name)
-        self._number -= 1
+        self._shares.add(tenant, -1)
         if not places:
             del self._tenants[tenant]
         member = self._pool.members.by_name.get(place.backend)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from responses_gateway.request.growing import TranslatedTurns
+from responses_gateway.tenant_shares import TenantShares
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest, parse_continued
 
@@ -108,9 +109,13 @@ class KnownInputs:
         """`most` is for all of them together, in bytes; 0: none are kept."""
         self._most = most
         self._threads: defaultdict[str, deque[KnownInput]] = defaultdict(deque)
-        self._sizes: Counter[str] = Counter()
+        self._sizes = TenantShares()
         self._mark = secrets.token_hex()
-        self.bytes = 0
+
+    @property
+    def size(self) -> int:
+        """The memory that all of them take, in bytes."""
+        return self._sizes.total
 
     def keeps(self, body: bytes) -> bool:
         """Tell whether a request with this body is worth being kept, and may be."""
@@ -136,25 +141,22 @@ class KnownInputs:
         self._count(tenant, len(body))
         if len(threads) > _THREADS:
             self._forget(tenant)
-        while self.bytes > self._most:  # of whoever takes most of it, so that nobody shuts out the others
-            self._forget(self._sizes.most_common(1)[0][0])
+        while self._sizes.total > self._most:  # of whoever takes most of it, so that nobody shuts out the others
+            self._forget(self._sizes.largest())
 
     def clear(self) -> None:
         """Forget all requests."""
         self._threads.clear()
-        self._sizes.clear()
-        self.bytes = 0
+        self._sizes = TenantShares()
 
     def _forget(self, tenant: str) -> None:
         threads = self._threads[tenant]
         self._count(tenant, -threads.popleft().size)
         if not threads:
             del self._threads[tenant]
-            del self._sizes[tenant]
 
     def _count(self, tenant: str, size: int) -> None:
-        self._sizes[tenant] += size * _SIZE
-        self.bytes += size * _SIZE
+        self._sizes.add(tenant, size * _SIZE)
 
 
 def _layout(body: bytes) -> Layout | None:
