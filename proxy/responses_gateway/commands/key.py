@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-import secrets
 import sys
 from pathlib import Path
 
-# Random bytes in a key: 256 bits.
-_BYTES = 32
-# By this prefix people, and scanners for leaked keys, recognise one.
-_PREFIX = "rp_"
 # The line of the settings file behind which entries stand, with the indentation of the first one.
 _ENTRIES = re.compile(r"^api_keys:[ \t]*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*(?=( *))", re.MULTILINE)
 
@@ -33,13 +28,13 @@ def run(args: argparse.Namespace) -> int:
     """Print the key and the entry for the settings, or write it. Returns 2 for a key or a name that is not valid, 1 for a file
     that cannot be changed."""
     from responses_gateway.settings import ApiKey, SettingsError
-    from responses_gateway.settings.keys import SHORTEST_KEY, hash_of
+    from responses_gateway.settings.keys import SHORTEST_KEY, hash_of, new_key
     from responses_gateway.settings.load import load
 
     if args.action == "add" and args.config is None:
         print("responses-gateway: add needs --config FILE", file=sys.stderr)
         return 2
-    key = sys.stdin.readline().strip() if args.action == "hash" else _PREFIX + secrets.token_urlsafe(_BYTES)
+    key = sys.stdin.readline().strip() if args.action == "hash" else new_key()
     if len(key) < SHORTEST_KEY:
         print(f"responses-gateway: a key needs at least {SHORTEST_KEY} characters", file=sys.stderr)
         return 2

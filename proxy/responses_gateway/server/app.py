@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from responses_gateway.server.access.rate_limits import RateLimits
 from responses_gateway.server.http.bodies import BODY_BYTES, Bodies
 from responses_gateway.server.http.foreign_pages import HostCheck, OriginCheck
 from responses_gateway.server.http.loop_detection import LoopDetection
-from responses_gateway.server.http.routes import ASK_ALL, HttpRoute, PrefixedRouter
+from responses_gateway.server.http.routes import ASK_ALL, AskAll, HttpRoute, PrefixedRouter
 from responses_gateway.server.parts import Parts
 from responses_gateway.server.protocols.messages import MESSAGES
 from responses_gateway.server.protocols.responses import RESPONSES
@@ -255,7 +254,7 @@ def _add_operations(
     router = app.router
     router.add_get("/metrics", health.metrics)
     workers = _add_window(app, parts, folder)
-    app[ASK_ALL] = partial(_ask_here, parts.questions) if workers is None else workers.ask_all
+    app[ASK_ALL] = _without_window(app, parts, folder) if workers is None else workers.ask_all
     if parts.settings.admin_key is None:
         return
     sums_of = partial(usage_sums, workers) if workers is not None else parts.accounts.usage.sums
@@ -291,7 +290,13 @@ def _add_window(app: web.Application, parts: Parts, folder: Path | None) -> Work
     return workers
 
 
-async def _ask_here(questions: Mapping[str, Callable[..., Any]], method: str, *arguments: Any) -> list[Any]:
-    """Ask this process alone, because without the window there is nobody who asks the others."""
-    answer = questions[method](*arguments)
-    return [await answer if inspect.isawaitable(answer) else answer]
+def _without_window(app: web.Application, parts: Parts, folder: Path | None) -> AskAll:
+    """Have the workers answer the questions of features alone; return what asks them."""
+    workers = Workers(None, folder, parts.questions)
+
+    async def answer(_app: web.Application) -> AsyncIterator[None]:
+        async with workers.answering():
+            yield
+
+    app.cleanup_ctx.append(answer)
+    return workers.ask_all

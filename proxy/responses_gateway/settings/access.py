@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from responses_gateway.settings.keys import ApiKeys, Teams
+from responses_gateway.settings.keys import ApiKeys, Limited, Teams
 from responses_gateway.settings.section import Seconds, Section, TextList, each
 from responses_gateway.wire.hosts.addresses import is_network
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
@@ -98,3 +99,13 @@ def has_quotas(settings: AccessSettings) -> bool:
     names = (*QUOTA_SETTINGS, *QUOTA_SETTINGS.values())
     of_all = settings.tokens_per_day or settings.tokens_per_month
     return bool(of_all) or any(getattr(entry, name) for entry in entries for name in names)
+
+
+def unreachable_limits(entry: Limited) -> Iterator[tuple[str, str]]:
+    """Yield the quotas of a key or a team that could never have an effect, and why."""
+    for hard, soft in QUOTA_SETTINGS.items():
+        most = getattr(entry, hard)
+        if most and (getattr(entry, soft) or 0) > most:
+            yield soft, f"is more than {hard}: it would never warn"
+    if entry.tokens_per_month and (entry.tokens_per_day or 0) > entry.tokens_per_month:
+        yield "tokens_per_day", "is more than tokens_per_month"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -17,8 +18,17 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # Shorter keys could be guessed.
 SHORTEST_KEY = 16
+# By this prefix people, and scanners for leaked keys, recognise a key that was generated.
+_GENERATED_PREFIX = "rp_"
+# Random bytes in it: 256 bits.
+_GENERATED_BYTES = 32
 # Where clients put their key. `Authorization` has `Bearer` before it.
 KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")
+
+
+def new_key() -> str:
+    """Generate a key."""
+    return _GENERATED_PREFIX + secrets.token_urlsafe(_GENERATED_BYTES)
 
 
 def hash_of(key: str) -> str:
@@ -92,9 +102,15 @@ def _read(value: object) -> object:
 def _check_names(value: object) -> object:
     """Return a mapping by names as it is. Raise `ValueError` for one that is no name."""
     for name in value if isinstance(value, dict) else ():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ValueError("a name consists of up to 64 letters, digits, dots, dashes and underscores")
+        check_key_name(name)
     return value
+
+
+def check_key_name(name: object) -> str:
+    """Return the name of a key or a team. Raise `ValueError` for anything else."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError("a name consists of up to 64 letters, digits, dots, dashes and underscores")
+    return name
 
 
 def _refuse_duplicates(entries: dict[str, Any]) -> None:

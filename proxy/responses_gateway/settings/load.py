@@ -12,8 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from responses_gateway.settings import CONFIG_VARIABLE, ENV_PREFIX, Settings, SettingsError, flag, suggestion, variable
-from responses_gateway.settings.access import QUOTA_SETTINGS, has_quotas
-from responses_gateway.settings.keys import Limited
+from responses_gateway.settings.access import has_quotas, unreachable_limits
 from responses_gateway.settings.reference import kind_of
 from responses_gateway.wire.validation import problem
 
@@ -167,7 +166,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             yield f"api_keys: {name}: team: there is no {key.team} in teams"
     for place, entries in (("api_keys", settings.api_keys), ("teams", settings.teams)):
         for name, entry in entries.items():
-            yield from _within(f"{place}: {name}", entry)
+            yield from (f"{place}: {name}: {field} {problem}" for field, problem in unreachable_limits(entry))
     if 0 < settings.tokens_per_month < settings.tokens_per_day:
         yield "tokens_per_day is more than tokens_per_month"
 
@@ -180,12 +179,3 @@ def _quotas_nowhere(settings: Settings) -> Iterator[str]:
         yield f"tokens_per_day, tokens_per_month and those of teams need {sources}: a quota belongs to somebody who has a name"
     if settings.store == "none" and settings.events == "store":
         yield "tokens_per_day and tokens_per_month need a store, or Redis in events: there the tokens are counted"
-
-
-def _within(place: str, entry: Limited) -> Iterator[str]:
-    for hard, soft in QUOTA_SETTINGS.items():
-        most = getattr(entry, hard)
-        if most and (getattr(entry, soft) or 0) > most:
-            yield f"{place}: {soft} is more than {hard}: it would never warn"
-    if entry.tokens_per_month and (entry.tokens_per_day or 0) > entry.tokens_per_month:
-        yield f"{place}: tokens_per_day is more than tokens_per_month"

@@ -33,7 +33,7 @@ class OperationSettings(Section):
     semantic conventions `1.44`, or the `latest` ones. With `otel_endpoint` they are also sent over OTLP, unless the variable
     `OTEL_METRICS_EXPORTER` is `none`."""
     admin_key: SecretStr | None = Field(default=None, min_length=16)
-    """Key for `/admin/backends` and for the window at `/ui/`, at least 16 characters. Without it there is no `/admin/`, and the
+    """Key for `/admin/` and for the window at `/ui/`, at least 16 characters. Without it there is no `/admin/`, and the
     window is for this machine."""
     otel_endpoint: str | None = None
     """Send traces to the OpenTelemetry collector at this URL, for example `http://collector:4318` (OTLP over HTTP). Requires

@@ -115,6 +115,10 @@ _TABLES = (
     "CREATE TABLE quota_counters (name TEXT PRIMARY KEY, tokens {integer} NOT NULL, expires_at {real} NOT NULL)",
     "CREATE TABLE quota_charges (id TEXT PRIMARY KEY, tokens {integer} NOT NULL, expires_at {real} NOT NULL)",
     "CREATE INDEX quota_charges_expiry ON quota_charges (expires_at)",
+    # The keys of clients that were made at run time (see `client_keys.py`).
+    "CREATE TABLE client_keys (key {key}, name TEXT NOT NULL, hash TEXT NOT NULL, details TEXT NOT NULL, "
+    "created_at {real} NOT NULL)",
+    "CREATE UNIQUE INDEX client_keys_name ON client_keys (name)",
     "CREATE TABLE secrets (name TEXT PRIMARY KEY, value {blob} NOT NULL)",
     # Work that one process does for all, and until when the others leave it alone.
     "CREATE TABLE leases (name TEXT PRIMARY KEY, until {real} NOT NULL)",

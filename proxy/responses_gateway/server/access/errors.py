@@ -6,17 +6,20 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
+from pydantic import ValidationError
 
 from responses_gateway.server.http.exchange import EXCHANGE, name_answer, unreadable
 from responses_gateway.server.protocols.interface import ClientProtocol
 from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.protocols.standard import PROTOCOLS
+from responses_gateway.settings import suggestion
 from responses_gateway.state import EventsUnavailable, StoreUnavailable
 from responses_gateway.telemetry import logs
-from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.errors import ApiError, invalid_request, server_error
+from responses_gateway.wire.validation import problem
 
 # The code of the error that an answer tells, for the log.
 ERROR_CODE: web.ResponseKey[str] = web.ResponseKey("error_code", str)
@@ -28,6 +31,17 @@ _NO_EVENTS = (
 _OTHERS = [protocol for protocol in PROTOCOLS.values() if protocol is not RESPONSES]
 # The first part of the paths that clients ask for if their base URL lacks `/v1`.
 UNVERSIONED = frozenset({"responses", "conversations", "models", "chat", "completions", "embeddings"})
+
+
+def invalid_field(error: ValidationError, known: Iterable[str]) -> ApiError:
+    """Return 400 with what is wrong, and with which field; `known` are the fields that there are. Values are not repeated,
+    since one may be a key."""
+    detail = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(map(str, detail["loc"]))
+    message = problem(detail["type"], detail.get("ctx", {}), detail["msg"])
+    if detail["type"] == "extra_forbidden":
+        message = f"there is no such field{suggestion(field, known)}"
+    return invalid_request(f"'{field}': {message}.", field, "invalid_value")
 
 
 def answer_for(request: web.Request, error: Exception, count_defect: Callable[[], None]) -> web.Response:

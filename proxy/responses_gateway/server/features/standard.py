@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from responses_gateway.server.features.agent_turns.feature import AGENT_TURNS
 from responses_gateway.server.features.cache_diagnostics.diagnostics import CACHE_DIAGNOSTICS
+from responses_gateway.server.features.client_keys.feature import CLIENT_KEYS
 from responses_gateway.server.features.completion_windows.feature import COMPLETION_WINDOWS
 from responses_gateway.server.features.decisions.decisions import DECISIONS
 from responses_gateway.server.features.feature import Feature
@@ -29,4 +30,5 @@ FEATURES: tuple[Feature, ...] = (
     DECISIONS,
     ROLLOUTS,
     SESSIONS,
+    CLIENT_KEYS,
 )

@@ -16,12 +16,12 @@ from pydantic import ValidationError
 from responses_gateway.backend.member import Member, described
 from responses_gateway.backend.pool import Pool
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
+from responses_gateway.server.access.errors import invalid_field
 from responses_gateway.server.http.exchange import read_json_body
 from responses_gateway.server.setup.backend_specs import name_of, spec_of
-from responses_gateway.settings import BackendDetails, Settings, check_backend_name, suggestion
+from responses_gateway.settings import BackendDetails, Settings, check_backend_name
 from responses_gateway.wire.errors import ApiError, invalid_request
 from responses_gateway.wire.requests import read_object
-from responses_gateway.wire.validation import problem
 
 # In bytes: other workers get it in one line of their link, which is short.
 _LONGEST = 32 * 1024
@@ -71,7 +71,7 @@ class Admin:
             details = BackendDetails.model_validate(fields)
             name = check_backend_name(name_of(details.url) if name is None else name)
         except ValidationError as error:
-            raise _invalid_field(error) from None
+            raise invalid_field(error, BackendDetails.model_fields) from None
         except ValueError as error:
             raise invalid_request(str(error), "name", "invalid_value") from None
         member = self._pool.members.add(spec_of(name, details, self._settings, "admin"))
@@ -109,13 +109,3 @@ class Admin:
         now = self._pool.members.clock()
         leaving = member in self._pool.members.leaving
         return {"object": "backend", **described(member, now), "router": member.router, "leaving": leaving}
-
-
-def _invalid_field(error: ValidationError) -> ApiError:
-    """Return 400 with what is wrong, and with which field. Values are not repeated, since one may be a key."""
-    detail = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(map(str, detail["loc"]))
-    message = problem(detail["type"], detail.get("ctx", {}), detail["msg"])
-    if detail["type"] == "extra_forbidden":
-        message = f"there is no such field{suggestion(field, BackendDetails.model_fields)}"
-    return invalid_request(f"'{field}': {message}.", field, "invalid_value")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import inspect
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Set
 from contextlib import asynccontextmanager, suppress
@@ -59,10 +60,12 @@ class Workers:
     The connections to a worker are kept until that worker has ended."""
 
     def __init__(
-        self, view: WorkerView, folder: Path | None, questions: Mapping[str, Callable[..., Any]] = _NO_QUESTIONS
+        self, view: WorkerView | None, folder: Path | None, questions: Mapping[str, Callable[..., Any]] = _NO_QUESTIONS
     ) -> None:
-        """`questions` may be asked, too, by their names."""
+        """`view` is None without the window. `questions` may be asked, too, by their names."""
         self._view = view
+        self._name = secrets.token_hex(4) if view is None else view.name
+        self._answered = questions.keys() if view is None else _METHODS | questions.keys()
         self._questions = questions
         self._folder = folder
         self._sessions: dict[str, aiohttp.ClientSession] = {}  # by worker
@@ -72,13 +75,13 @@ class Workers:
         """Answer the other workers until the block ends; then close all connections."""
         if self._folder is None:
             yield
-            self._view.close()
+            self._close_view()
             return
         app = web.Application(client_max_size=1024 * 1024)
         app.router.add_post("/", self._answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await runner.setup()
-        socket = self._socket_of(self._view.name)
+        socket = self._socket_of(self._name)
         try:
             await web.UnixSite(runner, socket).start()
             yield
@@ -86,12 +89,12 @@ class Workers:
             await self._close_sessions(set(self._sessions))
             await runner.cleanup()
             socket.unlink(missing_ok=True)
-            self._view.close()
+            self._close_view()
 
     async def ask_all(self, method: str, *arguments: Any) -> list[Any]:
         """Return the answers of all workers, this one's first. Those that do not answer are left out."""
         own = await self.ask_here(method, *arguments)
-        names = [name for name in self._names() if name != self._view.name]
+        names = [name for name in self._names() if name != self._name]
         await self._close_sessions(self._sessions.keys() - names)
         answers = await asyncio.gather(*(self._ask(name, method, arguments) for name in names), return_exceptions=True)
         for name, answer in zip(names, answers, strict=True):
@@ -103,7 +106,7 @@ class Workers:
     async def ask_owner(self, request_id: str, method: str, *arguments: Any) -> Any:
         """Return the answer of the worker that has the request. Raise `ApiError`; 404 if that worker has ended."""
         name = request_id.partition("-")[0]
-        if name == self._view.name:
+        if name == self._name:
             return await self.ask_here(method, request_id, *arguments)
         if name in self._names():
             try:
@@ -118,9 +121,13 @@ class Workers:
         answer = asked(*arguments)
         return await answer if inspect.isawaitable(answer) else answer
 
+    def _close_view(self) -> None:
+        if self._view is not None:
+            self._view.close()
+
     def _names(self) -> list[str]:
         if self._folder is None:
-            return [self._view.name]
+            return [self._name]
         return sorted(path.name[len(_PREFIX) : -len(_SUFFIX)] for path in self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
 
     def _forget_dead(self, name: str, error: BaseException) -> None:
@@ -158,7 +165,7 @@ class Workers:
 
     async def _answer(self, request: web.Request) -> web.Response:
         method, arguments = msgspec.json.decode(await request.read())
-        if method not in _METHODS and method not in self._questions:
+        if method not in self._answered:
             return _json({"message": "Not known to this worker.", "code": "not_found"}, 404)
         try:
             return _json(await self.ask_here(method, *arguments), 200)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from responses_gateway.request import Policy
 from responses_gateway.server.generation.parser_choice.choice import ParserChoice
 from responses_gateway.server.generation.preparation.encrypted_content import COMPACTION_PROMPT
-from responses_gateway.settings import Settings
+from responses_gateway.settings import ApiKey, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class LiveSettings:
     def __init__(self, settings: Settings, parsers: ParserChoice, identify_backends: Callable[[], None]) -> None:
         """`identify_backends` is called when it begins to matter what a backend is."""
         self.current = InForce(settings, parsers)
+        self.given = settings  # without keys that were added
+        self._added_keys: Mapping[str, ApiKey] = MappingProxyType({})
         self._identify_backends = identify_backends
 
     def use(self, settings: Settings) -> None:
@@ -40,7 +43,18 @@ class LiveSettings:
         """Take settings that were given anew. Raise `ValueError` for parsers that are not there."""
         self._take(settings, self.current.parsers.replaced(settings, translation_policy(settings)))
 
+    def add_keys(self, keys: Mapping[str, ApiKey]) -> None:
+        """Take the keys that were made at run time, in place of those before; a key of the settings that has the same name
+        comes first. The key of a team that the settings do not have opens nothing, because the limits of its team are not
+        known."""
+        self._added_keys = keys
+        self._take(self.given, self.current.parsers)
+
     def _take(self, settings: Settings, parsers: ParserChoice) -> None:
+        self.given = settings
+        if self._added_keys:
+            added = {name: key for name, key in self._added_keys.items() if key.team is None or key.team in settings.teams}
+            settings = settings.model_copy(update={"api_keys": {**added, **settings.api_keys}})
         self.current = InForce(settings, parsers)
         if self.current.identifies_backends:
             self._identify_backends()

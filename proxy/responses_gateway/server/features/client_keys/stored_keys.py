@@ -1,0 +1,61 @@
+"""The keys that the store has, in force in this process: read at its start, after each change here or in another worker, and
+every few seconds, because other gateways with the same store change them, too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from responses_gateway.server.generation.preparation.live_settings import LiveSettings
+from responses_gateway.settings import ApiKey
+from responses_gateway.state import StoreUnavailable
+from responses_gateway.state.client_keys import ClientKeyTable, KeyRow, Stamp
+from responses_gateway.telemetry import logs
+
+# Seconds between two looks at the store: for so long a key lives on in other gateways that was revoked.
+INTERVAL = 2.0
+
+
+class StoredKeys:
+    """Reads the table, and adds its keys to the settings in force. Create it inside the running event loop."""
+
+    def __init__(self, table: ClientKeyTable, live: LiveSettings) -> None:
+        self.table = table
+        self.rows: Sequence[KeyRow] = ()
+        self._live = live
+        self._stamp: Stamp | None = None
+        self._reading = asyncio.Lock()  # an earlier state must not replace a later one
+        self._task: asyncio.Task[None] | None = None
+
+    async def read(self) -> None:
+        """Put in force what the store has now. Raise `StoreUnavailable`; the keys that were read last stay in force then."""
+        async with self._reading:
+            changed = await self.table.read(self._stamp)
+            if changed is not None:
+                self._stamp, self.rows = changed
+                self._live.add_keys({row.name: key_of(row) for row in self.rows})
+
+    def follow(self) -> None:
+        """Begin to look regularly for changes."""
+        self._task = asyncio.create_task(self._follow())
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL)
+            try:
+                await self.read()
+            except StoreUnavailable as error:  # `Background` logs outages
+                logs.logger().debug("client keys not read", extra=logs.fields(error=str(error)))
+
+
+def key_of(row: KeyRow) -> ApiKey:
+    """Return the key of a row as the settings would have it."""
+    return ApiKey.model_validate({**msgspec.json.decode(row.details), "hash": row.hash})
