@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 from pydantic import SecretStr
 
+from responses_gateway.request.who_asks import Asker
+from responses_gateway.request.who_asks.roots import SessionRoots
 from responses_gateway.server.features.sessions.table import RememberedSessions
 from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner
 from responses_gateway.settings.keys import hash_of
@@ -197,3 +200,50 @@ def test_a_tenant_of_many_sessions_pushes_out_its_own_oldest_ones() -> None:
     busy = [add("busy", number) for number in range(2050)]
     assert quiet in remembered
     assert [session in remembered for session in busy] == [False] * 50 + [True] * 2000
+
+
+def test_what_a_sub_agent_begins_is_in_the_session_of_its_root_where_only_parents_are_named() -> None:
+    def headers(thread: str, parent: str | None = None) -> Row:
+        return {"x-session-id": thread} | ({} if parent is None else {"x-parent-session-id": parent})
+
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            await post(served, headers=headers("root"))
+            await post(served, headers=headers("child", "root"))
+            await post(served, headers=headers("grandchild", "child"))
+            chat = {"model": "simulator", "messages": [{"role": "user", "content": "hi"}]}
+            answer = await ask(served, "POST", "/v1/chat/completions", json=chat, headers=headers("fourth", "grandchild"))
+            assert answer.status == 200
+            await post(served, headers=headers("stranger", "nobody"))
+            found = {row["session"]: row for row in await rows(served)}
+            assert sorted(found) == ["nobody", "root"]
+            shown = await detail(served, found["root"]["id"])
+            tree = [("root", 1, [("child", 1, [("grandchild", 1, [("fourth", 1, [])])])])]
+            assert shape(shown["threads"]) == tree
+
+    run(test())
+
+
+def test_the_parents_of_another_tenant_place_nobody() -> None:
+    asker = Asker("child", "child", "root", source={"session": "header a", "thread": "header a", "parent": "header b"})
+    below = Asker("child", "grandchild", "child", source={"session": "header b", "thread": "header a", "parent": "header b"})
+    roots = SessionRoots()
+    roots.placed("one", msgspec.structs.replace(asker, session="root"))
+    assert roots.placed("two", below).session == "child"
+    assert roots.placed("one", below).session == "root"
+
+
+def test_the_threads_that_are_remembered_for_those_below_are_bounded(monkeypatch: Any) -> None:
+    monkeypatch.setattr("responses_gateway.request.who_asks.roots.MOST_OF_TENANT", 2)
+    monkeypatch.setattr("responses_gateway.request.who_asks.roots.MOST", 3)
+    source = {"session": "header b", "thread": "header a", "parent": "header b"}
+    roots = SessionRoots()
+
+    def placed(tenant: str, thread: str, parent: str) -> str | None:
+        return roots.placed(tenant, Asker(parent, thread, parent, source=source)).session
+
+    assert [placed("other", "x", "root"), placed("one", "a", "root"), placed("one", "b", "a"), placed("one", "c", "b")] == [
+        *["root"] * 4
+    ]
+    assert placed("one", "d", "a") == "a"  # which was the oldest of its tenant
+    assert placed("other", "y", "x") == "root"  # whose threads nobody else pushed out

@@ -134,6 +134,8 @@ class Passthrough:
         shown_id = "" if history is None or status >= 400 else history.new_id()
         client = client_name(request.headers)
         path = request.path[:_LONGEST_PATH]
+        if asker.parent is not None:
+            asker = self._reports.roots.placed(tenant_of(request), asker)
         return Relayed(tenant_of(request), shown_id, request[EXCHANGE].request_id, path, asker, client, began, first)
 
     def _count(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from responses_gateway.request.who_asks.roots import SessionRoots
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts
 from responses_gateway.server.generation.request_log.log_line import log_line
 from responses_gateway.server.generation.request_log.metrics import (
@@ -79,6 +80,7 @@ class RequestReports:
         self.history = history
         self.tracing = tracing
         self.gen_ai = gen_ai
+        self.roots = SessionRoots()
         self.running = 0  # requests
         self.usage = usage
         self.readers: list[Reader] = []

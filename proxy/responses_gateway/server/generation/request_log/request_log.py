@@ -111,6 +111,8 @@ class RequestLog:
         facts = self.facts
         facts.model = model
         facts.tenant = tenant
+        if asker.parent is not None:
+            asker = self._reports.roots.placed(tenant, asker)
         facts.asker = with_kind(asker, "compaction") if self._for_compaction and asker.session is not None else asker
         facts.streamed = streamed
         return facts.asker
