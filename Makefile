@@ -21,7 +21,7 @@ COMPILE_ALL = -m compileall -q -j 0 proxy/responses_gateway
 PYTEST = -m pytest --numprocesses $(JOBS) --maxprocesses 8 --dist worksteal -r fER
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak weak small-model oracle servers bridges trainers dist image lock clean
+.PHONY: help run demo test tests test-outside test-newest test-all lint types docs recording bench load soak weak small-model oracle servers bridges trainers episodes dist image lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +141,11 @@ bridges: $(VENV)/.stamp ## play the same streams through other bridges, which it
 trainers: $(VENV)/.stamp ## check deploy/training/ with the types of NeMo Gym, verifiers and rLLM, which it installs (2 GB); writes docs/training.md
 	@PYTHON=$(PYTHON) scripts/install-trainers
 	@$(BIN)/python -m tests.trainers
+
+episodes: $(VENV)/.stamp ## ten episodes of Codex and Claude Code, whose records are compared with what the backend sent; writes docs/training.md
+	@scripts/install-codex
+	@scripts/install-claude
+	@$(BIN)/python -m tests.trainers.episodes $(ARGS)
 
 dist: $(VENV)/.stamp ## build the wheel, the source archive and the Helm chart into dist/
 	rm -rf dist

@@ -10,7 +10,7 @@ import io
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse, IncompleteRead, parse_headers
 from typing import Any, cast
@@ -71,7 +71,8 @@ class Tape:
             assert task is not None
             running.add(task)
             task.add_done_callback(running.discard)
-            await self._relay(reader, writer, host, port)
+            with suppress(asyncio.CancelledError):  # else the stream's own callback reports that it was cancelled
+                await self._relay(reader, writer, host, port)
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         try:

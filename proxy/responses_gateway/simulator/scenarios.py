@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 from responses_gateway.simulator.agent import SHELL_TOOLS, agent, final_text, parsed_result, patch, shell_call, wrong_patch
 from responses_gateway.simulator.asked_fields import marked_fields, with_markers
@@ -146,17 +147,25 @@ def mcp(request: ChatRequest) -> Script:
     return script(Think(f"The tool {namespaced.name} fits."), _call_of(namespaced))
 
 
+def _spawned(spawn: Tool) -> dict[str, Any]:
+    """Return the arguments with which a client's tool begins a sub-agent."""
+    task = "scenario: plain. Say hello in one sentence."
+    if "prompt" in spawn.properties:  # Claude Code
+        kind = {"subagent_type": "general-purpose", "run_in_background": False}
+        return {"description": "Say hello", "prompt": task, **kind}
+    extra = {"task_name": "say_hello"} if "task_name" in spawn.properties else {}
+    return {"message": task, **extra}
+
+
 def subagent(request: ChatRequest) -> Script:
     """Spawn a sub-agent, wait for it, and report what it said."""
-    spawn = request.tool("spawn_agent")
+    spawn = request.tool("spawn_agent", "Agent")
     wait = request.tool("wait_agent", "wait")
     results = request.tool_results
     if spawn is None or len(results) >= (1 if wait is None else 2):
         return _conclusion(request)
     if not results:
-        message = {"message": "scenario: plain. Say hello in one sentence."}
-        extra = {"task_name": "say_hello"} if "task_name" in spawn.properties else {}
-        return script(Think("A sub-agent can do this."), call(spawn.name, {**message, **extra}))
+        return script(Think("A sub-agent can do this."), call(spawn.name, _spawned(spawn)))
     if wait is None:
         return _conclusion(request)
     known = {"timeout_ms": 10000, "targets": [str(parsed_result(results[0]).get("agent_id", ""))]}
