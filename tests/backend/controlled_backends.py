@@ -18,13 +18,14 @@ from tests.server.scripted_backend import chunk, text_stream
 class Replica:
     """A backend. `does` what it does with chat requests: "answer", a status, "drop", "hang"; it breaks off after the head
     ("break"), the chunk that says who speaks ("role") or the first words ("cut"), or ends in good order after the head
-    ("end"); it is silent after the head of a stream ("silence") or of something else ("object")."""
+    ("end"); it is silent after the head of a stream ("silence"), of something else ("object") or of a 503 ("refuse")."""
 
     def __init__(self, name: str, models: tuple[str, ...] = ("m",)) -> None:
         self.name = name
         self.models = models
         self.does: str | int = "answer"
         self.headers: dict[str, str] = {}
+        self.reason = f"{name} refuses"
         self.health = 200
         self.lists = True  # its models
         self.url = ""
@@ -89,19 +90,19 @@ class Replica:
         if request.transport is None:
             raise ConnectionResetError
         if isinstance(self.does, int):
-            error = {"error": {"message": f"{self.name} refuses", "type": "x", "code": self.does}}
+            error = {"error": {"message": self.reason, "type": "x", "code": self.does}}
             return web.json_response(error, status=self.does, headers=self.headers)
         if self.does == "drop":
             request.transport.abort()
             return web.Response()
-        kind = "application/json" if self.does == "object" else "text/event-stream"
-        response = web.StreamResponse(headers={"Content-Type": kind})
+        kind = "application/json" if self.does in {"object", "refuse"} else "text/event-stream"
+        response = web.StreamResponse(status=503 if self.does == "refuse" else 200, headers={"Content-Type": kind})
         response.enable_chunked_encoding()
         if self.does == "hang":
             await self._told(request)
         await response.prepare(request)
-        if self.does in {"silence", "object"}:
-            await response.write(b" \n" if self.does == "object" else b": the engine loads\n\n")
+        if self.does in {"silence", "object", "refuse"}:
+            await response.write(b": the engine loads\n\n" if self.does == "silence" else b" \n")
             await self._told(request)
         if self.does == "role":
             await response.write(chunk({"role": "assistant", "content": ""}))

@@ -49,6 +49,51 @@ def test_what_another_backend_would_do_no_better_is_not_tried_again(status: int)
     run(test())
 
 
+@pytest.mark.parametrize("status", [502, 503])
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_prompt_that_is_too_long_is_the_clients_whatever_the_status_says(status: int, stream: bool) -> None:
+    """A bridge before the server makes a 502 of its 400: one client's prompts must not take every backend from the others."""
+
+    async def test() -> None:
+        async with pool("A", "B", breaker_failures=2, breaker_time=30, health_interval=3600) as (served, a, b):
+            a.does = status
+            a.reason = "This model's maximum context length is 1024 tokens. However, your messages resulted in 4000 tokens."
+            for _ in range(4):
+                answer = await ask_first(served, a, stream=stream)
+                assert "4000 tokens" in assert_error(answer, 400, code="context_length_exceeded")
+            assert (len(a.asked), len(b.asked)) == (4, 0)
+            assert served.metric("backend_breaker_state", backend=a.place, state="closed") == 1
+            a.reason = "The limit is 1024 tokens per minute: please try again later."
+            assert text_of((await ask_first(served, a)).final) == "B"
+
+    run(test())
+
+
+def test_a_refusal_without_its_reason_is_not_waited_for() -> None:
+    async def test() -> None:
+        async with pool("A", "B") as (served, a, b):
+            a.does = "refuse"
+            assert text_of((await ask_first(served, a)).final) == "B"
+            assert (len(a.asked), len(b.asked)) == (1, 1)
+            await until(lambda: not a.active)  # its connection was closed
+
+    run(test())
+
+
+def test_a_client_that_leaves_before_the_reason_of_a_refusal_leaves_nothing_behind() -> None:
+    async def test() -> None:
+        async with pool("A", "B") as (served, a, _b):
+            a.does = "refuse"
+            asking = asyncio.create_task(ask_first(served, a))
+            await until(lambda: a.active)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await until(lambda: not served.parts.in_flight.activities and not a.active)
+            assert [member.in_flight for member in served.parts.pool.members.by_name.values()] == [0, 0]
+
+    run(test())
+
+
 def test_where_all_fail_the_last_one_is_heard() -> None:
     async def test() -> None:
         async with pool("A", "B", "C", retries=1) as (served, *several):

@@ -38,7 +38,7 @@ from responses_gateway.backend.served_models import BackendSpec, Route, with_mod
 from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
 from responses_gateway.backend.watch import Watch
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
-from responses_gateway.wire.errors import ApiError, gateway_key_refused
+from responses_gateway.wire.errors import ApiError, gateway_key_refused, read_error
 
 # How many attempts that were never sent count as none where no backend is known to be well, because checks are late on a busy
 # machine.
@@ -370,7 +370,7 @@ class Pool:
                 if answer.status < 400:
                     self.places.answered(member)
                     return member, answer
-                reason = self._note_refusal(member, answer.status, on_failure)
+                reason = await self._note_refusal(member, answer, on_failure)
                 stays = once or reason is None or (member.router and _tells_when(answer))
                 following = None if stays or reason is None else self.retry_route(route, member.name, reason)
                 if following is None:
@@ -391,15 +391,29 @@ class Pool:
         on_failure(member.name, error.reason)
         return error.reason
 
-    def _note_refusal(self, member: Member, status: int, on_failure: OnFailure) -> Reason | None:
+    async def _note_refusal(
+        self, member: Member, answer: ChatStream | aiohttp.ClientResponse, on_failure: OnFailure
+    ) -> Reason | None:
         """Return why a refused request is to be tried elsewhere, or None if it is not."""
-        reason = reason_of(status)
+        reason = reason_of(answer.status)
+        if reason is not None and isinstance(answer, ChatStream) and await self._is_overflow(member, answer):
+            reason = None  # the prompt would fit no better elsewhere, and one client could open all breakers
         if reason is None or reason == "busy":
             self.places.answered(member)
         else:
             self.places.failed(member, reason)
-        on_failure(member.name, f"status_{status}")
+        on_failure(member.name, f"status_{answer.status}")
         return reason
+
+    async def _is_overflow(self, member: Member, refused: ChatStream) -> bool:
+        """Tell whether a refusal says, soon after its head, that the prompt does not fit."""
+        try:
+            body = await refused.early_refusal()
+        except BaseException:  # the client left
+            refused.close()
+            self.places.abandon(member)
+            raise
+        return read_error(refused.status, body).code == "context_length_exceeded"
 
 
 def _tells_when(answer: ChatStream | aiohttp.ClientResponse) -> bool:
