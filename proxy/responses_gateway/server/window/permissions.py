@@ -47,6 +47,11 @@ class WindowAccess:
         """Whether the window is on the port for clients."""
         return not self._on_operations_port
 
+    @property
+    def has_admin_paths(self) -> bool:
+        """Whether there is `/admin/backends`, which the page uses to drain a backend."""
+        return self._settings.admin_key is not None
+
     def for_clients(self) -> dict[str, Any]:
         """Return what the page has to know to send a request as a client does: whether it needs a key, and the port, if that is
         another one."""

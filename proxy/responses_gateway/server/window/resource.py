@@ -88,7 +88,9 @@ class Window:
         permission = self._access.permission_of(request)
         recording = await self._workers.ask_here("recording")
         contents = permission is Permission.CONTENT
-        return _json({"version": __version__, "contents": contents, "recording": recording, **self._access.for_clients()})
+        admin = contents and self._access.has_admin_paths
+        found = {"version": __version__, "contents": contents, "admin": admin, "recording": recording}
+        return _json({**found, **self._access.for_clients()})
 
     @needs(Needs.NOTHING)
     async def live(self, request: web.Request) -> web.StreamResponse:

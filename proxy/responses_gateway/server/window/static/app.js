@@ -14,7 +14,7 @@ import { Usage } from "./usage.js";
 const VIEWS = ["requests", "backends", "plots", "usage", "try", "sessions"];
 const RETRY = 1500;
 
-const state = { contents: false, recording: null, needsKey: false, clientPort: null };
+const state = { contents: false, admin: false, recording: null, needsKey: false, clientPort: null };
 const detail = new Detail(state, () => (location.hash = "#/requests"));
 const requests = new Requests((id) => (location.hash = `#/requests/${id}`));
 const sessions = new Sessions((id) => (location.hash = id === null ? "#/sessions" : `#/sessions/${id}`));
@@ -58,6 +58,7 @@ async function connect() {
       const found = await ask("api/state");
       setText(byId("version"), found.version);
       state.contents = found.contents;
+      state.admin = found.admin;
       state.needsKey = found.needs_key;
       state.clientPort = found.client_port;
       if (!byId("try").hidden) views.try.show();

@@ -1,7 +1,7 @@
 // The backends: health and load, results of probing, and the advice of `doctor`.
 
 import { ask } from "./api.js";
-import { byId, h, number, seconds } from "./dom.js";
+import { byId, h, number, seconds, setText } from "./dom.js";
 
 const REFRESH = 2000;
 
@@ -9,7 +9,9 @@ export class Backends {
   constructor(state) {
     this.state = state;
     this.timer = null;
-    this.examinations = new Map(); // name -> its button and its result, which outlive the card
+    this.backends = []; // as they were sent last
+    this.controls = new Map(); // name -> its buttons and the result of its examination, which outlive the card
+    byId("backend-filter").addEventListener("input", () => this.draw());
   }
 
   show() {
@@ -24,32 +26,57 @@ export class Backends {
   async load() {
     this.timer = setTimeout(() => this.load(), REFRESH);
     try {
-      const backends = await ask("api/backends");
-      if (!byId("cards").contains(document.activeElement) || document.activeElement === document.body) this.draw(backends);
+      this.backends = await ask("api/backends");
+      const focused = document.activeElement;
+      // Only buttons keep the focus when the cards are drawn anew.
+      if (!byId("cards").contains(focused) || focused === document.body || focused.matches("button")) this.draw();
     } catch (error) {
       byId("cards").replaceChildren(h("p", { role: "alert" }, error.message));
     }
   }
 
-  draw(backends) {
-    byId("cards").replaceChildren(...backends.map((backend) => this.card(backend)));
+  draw() {
+    const wanted = byId("backend-filter").value.trim().toLowerCase();
+    const shown = this.backends.filter((backend) => matches(backend, wanted));
+    const focused = document.activeElement;
+    byId("cards").replaceChildren(...(shown.length || !wanted ? shown.map((backend) => this.card(backend)) : [h("p", { class: "empty" }, "No backend matches the filter.")]));
+    if (focused.isConnected) focused.focus({ preventScroll: true });
   }
 
   card(backend) {
-    const { button, advice } = this.examinationOf(backend.name);
+    const { examining, draining, advice } = this.controlsOf(backend.name);
+    setText(draining, backend.draining ? "Resume" : "Drain");
+    draining.title = backend.draining ? "Send new requests to it again" : "Send no new requests to it; those under way end there";
+    const buttons = [this.state.admin && !backend.leaving ? draining : "", this.state.contents ? examining : ""];
     return h("section", { class: "card", "aria-label": backend.name },
-      h("div", { class: "head" }, h("h3", {}, backend.name), ...badges(backend), this.state.contents ? h("span", { class: "close" }, button) : ""),
+      h("div", { class: "head" }, h("h3", {}, backend.name), ...badges(backend), h("span", { class: "close buttons" }, buttons)),
       h("dl", { class: "facts" }, facts(backend).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
       advice);
   }
 
-  examinationOf(name) {
-    if (!this.examinations.has(name)) {
+  controlsOf(name) {
+    if (!this.controls.has(name)) {
       const advice = h("div");
-      const button = h("button", { type: "button", onclick: () => this.examine(name, button, advice) }, "Examine");
-      this.examinations.set(name, { button, advice });
+      const examining = h("button", { type: "button", onclick: () => this.examine(name, examining, advice) }, "Examine");
+      const draining = h("button", { type: "button", onclick: () => this.drain(name, draining, advice) }, "Drain");
+      this.controls.set(name, { examining, draining, advice });
     }
-    return this.examinations.get(name);
+    return this.controls.get(name);
+  }
+
+  // Takes a backend out of service, or back.
+  async drain(name, button, advice) {
+    const action = this.backends.find((backend) => backend.name === name)?.draining ? "resume" : "drain";
+    button.setAttribute("aria-disabled", "true"); // `disabled` would take the focus away
+    try {
+      const { draining, state } = await ask(`../admin/backends/${encodeURIComponent(name)}/${action}`, { method: "POST" });
+      // What the list says may be a moment older than this.
+      this.backends = this.backends.map((backend) => (backend.name === name ? { ...backend, draining, state } : backend));
+      this.draw();
+    } catch (error) {
+      advice.replaceChildren(h("p", { role: "alert", class: "state failed" }, error.message));
+    }
+    button.removeAttribute("aria-disabled");
   }
 
   async examine(name, button, advice) {
@@ -78,6 +105,12 @@ function badges(backend) {
     backend.breaker === "closed" ? "" : badge(`breaker ${backend.breaker.replace("_", "-")}`, "bad"),
     backend.leaving ? badge("leaving", "warn") : backend.draining ? badge("draining", "warn") : "",
   ].filter(Boolean);
+}
+
+function matches(backend, wanted) {
+  const fields = [backend.name, backend.url, backend.state, backend.pool, backend.pod, backend.problem, ...(backend.models ?? []), ...Object.keys(backend.aliases ?? {})];
+  const text = fields.filter(Boolean).join(" ").toLowerCase();
+  return wanted.split(/\s+/).every((word) => text.includes(word));
 }
 
 function facts(backend) {

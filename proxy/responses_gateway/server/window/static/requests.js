@@ -1,6 +1,7 @@
 // The list of requests: running and recently ended ones.
 
 import { byId, clock, h, legible, number, seconds, setText } from "./dom.js";
+import { Sorting } from "./sorting.js";
 import { faults, isKind, turnOf } from "./turns.js";
 
 const KEPT = 500;
@@ -8,6 +9,9 @@ const KEPT_ASIDE = 100; // of each other kind: refused before a response began, 
 // Seconds over which the pace of a running request is measured.
 const PACE = 2;
 const SHORT = { reasoning: "think", message: "text", function_call: "call", custom_tool_call: "call", local_shell_call: "call", mcp_call: "tool", mcp_list_tools: "tools", mcp_approval_request: "ask", web_search_call: "search", file_search_call: "files", code_interpreter_call: "code" };
+
+// What each column is sorted by.
+const VALUES = [(summary) => summary.started, (summary) => summary.outcome, (summary) => summary.model ?? summary.path, (summary) => summary.backend, (summary) => summary.key, (summary) => summary.first_token, (summary) => paceOf(summary) || null, (summary) => tokensOf(summary), (summary) => summary.seconds, turnOf, (summary) => summary.code ?? summary.items.length, apiOf, (summary) => summary.client];
 
 export class Requests {
   constructor(open) {
@@ -18,6 +22,7 @@ export class Requests {
     this.selected = null;
     this.ended = 0; // in all workers, including those that are not in the list any more
     this.body = byId("rows");
+    this.sorting = new Sorting(document.querySelectorAll(".requests th"), VALUES, 0, true, () => this.drawRows());
     byId("filter").addEventListener("input", () => this.draw());
     byId("turns").addEventListener("change", () => this.draw());
     byId("pause").addEventListener("change", () => this.draw());
@@ -98,11 +103,15 @@ export class Requests {
     const running = [...this.all.values()].filter((summary) => summary.outcome === "running");
     const pace = running.reduce((sum, summary) => sum + summary.pace, 0);
     setText(byId("totals"), `${number(running.length)} running, ${number(Math.round(pace))} tokens/s; ${number(this.ended)} ended`);
-    if (byId("pause").checked) return;
+    if (!byId("pause").checked) this.drawRows();
+  }
+
+  drawRows() {
     const wanted = byId("filter").value.trim().toLowerCase();
     const kind = byId("turns").value;
-    const shown = [...this.all.values()].filter((summary) => isKind(summary, kind) && matches(summary, wanted));
-    shown.sort((a, b) => b.started - a.started || (a.id < b.id ? 1 : -1));
+    const matching = [...this.all.values()].filter((summary) => isKind(summary, kind) && matches(summary, wanted));
+    matching.sort((a, b) => b.started - a.started || (a.id < b.id ? 1 : -1));
+    const shown = this.sorting.sorted(matching);
     const ids = new Set(shown.map((summary) => summary.id));
     for (const [id, row] of this.rows) {
       if (!ids.has(id)) {
@@ -194,7 +203,7 @@ function update(row, summary) {
 
 function matches(summary, wanted) {
   if (!wanted) return true;
-  const fields = [summary.model, summary.backend, summary.key, summary.outcome, summary.id, summary.request_id, summary.response_id, summary.client, summary.code, summary.status, summary.path, apiOf(summary), summary.session, turnOf(summary)];
+  const fields = [summary.model, summary.backend, summary.key, summary.outcome, summary.id, summary.request_id, summary.response_id, summary.client, summary.code, summary.error, summary.status, summary.path, apiOf(summary), summary.session, turnOf(summary)];
   const text = fields.filter(Boolean).join(" ").toLowerCase();
   return wanted.split(/\s+/).every((word) => text.includes(word));
 }

@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { byId, clock, h, legible, number, seconds, setText, svg } from "./dom.js";
+import { Sorting } from "./sorting.js";
 
 const REFRESH = 2000;
 // Rows that are kept, as many as the gateway sends.
@@ -22,6 +23,7 @@ export class Sessions {
     this.since = 0;
     this.body = byId("session-rows");
     this.detail = byId("session-detail");
+    this.sorting = new Sorting(document.querySelectorAll("table.sessions th"), VALUES, 0, true, () => this.draw());
     byId("session-filter").addEventListener("input", () => this.draw());
     this.body.addEventListener("click", (event) => {
       const row = event.target.closest("tr");
@@ -88,7 +90,7 @@ export class Sessions {
     const sorted = [...this.all.values()].sort((a, b) => b.last - a.last || (a.id < b.id ? 1 : -1));
     for (const session of sorted.splice(KEPT)) this.all.delete(session.id);
     const wanted = byId("session-filter").value.trim().toLowerCase();
-    const shown = sorted.filter((session) => matches(session, wanted));
+    const shown = this.sorting.sorted(sorted.filter((session) => matches(session, wanted)));
     const ids = new Set(shown.map((session) => session.id));
     const running = sorted.filter((session) => session.running).length;
     setText(byId("session-totals"), `${number(running)} running, ${number(sorted.length)} in all`);
@@ -254,3 +256,6 @@ function matches(session, wanted) {
   const text = [session.session, session.id, session.client, session.key, stateOf(session), ...session.models].filter(Boolean).join(" ").toLowerCase();
   return wanted.split(/\s+/).every((word) => text.includes(word));
 }
+
+// What each column is sorted by.
+const VALUES = [(session) => session.last, stateOf, (session) => session.session, clientOf, (session) => session.last - session.started, (session) => session.turns, (session) => session.agents, (session) => session.input_tokens, (session) => session.output_tokens, (session) => (session.cached_tokens === null ? null : session.cached_tokens / (session.input_tokens || 1)), (session) => session.prefill, (session) => session.generation, (session) => session.tools];

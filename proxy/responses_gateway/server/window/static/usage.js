@@ -2,6 +2,7 @@
 
 import { ask, save } from "./api.js";
 import { byId, h, number, svg } from "./dom.js";
+import { Sorting } from "./sorting.js";
 
 const WIDTH = 900;
 const HEIGHT = 120;
@@ -66,11 +67,14 @@ function draw({ days, rows, more_rows: moreRows, quotas }) {
 // Each row: its labels, its amounts and, if there is one, a bar.
 function table(labels, rows, caption) {
   const heads = [...labels.map((label) => h("th", { scope: "col" }, label)), ...AMOUNTS.map(([name, title]) => h("th", { scope: "col", class: `number ${name}` }, title))];
+  const shown = rows.map(([names, amounts, share]) => ({ names, amounts, element: h("tr", {},
+    names.map((name, at) => h(at ? "td" : "th", at ? {} : { scope: "row" }, name, at === names.length - 1 && share ? share : "")),
+    AMOUNTS.map(([name, title]) => h("td", { class: `number ${name}`, "data-title": title }, number(amounts[name])))) }));
+  const body = h("tbody", {}, shown.map((row) => row.element));
+  const values = [...labels.map((_, at) => (row) => row.names[at]), ...AMOUNTS.map(([name]) => (row) => row.amounts[name])];
+  const sorting = new Sorting(heads, values, null, false, () => body.append(...sorting.sorted(shown).map((row) => row.element)));
   return h("div", { class: "panel wide", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", { class: "plain usage" }, h("caption", { class: "unseen" }, caption), h("thead", {}, h("tr", {}, heads)),
-      h("tbody", {}, rows.map(([names, amounts, share]) => h("tr", {},
-        names.map((name, at) => h(at ? "td" : "th", at ? {} : { scope: "row" }, name, at === names.length - 1 && share ? share : "")),
-        AMOUNTS.map(([name, title]) => h("td", { class: `number ${name}`, "data-title": title }, number(amounts[name]))))))));
+    h("table", { class: "plain usage" }, h("caption", { class: "unseen" }, caption), h("thead", {}, h("tr", {}, heads)), body));
 }
 
 // A row for each quota: what is used of it, and what it is.

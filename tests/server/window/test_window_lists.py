@@ -1,0 +1,163 @@
+"""The lists of the window, as a visitor sorts and searches them in a real browser, and the buttons of backends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from responses_gateway.simulator import create_app, serving
+from tests.server.running_gateway import gateway, post, run, simulated
+from tests.server.window.chromium import Page, program
+from tests.server.window.looking import KEY, bearer, last_ended, look
+from tests.server.window.test_window_page import AXE, VIOLATIONS, count, give_key, visiting
+
+pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """An empty folder for the browser."""
+    folder = tmp_path / "browser"
+    folder.mkdir()
+    return folder
+
+
+async def column(page: Page, rows: str, number: int) -> Any:
+    return await page.value(f"[...document.querySelectorAll('{rows} tr')].map(row => row.cells[{number}].innerText)")
+
+
+async def sorting_of(page: Page, table: str) -> Any:
+    return await page.value(
+        f"[...document.querySelectorAll('{table} th[aria-sort]')].map(head => [head.innerText, head.ariaSort].join(' '))"
+    )
+
+
+def test_requests_are_sorted_by_the_column_that_is_clicked(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(relay=False) as served:
+            for tokens in (20, 9, 100):
+                await post(served, input=f"tokens: {tokens} tps: 2000")
+            await post(served, input=["wrong"])
+            await last_ended(served, 4)
+            async with visiting(served, profile, width=1600) as page:
+                await page.holds(f"{count('#rows tr')} === 4")
+                assert await sorting_of(page, ".requests") == ["Time descending"]
+                newest_first = await column(page, "#rows", 7)
+                await page.click(".requests th:nth-child(8) button")
+                assert await sorting_of(page, ".requests") == ["Tokens descending"]
+                largest_first = [int(tokens or 0) for tokens in await column(page, "#rows", 7)]
+                assert largest_first == sorted(largest_first, reverse=True)
+                assert largest_first[-1] == 0
+                await page.click(".requests th:nth-child(8) button")
+                assert await sorting_of(page, ".requests") == ["Tokens ascending"]
+                smallest_first = await column(page, "#rows", 7)
+                assert smallest_first == [str(tokens) for tokens in sorted(largest_first)]
+                for _ in range(2):
+                    await page.click(".requests th:nth-child(6) button")
+                    assert (await column(page, "#rows", 5))[-1] == "", "what has no value comes last in both orders"
+                await page.click(".requests th:nth-child(8) button")
+                await page.click(".requests th:nth-child(8) button")
+                await post(served, input="tokens: 50 tps: 2000")
+                await page.holds(f"{count('#rows tr')} === 5", "a new request takes its place")
+                await page.holds(f"{count('#rows .state.completed')} === 4")
+                places = [int(tokens) for tokens in await column(page, "#rows", 7)]
+                assert places == sorted(places)
+                await page.click(".requests th:nth-child(2) button")
+                assert (await column(page, "#rows", 1))[-1].startswith("rejected")
+                await page.click(".requests th:nth-child(1) button")
+                assert await sorting_of(page, ".requests") == ["Time ascending"]
+                assert (await column(page, "#rows", 7))[:4] == newest_first[::-1]
+
+    run(test())
+
+
+def test_the_filter_finds_the_text_of_an_error(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(relay=False) as served:
+            await post(served)
+            await post(served, input="scenario: plain fault: drop@3")
+            failed = next(summary for summary in await last_ended(served, 2) if summary.get("error"))
+            async with visiting(served, profile) as page:
+                await page.holds(f"{count('#rows tr')} === 2")
+                await page.click("#filter")
+                await page.type(failed["error"])
+                await page.holds(f"{count('#rows tr')} === 1")
+                assert await page.value("document.querySelector('#rows tr').dataset.id") == failed["id"]
+
+    run(test())
+
+
+def test_sessions_and_usage_are_sorted_too(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(ui="open", store="memory") as served:
+            for session, tokens in (("one", 9), ("two", 90), ("three", 30)):
+                await post(
+                    served, input=f"tokens: {tokens} tps: 2000", model=f"model-{session}", headers={"x-session-id": session}
+                )
+            await last_ended(served, 3)
+            async with visiting(served, profile, width=1600) as page:
+                await page.press("6")
+                await page.holds(f"{count('#session-rows tr')} === 3")
+                assert await column(page, "#session-rows", 2) == ["three", "two", "one"]
+                await page.click("table.sessions th:nth-child(9) button")
+                assert await column(page, "#session-rows", 2) == ["two", "three", "one"]
+                await page.press("4")
+                table = '[aria-label="By key and model"]'
+                await page.holds(f"{count(f'{table} tbody tr')} === 3")
+                await page.click(f"{table} th:nth-child(2) button")
+                assert await column(page, f"{table} tbody", 1) == ["model-one", "model-three", "model-two"]
+                await page.click(f"{table} th:nth-child(2) button")
+                assert await column(page, f"{table} tbody", 1) == ["model-two", "model-three", "model-one"]
+                if AXE.exists():
+                    await page.value(AXE.read_text(encoding="utf-8") + "; undefined")
+                    assert await page.value(VIOLATIONS) == []
+
+    run(test())
+
+
+def test_a_backend_is_drained_and_resumed_and_others_are_found(profile: Path) -> None:
+    async def test() -> None:
+        async with serving(create_app()) as one, serving(create_app()) as other:
+            backends = {"first": {"url": one}, "second": {"url": other}}
+            async with gateway(backends=backends, admin_key=KEY) as served, visiting(served, profile) as page:
+                await give_key(page)
+                await page.value("location.hash = '#/backends'")
+                await page.holds(f"{count('#cards .card')} === 2")
+                drain = "[aria-label=first] .buttons button"
+                assert await page.text(drain) == "Drain"
+                await page.click(drain)
+                await page.holds("document.querySelector('[aria-label=first]').innerText.includes('draining')")
+                assert await page.text(drain) == "Resume"
+                for _ in range(4):
+                    await post(served)
+                assert {summary["backend"] for summary in await last_ended(served, 4, headers=bearer())} == {"second"}
+                drained = (await look(served, "backends", headers=bearer())).json
+                assert [backend["draining"] for backend in drained] == [True, False]
+                await page.value("document.querySelector('#cards .card').dataset.old = 'yes'")
+                await page.holds(
+                    f"{count('#cards .card')} === 2 && {count('#cards .card[data-old]')} === 0", "it is drawn anew"
+                )
+                assert await page.value("document.activeElement.innerText") == "Resume", "with the focus where it was"
+                await page.press("Enter")
+                await page.holds("!document.querySelector('[aria-label=first]').innerText.includes('draining')")
+                assert await page.text(drain) == "Drain"
+                await page.click("#backend-filter")
+                await page.type("SECOND")
+                await page.holds(f"{count('#cards .card')} === 1")
+                assert await page.text("#cards h3") == "second"
+                await page.type(" nowhere")
+                await page.holds("document.querySelector('#cards').innerText === 'No backend matches the filter.'")
+
+    run(test())
+
+
+def test_without_an_admin_key_there_is_nothing_to_drain_with(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated() as served, visiting(served, profile) as page:
+            await page.press("2")
+            await page.holds(f"{count('#cards .card')} === 1")
+            assert await page.text("#cards .buttons") == "Examine"
+
+    run(test())
