@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, create_app, serving
 from responses_gateway.simulator.state import FAULT_COUNTS
 from responses_gateway.state import Sqlite
@@ -135,6 +136,32 @@ def test_the_file_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             other.execute("ROLLBACK")
             other.close()
             await assert_there(served, first)
+
+    run(test())
+
+
+def test_keys_that_were_made_open_the_gateway_while_the_store_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("responses_gateway.state.sqlite.BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr("responses_gateway.server.features.client_keys.stored_keys.INTERVAL", 0.02)
+
+    async def test() -> None:
+        path = tmp_path / "x.sqlite3"
+        settings: dict[str, Any] = {"admin_key": "the-key-of-an-operator", "api_keys": {"alice": hash_of("the-key-of-alice")}}
+        headers = {"Authorization": "Bearer the-key-of-an-operator"}
+        async with serving(create_app()) as url, gateway(url, store=str(path), **settings) as served:
+            made = (await ask(served, "POST", "/admin/keys", headers=headers, json={"name": "bob"})).json
+            bob = {"Authorization": f"Bearer {made['key']}"}
+            other = sqlite3.connect(path, isolation_level=None)
+            other.execute("BEGIN EXCLUSIVE")
+            for method, where in (("GET", ""), ("POST", ""), ("DELETE", "/bob")):
+                assert_error(await ask(served, method, f"/admin/keys{where}", headers=headers, json={"name": "carol"}), 503)
+            assert (await post(served, headers=bob, store=False)).final["status"] == "completed"
+            other.execute("ROLLBACK")
+            other.close()
+            async with asyncio.timeout(PATIENCE):
+                while (await ask(served, "DELETE", "/admin/keys/bob", headers=headers)).status != 200:
+                    pass
+            assert_error(await post(served, headers=bob, store=False), 401)
 
     run(test())
 

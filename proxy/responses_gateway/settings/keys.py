@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
@@ -16,6 +16,7 @@ from responses_gateway.settings.section import Details
 _PREFIX = "sha256:"
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_RULE = "a name consists of up to 64 letters, digits, dots, dashes and underscores"
 # Shorter keys could be guessed.
 SHORTEST_KEY = 16
 # By this prefix people, and scanners for leaked keys, recognise a key that was generated.
@@ -102,15 +103,14 @@ def _read(value: object) -> object:
 def _check_names(value: object) -> object:
     """Return a mapping by names as it is. Raise `ValueError` for one that is no name."""
     for name in value if isinstance(value, dict) else ():
-        check_key_name(name)
+        if not is_key_name(name):
+            raise ValueError(NAME_RULE)
     return value
 
 
-def check_key_name(name: object) -> str:
-    """Return the name of a key or a team. Raise `ValueError` for anything else."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError("a name consists of up to 64 letters, digits, dots, dashes and underscores")
-    return name
+def is_key_name(name: object) -> TypeGuard[str]:
+    """Tell whether a key or a team may have this name."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def _refuse_duplicates(entries: dict[str, Any]) -> None:

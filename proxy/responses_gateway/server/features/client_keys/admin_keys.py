@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
 from responses_gateway.server.access.errors import invalid_field
-from responses_gateway.server.features.client_keys.stored_keys import StoredKeys, key_of
+from responses_gateway.server.features.client_keys.stored_keys import StoredKeys
 from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.http.exchange import read_json_body
 from responses_gateway.server.http.routes import ASK_ALL
 from responses_gateway.settings import ApiKey, Settings
 from responses_gateway.settings.access import unreachable_limits
-from responses_gateway.settings.keys import check_key_name, hash_of, new_key
+from responses_gateway.settings.keys import NAME_RULE, hash_of, is_key_name, new_key
 from responses_gateway.state.client_keys import MOST_KEYS
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -48,11 +48,11 @@ class AdminKeys:
         """Answer `GET` with all keys: those of the settings, and those that were made here. Raise `ApiError`,
         `StoreUnavailable`."""
         require_admin_key(self._settings, request.headers)
-        given = self._live.given
-        shown = [self._shown(name, key, "settings") for name, key in given.api_keys.items()]
+        shown = [self._shown(name, _details(key), "settings") for name, key in self._live.given.api_keys.items()]
         if self._stored is not None:
             await self._stored.read()
-            shown += [self._shown(row.name, key_of(row), "admin", row.created_at) for row in self._stored.rows]
+            rows = self._stored.rows
+            shown += [self._shown(row.name, msgspec.json.decode(row.details), "admin", row.created_at) for row in rows]
         return web.json_response({"object": "list", "data": shown})
 
     @needs(Needs.NOTHING)
@@ -67,13 +67,14 @@ class AdminKeys:
         if len(body) > _LONGEST:
             raise ApiError(413, f"The description of a key may have at most {_LONGEST} bytes.", code="request_too_large")
         fields = read_object(body)
-        name = _name(fields.pop("name", None))
+        name = fields.pop("name", None)
+        if not is_key_name(name):
+            raise invalid_request(f"'name': {NAME_RULE}.", "name", "invalid_value")
         secret = new_key()
         key = self._key(fields, hash_of(secret))
         if name in self._live.given.api_keys:
             raise _taken(f"The settings have a key named `{name}` already.")
-        details = key.model_dump_json(exclude={"hash"}, exclude_none=True)
-        outcome = await stored.table.add(name, hash_of(secret), details)
+        outcome = await stored.table.add(name, hash_of(secret), msgspec.json.encode(_details(key)).decode())
         if outcome == "exists":
             raise _taken(f"There is a key named `{name}` already.")
         if outcome == "full":
@@ -81,7 +82,7 @@ class AdminKeys:
         logs.logger().info("client key added", extra=logs.fields(key=name))
         await request.app[ASK_ALL](READ_KEYS)
         created_at = next((row.created_at for row in stored.rows if row.name == name), None)
-        answer = {**self._shown(name, key, "admin", created_at), "key": secret}
+        answer = {**self._shown(name, _details(key), "admin", created_at), "key": secret}
         return web.json_response(answer, status=201, headers={"Cache-Control": "no-store"})
 
     @needs(Needs.NOTHING)
@@ -89,7 +90,7 @@ class AdminKeys:
         """Answer `DELETE`: a key that was made here opens nothing from now on. Raise `ApiError`, `StoreUnavailable`."""
         require_admin_key(self._settings, request.headers)
         name = request.match_info["name"]
-        if self._stored is not None and await self._stored.table.remove(name):
+        if self._stored is not None and is_key_name(name) and await self._stored.table.remove(name):
             logs.logger().info("client key revoked", extra=logs.fields(key=name))
             await request.app[ASK_ALL](READ_KEYS)
             return web.json_response({"object": "api_key", "name": name, "deleted": True})
@@ -117,23 +118,22 @@ class AdminKeys:
             raise invalid_request(f"'{field}': {problem}.", field, "invalid_value")
         return key
 
-    def _shown(self, name: str, key: ApiKey, source: str, created_at: float | None = None) -> dict[str, Any]:
-        is_lost = key.team is not None and key.team not in self._live.given.teams
+    def _shown(self, name: str, details: dict[str, Any], source: str, created_at: float | None = None) -> dict[str, Any]:
+        team = details.get("team")
+        is_lost = team is not None and team not in self._live.given.teams
         return {
             "object": "api_key",
             "name": name,
             "source": source,
             "created_at": None if created_at is None else int(created_at),
             "problem": "its team is not in the settings" if is_lost else None,
-            **msgspec.json.decode(key.model_dump_json(exclude={"hash"}, exclude_none=True)),
+            **details,
         }
 
 
-def _name(value: object) -> str:
-    try:
-        return check_key_name(value)
-    except ValueError as error:
-        raise invalid_request(f"'name': {error}.", "name", "invalid_value") from None
+def _details(key: ApiKey) -> dict[str, Any]:
+    """Return what is known of a key but its hash."""
+    return key.model_dump(mode="json", exclude={"hash"}, exclude_none=True)
 
 
 def _taken(message: str) -> ApiError:

@@ -26,6 +26,7 @@ class StoredKeys:
         self.rows: Sequence[KeyRow] = ()
         self._live = live
         self._stamp: Stamp | None = None
+        self._keys: dict[KeyRow, ApiKey] = {}
         self._reading = asyncio.Lock()  # an earlier state must not replace a later one
         self._task: asyncio.Task[None] | None = None
 
@@ -35,7 +36,9 @@ class StoredKeys:
             changed = await self.table.read(self._stamp)
             if changed is not None:
                 self._stamp, self.rows = changed
-                self._live.add_keys({row.name: key_of(row) for row in self.rows})
+                known = self._keys  # because validating many thousand would take long
+                self._keys = {row: known.get(row) or _key_of(row) for row in self.rows}
+                self._live.add_keys({row.name: key for row, key in self._keys.items()})
 
     def follow(self) -> None:
         """Begin to look regularly for changes."""
@@ -56,6 +59,6 @@ class StoredKeys:
                 logs.logger().debug("client keys not read", extra=logs.fields(error=str(error)))
 
 
-def key_of(row: KeyRow) -> ApiKey:
+def _key_of(row: KeyRow) -> ApiKey:
     """Return the key of a row as the settings would have it."""
     return ApiKey.model_validate({**msgspec.json.decode(row.details), "hash": row.hash})
