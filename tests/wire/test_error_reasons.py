@@ -57,6 +57,15 @@ BODIES: list[Any] = [
     {"header": {"code": 10003, "message": WHY}},
     {"status": {"code": 3, "message": WHY}},
     {"fault": {"faultstring": "x", "message": WHY}},
+    {"fault": {"faultstring": WHY, "detail": {"errorcode": "policies.Refused"}}},
+    {"fault": {"text": WHY}},
+    {"error": {"message": {"text": WHY}}},
+    {"error": {"message": {"text": {"value": WHY}}}},
+    {"error": {"message": [{"type": "text", "text": WHY}]}},
+    {"error": {"code": "", "message": {"lang": "en-US", "value": WHY}}},
+    {"error": {"text": WHY}},
+    {"message": {"en": WHY, "zh": "x"}},
+    {"error": "Bad Request", "message": {"text": WHY}},
     {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": WHY},
     {"type": "error", "error": {"type": "bad_request_error", "message": WHY, "http_code": "400"}},
     {"statusCode": 400, "error": "Bad Request", "message": [WHY]},
@@ -196,6 +205,7 @@ def test_texts_are_short() -> None:
         "[" * 50_000,
         json.dumps({"error": {"message": "[" * 60_000}}),
         '{"error":' * 5000 + "1" + "}" * 5000,
+        json.dumps({"message": [{"text": [{"value": [{"content": [{}] * 8}] * 8}] * 8}] * 8}),
         json.dumps([[[[[["x"] * 8] * 8] * 8] * 8] * 8]),
         '"msg":"' * 9000,
         "<title" * 9000,
@@ -216,7 +226,7 @@ _JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["error", "message", "detail", "errors", "code", "base_resp", "x"]), inner, max_size=4
+            st.sampled_from(["error", "message", "text", "detail", "errors", "code", "base_resp", "x"]), inner, max_size=4
         )
     ),
     max_leaves=20,

@@ -3,7 +3,8 @@
 Known shapes: OpenAI's `{"error": {"message", "type", "param", "code"}}` (vLLM, SGLang, llama.cpp, with numbers for codes), the
 same within a list (Gemini) or within another error (bridges), `{"error": "text"}` (Ollama, TGI), `{"object": "error",
 "message", ...}` (older vLLM and SGLang), `{"code", "msg"}`, `{"base_resp": {"status_code", "status_msg"}}`, `{"errors": […]}`,
-`{"title", "detail"}`, a JSON text, JSON within a text, plain text. Names are compared without `_`, `-` and case.
+`{"fault": {"faultstring"}}` (Apigee), `{"title", "detail"}`, a JSON text, JSON within a text, plain text; a message may be an
+object or a list with the text in it (OData's `{"lang", "value"}`). Names are compared without `_`, `-` and case.
 
 Only reasons are read, and of these nothing is shown that tells how a server is made: headers, keys, pages, stack traces."""
 
@@ -35,9 +36,13 @@ _MOST_SEARCHED = 64 * 1024
 
 # Where a reason stands, in the order in which it is looked for. Those of the second kind add to one of the first.
 _HEADS = (
-    "message", "msg", "errormessage", "errormsg", "errmsg", "statusmsg", "statusmessage", "error", "err", "title",
+    "message", "msg", "errormessage", "errormsg", "errmsg", "statusmsg", "statusmessage", "faultstring", "error", "err",
+    "title",
 )  # fmt: skip
 _ADDITIONS = ("errordescription", "description", "reason", "detail", "details", "errors")
+# Of what may be an object or a list itself, where only the text in it is the reason: with its language, in parts, by languages.
+_REASONS = frozenset({*_HEADS, "exception", "fault", "failure"})
+_TEXTS = ("text", "value", "content", "string", "explanation", "default", "en", "enus")
 # What may hold all of it.
 _CONTAINERS = ("baseresp", "fault", "exception", "failure", "status", "data", "result", "response", "body", "output", "header")
 # Names of what tells the kind of an error -> as they are passed on.
@@ -198,7 +203,7 @@ class _Search:
         """Return the reason in an object: its error's, or its own with what adds to it, or that of a container."""
         error = named.get("error")
         if isinstance(error, dict | list) and (depth == _DEPTH or "message" not in named):
-            found = self.find(named.pop("error"), depth - 1)
+            found = self._first({"error": named.pop("error")}, ("error",), depth)
         else:
             found = None
         if found is None:
@@ -228,9 +233,28 @@ class _Search:
 
     def _first(self, named: Json, names: Iterable[str], depth: int) -> _Found | None:
         for name in names:
-            if name in named and (found := self.find(named[name], depth - 1)) is not None:
+            if name not in named:
+                continue
+            found = self.find(named[name], depth - 1)
+            if found is None and name in _REASONS:
+                found = self._in_parts(named[name], depth - 1)
+            if found is not None:
                 return found
         return None
+
+    def _in_parts(self, value: Any, depth: int) -> _Found | None:
+        """Return the text of a reason that is an object or a list, in which no reason has a name."""
+        self._left -= 1
+        if depth == 0 or self._left < 0:
+            return None
+        if isinstance(value, str):
+            return self._in_text(value, depth)
+        if isinstance(value, list):
+            parts = [self._in_parts(entry, depth - 1) for entry in value[:_ENTRIES]]
+            return _joined([part for part in parts if part is not None], " ")
+        named = _named(value) if isinstance(value, dict) else {}
+        texts = (self._in_parts(named[name], depth - 1) for name in _TEXTS if name in named)
+        return next((text for text in texts if text is not None), None)
 
 
 def _with_error(error: str, head: _Found) -> _Found:
