@@ -258,6 +258,8 @@ def test_an_error_object_of_older_servers() -> None:
         b"[PING]]",
         b'[PING]{"choices":[',
         b"[NaN, ",
+        b"[null]",
+        b"[true]",
         b'"te',
         b'"{}"',
         b'{"choices":5}',
@@ -278,6 +280,7 @@ def test_what_is_no_chunk_ends_the_stream(payload: bytes) -> None:
     [
         b"", b" ", b"null", b"[]", b"true", b"12", b"ping", b"keep-alive", b"2026-11-27T04:00:00Z", b'"keep-alive"', b'""',
         b"[PING]", b"[HEARTBEAT]", b'"[KEEP-ALIVE]"', b" [STILL_RUNNING 2] ", b"[PING] 17", b"[INFO] loading the model",
+        b"[ping]", b"[keep-alive]",
         b'{"choices":[null]}', b'{"choices":[[],{}]}', b'{"choices":[{"delta":""}]}', b"{}",
     ],
 )  # fmt: skip

@@ -33,7 +33,7 @@ _ERROR_TEXT = re.compile(
 # What a part of a chunk has in it, or a page in its place.
 _MARKS = re.compile(rb'[{}\[\]"\\<>]')
 # A sign of life in brackets, as `[DONE]` is: no JSON begins like that.
-_LABEL = re.compile(rb"\[[A-Z][A-Z0-9_ -]*\]")
+_LABEL = re.compile(rb"\[(?!(?:null|true|false|NaN|Infinity)\])[A-Za-z][\w -]*\]")
 
 
 class FunctionDelta(msgspec.Struct, gc=False):
