@@ -45,7 +45,7 @@ def examples(message: str = "response") -> list[dict[str, Any]]:
 def test_the_table_of_metrics_is_up_to_date() -> None:
     written = runpy.run_path(str(ROOT / "scripts" / "generate_docs.py"))["with_metrics"](DOCUMENT)
     assert written == DOCUMENT, "run `make docs`"
-    assert "`responses_gateway_requests_total` (counter; `model`, `outcome`, `stream`, `door`): " in DOCUMENT
+    assert "`responses_gateway_requests_total` (counter; `model`, `outcome`, `stream`, `api`): " in DOCUMENT
 
 
 def test_no_room_has_a_metric_that_the_table_has_not() -> None:

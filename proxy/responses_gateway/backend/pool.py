@@ -1,4 +1,4 @@
-"""Several backends behind one door: a request is sent to one of them (`places.py`), and what happens when that fails.
+"""Several backends as one: a request is sent to one of them (`places.py`), and what happens when that fails.
 
 What fails before the client has seen anything is tried again elsewhere, within `retries` and a budget (`policies/retry.py`). A
 single backend gets every request, whatever the model, without health checks, breaker or retries: its answer is the best that

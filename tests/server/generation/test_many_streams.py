@@ -55,7 +55,7 @@ def test_many_streams_at_once(loop: str) -> None:
                 sizes.append(resident())
             assert most > STREAMS / 2, "they ran at once"
             assert (
-                served.metric("requests_total", model="simulator", outcome="completed", stream="true", door="responses")
+                served.metric("requests_total", model="simulator", outcome="completed", stream="true", api="responses")
                 == 3 * STREAMS
             )
             assert sizes[2] - sizes[1] < GROWTH, sizes

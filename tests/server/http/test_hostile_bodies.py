@@ -96,7 +96,7 @@ def test_a_body_that_is_too_large_or_no_gzip_is_the_clients_own_doing() -> None:
             assert_error(await send(served, b"no gzip", headers={"Content-Encoding": "gzip"}), 400)
             await until(
                 lambda: (
-                    served.metric("requests_total", model="unknown", outcome="rejected", stream="false", door="responses") == 3
+                    served.metric("requests_total", model="unknown", outcome="rejected", stream="false", api="responses") == 3
                 )
             )
 

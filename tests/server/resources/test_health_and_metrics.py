@@ -92,7 +92,7 @@ def test_the_books_of_one_good_stream() -> None:
             await until(lambda: served.metric("sampled_streams_total") == 1)
             seen = await scraped(served)
             assert seen["requests_total"] == {
-                (("door", "responses"), ("model", "m"), ("outcome", "completed"), ("stream", "true")): 1
+                (("api", "responses"), ("model", "m"), ("outcome", "completed"), ("stream", "true")): 1
             }
             assert seen["requests_in_flight"] == {(): 0}
             assert seen["terminal_events_total"] == {(("reason", "none"), ("status", "completed")): 1}

@@ -509,16 +509,16 @@ def test_an_answer_that_breaks_off_is_continued_by_another_backend() -> None:
     run(test())
 
 
-def test_the_door_is_in_the_log_and_in_the_metrics() -> None:
+def test_the_api_is_in_the_log_and_in_the_metrics() -> None:
     async def test() -> None:
         with log_lines() as written:
             async with simulated(access_log=True) as served:
                 await send(served)
                 await until(lambda: len(written("response")) == 1, "a line")
-                assert written("response")[0]["door"] == "messages"
+                assert written("response")[0]["api"] == "messages"
                 counted = {"model": "simulator", "outcome": "completed", "stream": "false"}
-                assert served.metric("requests_total", **counted, door="messages") == 1
-                assert served.metric("requests_total", **counted, door="responses") == 0
+                assert served.metric("requests_total", **counted, api="messages") == 1
+                assert served.metric("requests_total", **counted, api="responses") == 0
 
     run(test())
 

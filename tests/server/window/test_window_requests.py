@@ -124,6 +124,7 @@ def test_a_relayed_request_is_one_row_that_says_how_it_ended() -> None:
             (row,) = await last_ended(served)
             assert row["outcome"] == outcome
             assert row["path"].endswith("/v1/chat/completions")
+            assert row.get("api") == ("chat" if row["kept_as"] == "relayed" else None)
             assert (await details(served, row))["outcome"] == outcome
             assert SECRET not in json.dumps(row)
 

@@ -30,7 +30,7 @@ _ASKING = frozenset({"system", "developer", "user"})
 
 
 def asker_of(headers: Headers, body: Body, *, handshake: bool = False) -> Asker:
-    """Return who asks. `body` is that of a request at any door, or those of its fields that may tell. `handshake`: the
+    """Return who asks. `body` is that of a request of any API, or those of its fields that may tell. `handshake`: the
     headers are those of a WebSocket, and the body is a message. Which responses a request continues is not known here."""
     named = _lowered(headers)
     explicit = _explicit(named)

@@ -236,7 +236,7 @@ def _asked(record: Record, in_force: InForce) -> tuple[ResponsesRequest, Reading
 
 def protocol_of(record: Record) -> ClientProtocol:
     """Return the protocol that the client of a recorded exchange spoke."""
-    return PROTOCOLS[record.head.get("door", RESPONSES.name)]
+    return PROTOCOLS[record.head.get("api", RESPONSES.name)]
 
 
 def _translated(

@@ -446,7 +446,7 @@ def _recording(recorder: Recorder | None, caller: Caller, settings: Settings) ->
     """Begin to record, if it is time."""
     if recorder is None or not recorder.until:
         return None
-    return recorder.begin(caller.headers, settings, door=caller.protocol.name)
+    return recorder.begin(caller.headers, settings, api=caller.protocol.name)
 
 
 def _tell(reports: RequestReports, trace: Trace, prepared: PreparedRequest) -> None:

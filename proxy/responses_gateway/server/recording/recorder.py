@@ -12,7 +12,7 @@ A record is a file of JSON lines:
     {"call", "at", "data", "sealed", "sent"}                      one call of the translator, as `stream/tape.py` has it
     {"end": {"outcome", "error", "truncated", "beyond"}}
 
-The head has `"websocket": true` where the request came as a message, and `"door": "messages"` where it came through that
+The head has `"websocket": true` where the request came as a message, and `"api": "messages"` where it came through that
 API. `sealed` are the texts that were sealed during a call: no two seals are alike, and the key is not in a record. `beyond`:
 the request was refused for something that is not in the record either (the store, a limit).
 
@@ -104,9 +104,9 @@ class FileRecorder:
         self._room = threading.BoundedSemaphore(MAX_WAITING)
 
     def begin(
-        self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False, door: str = "responses"
+        self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False, api: str = "responses"
     ) -> Recording:
-        """Begin to record a request with these headers, or a message of a connection that began with them. `door` is the API
+        """Begin to record a request with these headers, or a message of a connection that began with them. `api` is the API
         that it came through."""
         given = (headers.get(name, "").rpartition(" ")[2] for name in KEY_HEADERS)
         found = {*self._keys, *given, headers.get("Cookie", "")}
@@ -116,7 +116,7 @@ class FileRecorder:
             settings=self._as_recorded(settings),
             headers={name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS},
             websocket=websocket,
-            door=door,
+            api=api,
         )
 
     def _report_lost(self) -> None:
@@ -206,8 +206,8 @@ class FileRecorder:
         head |= {"headers": recording.headers, "tokenizer": self._tokenizer}
         if recording.websocket:
             head["websocket"] = True
-        if recording.door != "responses":
-            head["door"] = recording.door
+        if recording.api != "responses":
+            head["api"] = recording.api
         lines: list[dict[str, Any]] = [head]
         if recording.request is not None:
             lines.append({"request": redaction.value(recording.request)})
@@ -263,12 +263,12 @@ class TimedRecorder:
         self.until = time.time() + seconds if seconds > 0 else 0.0
 
     def begin(
-        self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False, door: str = "responses"
+        self, headers: Mapping[str, str], settings: Settings, *, websocket: bool = False, api: str = "responses"
     ) -> Recording | None:
         """Do as `FileRecorder.begin`, if it is time."""
         if self._files is None or time.time() >= self.until:
             return None
-        return self._files.begin(headers, settings, websocket=websocket, door=door)
+        return self._files.begin(headers, settings, websocket=websocket, api=api)
 
     def read(self, name: str) -> str | None:
         """Return the record of this name."""

@@ -44,7 +44,7 @@ class Recording:
     settings: Mapping[str, Any]
     headers: dict[str, str]
     websocket: bool
-    door: str = "responses"
+    api: str = "responses"
     began: float = field(default_factory=time.time)
     # Takes the place of a response id where there is none.
     number: str = field(default_factory=lambda: secrets.token_hex(8))

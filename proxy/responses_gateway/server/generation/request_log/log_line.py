@@ -22,7 +22,7 @@ def log_line(facts: RequestFacts) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "request_id": facts.request_id,
         "response_id": None if answer is None else answer.response_id,
-        "door": facts.protocol.name,
+        "api": facts.protocol.name,
         "key": facts.account.key,
         "team": facts.account.team,
         "session": facts.asker.session,
@@ -80,7 +80,10 @@ def outcome_of(facts: RequestFacts) -> str:
 
 
 def _relayed_fields(facts: RequestFacts) -> dict[str, Any]:
-    return {} if facts.relayed is None else {"door": "relayed", "path": facts.path, **usage_fields(facts.relayed)}
+    if facts.relayed is None:
+        return {}
+    api = (facts.path or "").removeprefix("/v1/").partition("/")[0]  # `chat`, `embeddings`
+    return {"api": api, "path": facts.path, **usage_fields(facts.relayed)}
 
 
 def _answer_fields(facts: RequestFacts, answer: AnswerFacts) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from responses_gateway.telemetry.instruments import DURATION_BUCKETS, LATENCY_BU
 GAP_BUCKETS = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 10)
 _RELEASE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
-REQUESTS = Counter("requests_total", "Requests for a response, by outcome.", ("model", "outcome", "stream", "door"))
+REQUESTS = Counter("requests_total", "Requests for a response, by outcome.", ("model", "outcome", "stream", "api"))
 IN_FLIGHT = Gauge("requests_in_flight", "Requests under way.")
 DURATION = Histogram("request_duration_seconds", "From the request's arrival to the last byte.", DURATION_BUCKETS, ("model",))
 FIRST_TOKEN = Histogram(

@@ -156,7 +156,7 @@ export function paceOf(summary) {
 // The API that a request came to: its name, or the path of one that is only relayed.
 export function apiOf(summary) {
   if (summary.kept_as === "refused") return "";
-  return summary.path ?? { responses: "Responses", messages: "Messages" }[summary.door] ?? summary.door;
+  return summary.path ?? { responses: "Responses", messages: "Messages" }[summary.api] ?? summary.api;
 }
 
 export function tokensOf(summary) {
