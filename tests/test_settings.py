@@ -60,6 +60,10 @@ def test_defaults_stand_when_nothing_is_said() -> None:
     assert settings.max_body_bytes == 100 * 1024 * 1024
 
 
+def test_the_variable_of_a_clients_key_is_no_setting() -> None:
+    assert load({}, None, {"RESPONSES_GATEWAY_KEY": "sk-of-the-client"}) == load({}, None, {})
+
+
 def test_flags_before_environment_before_file_before_defaults(tmp_path: Path) -> None:
     file = write(tmp_path, "port: 1\nhost: file\nlog_level: error\n")
     environ = {"RESPONSES_GATEWAY_PORT": "2", "RESPONSES_GATEWAY_HOST": "environment"}

@@ -26,15 +26,17 @@ from responses_gateway.settings.tool_calls import ToolCallSettings
 from responses_gateway.settings.translation import PARSER_SETTINGS, ModelParsers, RequestSettings, ResponseSettings
 
 __all__ = [
-    "CONFIG_VARIABLE", "ENV_PREFIX", "PARSER_SETTINGS", "SECTIONS", "SUPERVISED_VARIABLE", "ApiKey", "BackendDetails",
-    "BackendPool", "McpServerDetails", "ModelParsers", "Section", "Settings", "SettingsError", "backend_url",
-    "check_backend_name", "describe", "flag", "suggestion", "variable",
+    "CLIENT_KEY_VARIABLE", "CONFIG_VARIABLE", "ENV_PREFIX", "PARSER_SETTINGS", "SECTIONS", "SUPERVISED_VARIABLE", "ApiKey",
+    "BackendDetails", "BackendPool", "McpServerDetails", "ModelParsers", "Section", "Settings", "SettingsError",
+    "backend_url", "check_backend_name", "describe", "flag", "suggestion", "variable",
 ]  # fmt: skip
 
 ENV_PREFIX = "RESPONSES_GATEWAY_"
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 # Not for users: set by the parent of several workers (see `server/process/worker_link.py`).
 SUPERVISED_VARIABLE = ENV_PREFIX + "SUPERVISED"
+# No setting: the client's key in the commands that we show, which may be typed in the terminal of the gateway.
+CLIENT_KEY_VARIABLE = ENV_PREFIX + "KEY"
 
 
 class Settings(  # pydantic collects the fields from the last base to the first

@@ -11,7 +11,16 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from responses_gateway.settings import CONFIG_VARIABLE, ENV_PREFIX, Settings, SettingsError, flag, suggestion, variable
+from responses_gateway.settings import (
+    CLIENT_KEY_VARIABLE,
+    CONFIG_VARIABLE,
+    ENV_PREFIX,
+    Settings,
+    SettingsError,
+    flag,
+    suggestion,
+    variable,
+)
 from responses_gateway.settings.access import has_quotas, unreachable_limits
 from responses_gateway.settings.reference import kind_of
 from responses_gateway.wire.validation import problem
@@ -111,7 +120,7 @@ def _from_opentelemetry(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _is_ours(name: str, value: str) -> bool:
-    if not name.upper().startswith(ENV_PREFIX) or name.upper() == CONFIG_VARIABLE:
+    if not name.upper().startswith(ENV_PREFIX) or name.upper() in (CONFIG_VARIABLE, CLIENT_KEY_VARIABLE):
         return False
     if name.upper() == variable("port") and _SERVICE_LINK_ADDRESS.match(value):
         return False

@@ -14,14 +14,13 @@ from typing import TextIO
 from responses_gateway.backend.served_models import BackendSpec, Listing, ModelCatalogue
 from responses_gateway.server.process.sockets import Listeners, url_of
 from responses_gateway.server.setup.backend_specs import specs_of
-from responses_gateway.settings import Settings
+from responses_gateway.settings import CLIENT_KEY_VARIABLE, Settings
 from responses_gateway.telemetry import logs
 from responses_gateway.version import version_line
 
 _COMMAND = "responses-gateway"
 _TIMEOUT = 5.0  # seconds for a backend to list its models
 _RETRY_INTERVAL = 1.0  # seconds, while no backend answers
-_KEY = "RESPONSES_GATEWAY_KEY"  # the variable that stands for a key in the commands shown
 # Addresses that a server listens on but no client can connect to, and what they connect to instead.
 _CONNECTABLE = {"//0.0.0.0:": "//127.0.0.1:", "//[::]:": "//[::1]:"}
 
@@ -52,13 +51,13 @@ def show_next_steps(settings: Settings, url: str, operations: str | None, stream
 def next_steps(url: str, model: str | None, *, keys: bool = False, page: str | None = None, command: str = _COMMAND) -> str:
     """Return the text. `model` is None if none is known, `keys`: clients need one, `page` is the URL of the live
     page, and `command` is how the user can run this program."""
-    header = f" -H 'authorization: Bearer '\"${_KEY}\"" if keys else ""
+    header = f" -H 'authorization: Bearer '\"${CLIENT_KEY_VARIABLE}\"" if keys else ""
     body = json.dumps({"model": model or "MODEL", "input": "Why is the sky blue?", "stream": True})
     steps = [
         ("curl", f"curl -N {url}/v1/responses{header} -H 'content-type: application/json' -d {shlex.quote(body)}"),
-        ("Codex", f"{command} codex --url {url}{f' --env-key {_KEY}' if keys else ''}"),
-        ("Claude", f"{command} claude --url {url}{f' --env-key {_KEY}' if keys else ''}"),
-        ("SDK", f'OpenAI(base_url="{url}/v1", api_key={f"os.environ[{_KEY!r}]" if keys else repr("none")})'),
+        ("Codex", f"{command} codex --url {url}{f' --env-key {CLIENT_KEY_VARIABLE}' if keys else ''}"),
+        ("Claude", f"{command} claude --url {url}{f' --env-key {CLIENT_KEY_VARIABLE}' if keys else ''}"),
+        ("SDK", f'OpenAI(base_url="{url}/v1", api_key={f"os.environ[{CLIENT_KEY_VARIABLE!r}]" if keys else repr("none")})'),
     ]
     if page is not None:
         steps.append(("live", page))
