@@ -1,39 +1,108 @@
-"""`responses-gateway key`: generate an API key for a client of the gateway, or hash an existing one."""
+"""`responses-gateway key`: generate an API key for a client of the gateway, or hash an existing one; add a key to the settings
+file, or to a gateway that runs, whose keys can be listed and removed."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
 
+# The name of a client that nobody has named.
+_NAME = "alice"
+# Actions that are for a gateway that runs alone.
+_AT_GATEWAYS = ("list", "remove")
 # The line of the settings file behind which entries stand, with the indentation of the first one.
 _ENTRIES = re.compile(r"^api_keys:[ \t]*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*(?=( *))", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the action, and the name of the client."""
-    parser.usage = "responses-gateway key {new,hash,add} [--name NAME] [--config FILE]"
+    parser.usage = (
+        "responses-gateway key {new,hash,add,list,remove} [--name NAME] [--config FILE | --url URL] [--limit FIELD=VALUE]"
+    )
     parser.add_argument(
         "action",
-        choices=["new", "hash", "add"],
+        choices=["new", "hash", "add", *_AT_GATEWAYS],
         help="new: generate a key, and print it with its entry for the settings; hash: print the entry for a key read from "
-        "standard input, so that it is not in the history of a shell; add: generate a key, and write its entry into the file",
+        "standard input, so that it is not in the history of a shell; add: generate a key, and write its entry into the file, "
+        "or have the gateway that runs at --url make one; list, remove: show and revoke the keys of that gateway",
     )
-    parser.add_argument("--name", default="alice", help="name of the client in settings, logs and metrics (default: alice)")
+    parser.add_argument(
+        "--name", help=f"name of the client in settings, logs and metrics (default for new, hash, add: {_NAME})"
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="the settings file that `add` changes; keeps a backup")
+    parser.add_argument(
+        "--url",
+        help="the gateway that runs, for add, list and remove (default for the last two: at the usual port of this machine); "
+        "the variable RESPONSES_GATEWAY_ADMIN_KEY has its admin key",
+    )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="with add --url: a limit, team or models of the key, such as tokens_per_day=100000; can be repeated",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the key and the entry for the settings, or write it. Returns 2 for a key or a name that is not valid, 1 for a file
-    that cannot be changed."""
+    """Do what the action says. Returns 2 for arguments that are not valid, 1 for a file that cannot be changed, or a gateway
+    that refuses."""
+    problem = _misuse(args)
+    if problem:
+        print(f"responses-gateway: {problem}", file=sys.stderr)
+        return 2
+    if args.action in _AT_GATEWAYS or args.url is not None:
+        return _at_gateway(args)
+    args.name = args.name or _NAME
+    return _for_settings(args)
+
+
+def _misuse(args: argparse.Namespace) -> str:
+    """Return what is wrong with the arguments together; an empty text for nothing."""
+    is_for_gateway = args.url is not None or args.action in _AT_GATEWAYS
+    if args.action == "add" and (args.config is None) == (args.url is None):
+        return "add needs either --config FILE or --url URL"
+    if args.action == "remove" and args.name is None:
+        return "remove needs --name NAME"
+    if is_for_gateway and (args.action not in ("add", *_AT_GATEWAYS) or args.config is not None):
+        return "--url is for add, list and remove, without --config"
+    if args.limit and not (args.action == "add" and is_for_gateway):
+        return "--limit is for add --url: limits of the settings stand in the file"
+    return ""
+
+
+def _at_gateway(args: argparse.Namespace) -> int:
+    from responses_gateway.commands.gateway_keys import GatewayKeys, read_fields
+    from responses_gateway.commands.gateway_offer import DEFAULT_URL, Unusable, read_url
+
+    url = read_url(args.url or DEFAULT_URL)
+    if url is None:
+        return 2
+    name = args.name or _NAME
+    try:
+        keys = GatewayKeys.of_environment(url, os.environ)
+        if args.action == "list":
+            print("\n".join(keys.lines()) or "There are no keys.")
+        elif args.action == "remove":
+            keys.remove(name)
+            print(f"The key of {name} opens nothing any more.")
+        else:
+            print(f"The key, for {name} (it is shown this once):\n\n  {keys.add(name, read_fields(args.limit))}\n")
+    except Unusable as error:
+        print(f"responses-gateway: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _for_settings(args: argparse.Namespace) -> int:
+    """Print the key and the entry for the settings, or write it."""
     from responses_gateway.settings import ApiKey, SettingsError
     from responses_gateway.settings.keys import SHORTEST_KEY, hash_of, new_key
     from responses_gateway.settings.load import load
 
-    if args.action == "add" and args.config is None:
-        print("responses-gateway: add needs --config FILE", file=sys.stderr)
-        return 2
     key = sys.stdin.readline().strip() if args.action == "hash" else new_key()
     if len(key) < SHORTEST_KEY:
         print(f"responses-gateway: a key needs at least {SHORTEST_KEY} characters", file=sys.stderr)

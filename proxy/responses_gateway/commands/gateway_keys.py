@@ -1,0 +1,93 @@
+"""Keys of clients at a gateway that runs: made, listed and revoked with its admin key."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import httpx
+
+from responses_gateway.commands.gateway_offer import Unusable, is_on_this_machine
+from responses_gateway.settings import variable
+
+_ADMIN_KEY = variable("admin_key")
+# Seconds for an answer: a gateway waits some for a worker that hangs.
+_TIMEOUT = 30.0
+# Fields of a key that are no limits.
+_NOT_LIMITS = frozenset({"object", "name", "source", "created_at", "problem"})
+
+
+class GatewayKeys(NamedTuple):
+    """`/admin/keys` of a gateway. Every method raises `Unusable`."""
+
+    url: str
+    admin_key: str
+
+    @classmethod
+    def of_environment(cls, base_url: str, environ: Mapping[str, str]) -> GatewayKeys:
+        """Return those of the gateway with this base URL, with the admin key of the environment."""
+        admin_key = environ.get(_ADMIN_KEY)
+        if not admin_key:
+            raise Unusable(f"the variable {_ADMIN_KEY} is not set: it needs the gateway's admin key")
+        return cls(f"{base_url.removesuffix('/v1')}/admin/keys", admin_key)
+
+    def add(self, name: str, fields: Mapping[str, Any]) -> str:
+        """Have a key made, and return it."""
+        return str(self._ask("POST", "", {**fields, "name": name}).get("key", ""))
+
+    def remove(self, name: str) -> None:
+        """Revoke a key."""
+        self._ask("DELETE", f"/{quote(name, safe='')}")
+
+    def lines(self) -> list[str]:
+        """Return a line for each key: its name, where it comes from, since when, and its limits."""
+        listed = self._ask("GET", "")
+        try:
+            keys = [(key["name"], _described(key)) for key in listed["data"]]
+            width = max((len(name) for name, _ in keys), default=0)
+            return [f"{name:<{width}}  {described}" for name, described in keys]
+        except (LookupError, TypeError, AttributeError):
+            raise Unusable(f"{self.url} does not list keys as a gateway does: is it the right URL?") from None
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self.admin_key}"}
+        uses_proxy = not is_on_this_machine(self.url)
+        try:
+            url = self.url + path
+            answer = httpx.request(method, url, headers=headers, json=body, timeout=_TIMEOUT, trust_env=uses_proxy)
+            found = answer.json()
+        except httpx.HTTPError:
+            raise Unusable(f"no gateway answers at {self.url}") from None
+        except ValueError:
+            found = None
+        if isinstance(found, dict) and answer.is_success:
+            return found
+        error = found.get("error") if isinstance(found, dict) else None
+        message = error.get("message") if isinstance(error, dict) else "is it the URL of a gateway?"
+        raise Unusable(f"{self.url}: status {answer.status_code}: {message}")
+
+
+def read_fields(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a key that the user has written as `NAME=VALUE`; `models` has several values, between commas. Raise
+    `Unusable`."""
+    fields: dict[str, Any] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise Unusable(f"--limit {text}: NAME=VALUE is expected")
+        if name == "models":
+            fields[name] = value.split(",")
+        else:
+            fields[name] = int(value) if value.isdecimal() else value
+    return fields
+
+
+def _described(key: Mapping[str, Any]) -> str:
+    created = key.get("created_at")
+    since = "" if created is None else f"since {time.strftime('%Y-%m-%d', time.gmtime(created))}"
+    source = "settings" if key["source"] == "settings" else "run time"
+    limits = [f"{name}={json.dumps(value)}" for name, value in key.items() if name not in _NOT_LIMITS]
+    return "  ".join(part for part in (source, since, *limits, key["problem"]) if part)
