@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from responses_gateway.cli import main
+from responses_gateway.commands.claude_config import PROFILE
 from tests.claude.claude_code import ClaudeCode
 from tests.codex.servers import GREETING, Stage
 
@@ -43,3 +45,18 @@ def test_a_busy_backend_is_asked_again(claude: ClaudeCode) -> None:
     run = claude.run("scenario: plain. Hello. fault: status=503,times=4")
     assert (run.code, run.complaints) == (0, [])
     assert "A plain answer" in run.result
+
+
+def test_a_file_of_settings_uses_the_gateway_and_all_other_sessions_stay_as_they_are(claude: ClaudeCode, stage: Stage) -> None:
+    home = claude.home / ".claude"
+    url = claude.environment.pop("ANTHROPIC_BASE_URL")
+    for name in ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_MODEL"):
+        claude.environment.pop(name)
+    write = ["claude-config", "--url", f"{url}/v1", "--claude-home", str(home)]
+    assert main([*write, "--write"]) == 0
+    run = claude.run("scenario: plain. Hello.", "--settings", str(home / PROFILE))
+    assert (run.code, run.complaints) == (0, [])
+    assert "A plain answer" in run.result
+    assert not (home / "settings.json").exists()
+    assert main([*write, "--restore"]) == 0
+    assert not (home / PROFILE).exists()

@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from responses_gateway.commands.codex_config import PROVIDER, configuration
+from responses_gateway.cli import main
+from responses_gateway.commands.codex_config import PROFILE, PROVIDER, configuration
 from responses_gateway.server.resources.codex_catalog import SHIPPED_PROMPT
 from responses_gateway.simulator import DIALECTS, SimulatorOptions, serving
 from responses_gateway.simulator import create_app as create_simulator
@@ -260,3 +261,18 @@ def test_a_signal_reaches_codex_and_the_gateway_ends_too(codex: Codex) -> None:
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGTERM
     assert is_free(port)
+
+
+def test_a_profile_uses_the_gateway_and_all_other_sessions_stay_as_they_are(codex: Codex, stage: Stage) -> None:
+    codex.provider["base_url"] = "http://127.0.0.1:9/v1"
+    codex.configure()
+    before = (codex.home / "config.toml").read_text()
+    write = ["codex-config", "--url", stage.url, "--model", MODELS[0], "--codex-home", str(codex.home)]
+    assert main([*write, "--write"]) == 0
+    run = codex.run("--profile", PROFILE, "Hello")
+    assert (run.code, warnings(run)) == (0, [])
+    assert [each.status for each in stage.exchanges if each.path.startswith("/v1/models?client_version=")] == [200]
+    assert asked(stage)[0]["model"] == MODELS[0]
+    assert (codex.home / "config.toml").read_text() == before
+    assert main([*write, "--restore"]) == 0
+    assert sorted(path.name for path in codex.home.glob("*.toml*")) == ["config.toml"]

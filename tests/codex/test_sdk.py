@@ -27,7 +27,7 @@ def test_a_turn_of_a_program_has_the_catalog_and_no_warning(stage: Stage, tmp_pa
     for folder in (home, repository):
         folder.mkdir()
     subprocess.run(["git", "init", "--quiet", str(repository)], check=True)
-    assert main(["codex-config", "--url", stage.url, "--codex-home", str(home), "--write"]) == 0
+    assert main(["codex-config", "--url", stage.url, "--codex-home", str(home), "--write", "--default"]) == 0
     ((_, snippet),) = re.findall(r"^```(js)\n(.*?)^```", (ROOT / "docs" / "codex.md").read_text(), re.MULTILINE | re.DOTALL)
     assert '"DIR"' in snippet
     program = repository / "program.mjs"

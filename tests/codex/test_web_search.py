@@ -41,7 +41,7 @@ class Configured(Codex):
 
     def configure(self) -> None:
         """Let the gateway's command write the file."""
-        arguments = ["codex-config", "--url", self.provider["base_url"], "--write", "--codex-home", str(self.home)]
+        arguments = ["codex-config", "--url", self.provider["base_url"], "--write", "--default", "--codex-home", str(self.home)]
         assert main(arguments) == 0
 
 

@@ -20,7 +20,7 @@ from tests.codex.servers import Background, open_stage
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9"
-WRITE = ["claude-config", "--url", NOWHERE, "--model", "m", "--write"]
+WRITE = ["claude-config", "--url", NOWHERE, "--model", "m", "--write", "--default"]
 
 
 @pytest.fixture(autouse=True)

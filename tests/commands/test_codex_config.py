@@ -176,7 +176,7 @@ def test_a_gateway_whose_backend_is_down_is_named(start_stage: StartStage, capsy
 
 
 def test_a_new_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert main(["codex-config", "--model", "m", "--write", "--default"]) == 0
     assert configured(home)["model"] == "m"
     assert [path.name for path in home.iterdir()] == ["config.toml"]
     assert capsys.readouterr().out == f"wrote {home / 'config.toml'}\n"
@@ -186,7 +186,7 @@ def test_what_was_there_stays(home: Path) -> None:
     file = home / "config.toml"
     file.write_text(FILE, encoding="utf-8")
     file.chmod(0o600)
-    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert main(["codex-config", "--model", "m", "--write", "--default"]) == 0
     text = file.read_text(encoding="utf-8")
     for kept in ("# My Codex\n", "# the good one\n", 'theme = "dark"  # of course\n', 'approval_policy = "on-request"\n'):
         assert kept in text
@@ -202,7 +202,7 @@ def test_what_was_there_stays(home: Path) -> None:
 
 def test_a_second_time_changes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "config.toml").write_text(FILE, encoding="utf-8")
-    argv = ["codex-config", "--model", "m", "--write"]
+    argv = ["codex-config", "--model", "m", "--write", "--default"]
     assert main(argv) == 0
     text = (home / "config.toml").read_text(encoding="utf-8")
     assert main(argv) == 0
@@ -215,14 +215,14 @@ def test_a_second_time_changes_nothing(home: Path, capsys: pytest.CaptureFixture
 def test_the_model_of_the_file_stays_if_it_is_served(named: str, written: str, start_stage: StartStage, home: Path) -> None:
     (home / "config.toml").write_text(f'model = "{named}"\n', encoding="utf-8")
     stage = start_stage(SimulatorOptions(models=("qwen3", "other")))
-    assert main(["codex-config", "--url", stage.url, "--write"]) == 0
+    assert main(["codex-config", "--url", stage.url, "--write", "--default"]) == 0
     assert configured(home)["model"] == written
 
 
 def test_no_backup_overwrites_another(home: Path) -> None:
     (home / "config.toml").write_text(FILE, encoding="utf-8")
-    assert main(["codex-config", "--model", "one", "--write"]) == 0
-    assert main(["codex-config", "--model", "two", "--write"]) == 0
+    assert main(["codex-config", "--model", "one", "--write", "--default"]) == 0
+    assert main(["codex-config", "--model", "two", "--write", "--default"]) == 0
     assert (home / "config.toml.bak").read_text(encoding="utf-8") == FILE
     assert 'model = "one"' in (home / "config.toml.bak.1").read_text(encoding="utf-8")
 
@@ -231,13 +231,13 @@ def test_a_key_that_the_user_has_set_stays_until_another_is_given(home: Path) ->
     (home / "config.toml").write_text(
         '[model_providers.responses-gateway]\nexperimental_bearer_token = "mine"\n', encoding="utf-8"
     )
-    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert main(["codex-config", "--model", "m", "--write", "--default"]) == 0
     assert configured(home)["model_providers"]["responses-gateway"]["experimental_bearer_token"] == "mine"
-    assert main(["codex-config", "--model", "m", "--write", "--env-key", "KEY"]) == 0
+    assert main(["codex-config", "--model", "m", "--write", "--default", "--env-key", "KEY"]) == 0
     provider = configured(home)["model_providers"]["responses-gateway"]
     assert provider["env_key"] == "KEY"
     assert "experimental_bearer_token" not in provider
-    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert main(["codex-config", "--model", "m", "--write", "--default"]) == 0
     assert configured(home)["model_providers"]["responses-gateway"] == provider
 
 
@@ -248,11 +248,11 @@ def test_a_command_for_the_key_stays_until_a_variable_is_named(auth: str, home: 
     """Codex does not start with both."""
     file = home / "config.toml"
     file.write_text(f'[model_providers.responses-gateway]\nname = "x"\n{auth}', encoding="utf-8")
-    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert main(["codex-config", "--model", "m", "--write", "--default"]) == 0
     provider = configured(home)["model_providers"]["responses-gateway"]
     assert provider["auth"] == {"command": "key"}
     assert "experimental_bearer_token" not in provider
-    assert main(["codex-config", "--model", "m", "--write", "--env-key", "KEY"]) == 0
+    assert main(["codex-config", "--model", "m", "--write", "--default", "--env-key", "KEY"]) == 0
     provider = configured(home)["model_providers"]["responses-gateway"]
     assert provider["env_key"] == "KEY"
     assert "auth" not in provider
@@ -260,7 +260,7 @@ def test_a_command_for_the_key_stays_until_a_variable_is_named(auth: str, home: 
 
 def test_what_would_go_before_the_gateway_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "config.toml").write_text("model_context_window = 1000\n", encoding="utf-8")
-    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert main(["codex-config", "--model", "m", "--write", "--default"]) == 0
     assert "note: model_context_window in it overrides" in capsys.readouterr().out
     assert configured(home)["model_context_window"] == 1000
 
@@ -268,7 +268,7 @@ def test_what_would_go_before_the_gateway_is_said(home: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("text", ["model = \n", 'model_providers = "x"\n', "[model_providers]\nresponses-gateway = 1\n"])
 def test_a_file_that_cannot_be_used_is_left_alone(text: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
-    assert main(["codex-config", "--model", "m", "--write"]) == 1
+    assert main(["codex-config", "--model", "m", "--write", "--default"]) == 1
     assert capsys.readouterr().err.startswith("responses-gateway: ")
     assert (home / "config.toml").read_text(encoding="utf-8") == text
     assert [path.name for path in home.iterdir()] == ["config.toml"]
@@ -278,7 +278,7 @@ def test_a_link_stays_a_link(home: Path, tmp_path: Path) -> None:
     dotfile = tmp_path / "dotfiles.toml"
     dotfile.write_text(FILE, encoding="utf-8")
     (home / "config.toml").symlink_to(dotfile)
-    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert main(["codex-config", "--model", "m", "--write", "--default"]) == 0
     assert (home / "config.toml").is_symlink()
     assert 'model = "m"' in dotfile.read_text(encoding="utf-8")
 
@@ -298,7 +298,7 @@ SPREAD = '[model_providers.a]\nname = "a"\n[tui]\ntheme = "dark"\n[model_provide
 )
 def test_providers_may_be_written_in_any_way(text: str, others: set[str], home: Path) -> None:
     (home / "config.toml").write_text(text, encoding="utf-8")
-    assert main(["codex-config", "--model", "m", "--write"]) == 0
+    assert main(["codex-config", "--model", "m", "--write", "--default"]) == 0
     config = configured(home)
     assert set(config["model_providers"]) == {*others, "responses-gateway"}
     assert config["model_providers"]["responses-gateway"]["name"] == "responses-gateway"
@@ -335,11 +335,11 @@ def test_web_search_is_on_where_the_gateway_has_a_provider(
 def test_features_may_be_written_in_any_way(before: str, features: dict[str, Any], start_stage: StartStage, home: Path) -> None:
     (home / "config.toml").write_text(before, encoding="utf-8")
     stage = start_stage(web_search_url=NOWHERE)
-    assert main(["codex-config", "--url", stage.url, "--write"]) == 0
+    assert main(["codex-config", "--url", stage.url, "--write", "--default"]) == 0
     assert configured(home)["features"] == {**features, "standalone_web_search": True}
     assert configured(home)["web_search"] == "live"
     without = start_stage()
-    assert main(["codex-config", "--url", without.url, "--write"]) == 0
+    assert main(["codex-config", "--url", without.url, "--write", "--default"]) == 0
     assert configured(home)["web_search"] == "disabled"
     for name, value in tomllib.loads(before).items():
         if isinstance(value, dict):
@@ -351,7 +351,7 @@ def test_features_that_are_no_table_are_left_alone(
 ) -> None:
     (home / "config.toml").write_text("features = 5\n", encoding="utf-8")
     stage = start_stage(web_search_url=NOWHERE)
-    assert main(["codex-config", "--url", stage.url, "--write"]) == 1
+    assert main(["codex-config", "--url", stage.url, "--write", "--default"]) == 1
     assert "features is not a table" in capsys.readouterr().err
     assert configured(home) == {"features": 5}
 

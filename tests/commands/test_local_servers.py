@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from responses_gateway.commands.client_files import change, restore
+from responses_gateway.commands.client_files import change, restore, restore_own
 from responses_gateway.commands.client_program import tell_how_to_go_on
 from responses_gateway.commands.gateway_offer import Unusable
 from responses_gateway.commands.local_servers import LocalServer, choose_server, find_servers, suggested
@@ -105,3 +105,15 @@ def test_what_was_written_is_taken_back(tmp_path: Path) -> None:
     assert texts == ["two", "one"]
     with pytest.raises(Unusable, match="no backup"):
         restore(path)
+
+
+def test_a_file_of_ours_is_removed_where_it_was_not_there_before(tmp_path: Path) -> None:
+    path = tmp_path / "responses-gateway.config.toml"
+    change(path, lambda _: ("one", ""))
+    change(path, lambda _: ("two", ""))
+    restore_own(path)
+    assert path.read_text() == "one"
+    restore_own(path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(Unusable, match="nothing was changed"):
+        restore_own(path)

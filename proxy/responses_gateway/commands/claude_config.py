@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from responses_gateway.commands.client_files import change, restore
+from responses_gateway.commands.client_files import change, restore, restore_own
 from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, key_in, offer_of, read_url
 
 # What Claude Code would go to another server with, or would send along.
@@ -21,6 +21,8 @@ OTHER_CREDENTIALS = re.compile(r"ANTHROPIC_API_KEY|CLAUDE_CODE_USE_.+")
 _NO_KEY = "none"
 _TOKEN = "ANTHROPIC_AUTH_TOKEN"
 _HELPER = "apiKeyHelper"
+# Settings that count before those of all sessions, if Claude Code is started with `--settings` and this file.
+PROFILE = "responses-gateway.json"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Claude Code compacts when what is left of the window is less than an answer: so no more than a part of it is one.
 _WINDOW_PER_OUTPUT = 4
@@ -33,11 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model to use (default: the first one served)")
     parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if the gateway needs one")
     parser.add_argument(
-        "--write", action="store_true", help="write it to `env` in settings.json, leaving the rest as it is; keeps a backup"
+        "--write", action="store_true", help="write it as a file for `claude --settings FILE`: other sessions stay as they are"
     )
-    parser.add_argument("--restore", action="store_true", help="put back the backup that the last --write has left")
     parser.add_argument(
-        "--claude-home", type=Path, metavar="DIR", help="folder of settings.json (default: CLAUDE_CONFIG_DIR or ~/.claude)"
+        "--default",
+        action="store_true",
+        help="with --write or --restore: `env` in settings.json, so that all sessions use the gateway; the rest of it stays",
+    )
+    parser.add_argument("--restore", action="store_true", help="take back the last --write")
+    parser.add_argument(
+        "--claude-home", type=Path, metavar="DIR", help="folder of these files (default: CLAUDE_CONFIG_DIR or ~/.claude)"
     )
 
 
@@ -51,9 +58,10 @@ def run(args: argparse.Namespace) -> int:
     if url is None:
         return 2
     home = args.claude_home or Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+    path = home / ("settings.json" if args.default else PROFILE)
     try:
         if args.restore:
-            print(restore(home / "settings.json"))
+            print(restore(path) if args.default else restore_own(path))
             return 0
         key_in(args.env_key, os.environ)
         offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
@@ -61,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
         variables = environment(url, model, offer)
         warn(model, offer)
         if args.write:
-            print(write(home / "settings.json", variables, args.env_key))
+            print(write(path, variables, args.env_key))
+            if not args.default:
+                print(f"Start it with: claude --settings {shlex.quote(str(path))}")
         else:
             print("\n".join(_exported(variables, args.env_key)))
     except Unusable as error:

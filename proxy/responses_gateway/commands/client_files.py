@@ -52,6 +52,17 @@ def restore(path: Path) -> str:
     return f"{path} is again as it was before the last --write"
 
 
+def restore_own(path: Path) -> str:
+    """Do so for a file that only we write: one without a backup was not there before, and is removed."""
+    if _free_backup(path.resolve()):
+        return restore(path)
+    try:
+        path.unlink()
+    except OSError as error:
+        raise Unusable(f"{path}: {error.strerror}: nothing was changed") from None
+    return f"removed {path}, which was not there before --write"
+
+
 def _back_up(path: Path) -> Path:
     """Copy the file to the first name that is free, so that no backup overwrites another."""
     backup = _backup(path, _free_backup(path))

@@ -14,10 +14,12 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
-from responses_gateway.commands.client_files import change, renew, restore
+from responses_gateway.commands.client_files import change, renew, restore, restore_own
 from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, offer_of, read_url
 
 PROVIDER = "responses-gateway"
+# Codex reads it on top of config.toml, if it is started with `--profile` and this name.
+PROFILE = "responses-gateway"
 # Keys of the user's file that override what the gateway says of a model.
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
 _REASONS = {
@@ -39,10 +41,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", help="model to start with (default: that of the file if it is served, else the first one served)"
     )
     parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if the backend needs one")
-    parser.add_argument("--write", action="store_true", help="write it to the file, leaving the rest as it is; keeps a backup")
-    parser.add_argument("--restore", action="store_true", help="put back the backup that the last --write has left")
     parser.add_argument(
-        "--codex-home", type=Path, metavar="DIR", help="folder of config.toml (default: CODEX_HOME or ~/.codex)"
+        "--write",
+        action="store_true",
+        help=f"write it as a profile, for `codex --profile {PROFILE}`: other sessions of Codex stay as they are",
+    )
+    parser.add_argument(
+        "--default",
+        action="store_true",
+        help="with --write or --restore: config.toml, so that all sessions use the gateway; the rest of it stays",
+    )
+    parser.add_argument("--restore", action="store_true", help="take back the last --write")
+    parser.add_argument(
+        "--codex-home", type=Path, metavar="DIR", help="folder of Codex's files (default: CODEX_HOME or ~/.codex)"
     )
 
 
@@ -52,10 +63,10 @@ def run(args: argparse.Namespace) -> int:
     if url is None:
         return 2
     home = args.codex_home or Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
-    path = home / "config.toml"
+    path = home / ("config.toml" if args.default else f"{PROFILE}.config.toml")
     try:
         if args.restore:
-            print(restore(path))
+            print(restore(path) if args.default else restore_own(path))
             return 0
         offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
         model = args.model or preferred(offer.models, path)
@@ -63,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
         warn(offer)
         if args.write:
             print(write(path, config))
+            if not args.default:
+                print(f"Start it with: codex --profile {PROFILE}")
         else:
             print(tomlkit.dumps(merged(tomlkit.document(), config)).rstrip())
     except Unusable as error:
