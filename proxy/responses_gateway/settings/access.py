@@ -40,8 +40,8 @@ class AccessSettings(Section):
 
     api_keys: ApiKeys = Field(default={})
     """Keys that clients must send, by name, each with the `hash` that `responses-gateway key new` prints and optionally its own
-    limits. The variable also accepts `alice=KEY,bob=KEY`. Without keys, everybody may use the gateway. See
-    [docs/security.md](security.md)."""
+    limits. The variable also accepts `alice=KEY,bob=KEY`. Without keys, everybody may use the gateway. With the `admin_key`
+    more can be made while the gateway runs. See [docs/security.md](security.md)."""
     teams: Teams = Field(default={})
     """Teams by name, to which keys belong (`team` of a key), with the limits, quotas and models of all members together: the
     same fields as those of a key. The stricter of key and team counts."""

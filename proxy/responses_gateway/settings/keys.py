@@ -23,6 +23,8 @@ SHORTEST_KEY = 16
 _GENERATED_PREFIX = "rp_"
 # Random bytes in it: 256 bits.
 _GENERATED_BYTES = 32
+# What programs that count in floating point can still count, such as the window in a browser.
+_Amount = Annotated[int, Field(ge=0, le=2**53 - 1)]
 # Where clients put their key. `Authorization` has `Bearer` before it.
 KEY_HEADERS = ("Authorization", "X-Api-Key", "Api-Key")
 
@@ -49,14 +51,14 @@ def given_key(headers: Mapping[str, str]) -> str:
 class Limited(Details):
     """What a key or a team may use. 0 is no limit; None stands for the general setting of the same name, where there is one."""
 
-    requests_per_minute: Annotated[int, Field(ge=0)] | None = None
-    tokens_per_minute: Annotated[int, Field(ge=0)] | None = None
-    concurrent_requests: Annotated[int, Field(ge=0)] | None = None
+    requests_per_minute: _Amount | None = None
+    tokens_per_minute: _Amount | None = None
+    concurrent_requests: _Amount | None = None
     # Quotas: days and months are those of UTC. The soft ones only warn.
-    tokens_per_day: Annotated[int, Field(ge=0)] | None = None
-    tokens_per_month: Annotated[int, Field(ge=0)] | None = None
-    soft_tokens_per_day: Annotated[int, Field(ge=0)] | None = None
-    soft_tokens_per_month: Annotated[int, Field(ge=0)] | None = None
+    tokens_per_day: _Amount | None = None
+    tokens_per_month: _Amount | None = None
+    soft_tokens_per_day: _Amount | None = None
+    soft_tokens_per_month: _Amount | None = None
     # Names of models, in which `*` stands for any text; None for all.
     models: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -190,6 +191,20 @@ def test_a_field_that_is_wrong_is_named(fields: dict[str, Any], field: str) -> N
     run(test())
 
 
+@pytest.mark.parametrize("amount", [0, 2**53 - 1, 2**53, 10**400], ids=["0", "the most", "too much", "far too much"])
+def test_limits_are_amounts_that_can_be_counted(amount: int) -> None:
+    async def test() -> None:
+        async with keyed() as served:
+            answer = await admin(served, "POST", name="bob", tokens_per_day=amount, requests_per_minute=amount)
+            if amount < 2**53:
+                assert await status(served, answer.json["key"]) == 200
+            else:
+                assert_error(answer, 400, "invalid_value")
+            assert await status(served, ALICE) == 200
+
+    run(test())
+
+
 def test_bodies_that_are_none_or_too_long_are_refused() -> None:
     async def test() -> None:
         async with keyed() as served:
@@ -367,6 +382,35 @@ def test_every_worker_takes_a_change_before_it_is_answered(more: tuple[str, ...]
             assert bob not in running.said
 
     run(test())
+
+
+def test_keys_stay_while_settings_are_read_again_and_workers_are_replaced(tmp_path: Path) -> None:
+    async def test() -> None:
+        file = tmp_path / "gateway.yaml"
+        settings = {"admin_key": ADMIN, "store": str(tmp_path / "s.sqlite3"), "workers": 2, "adapt": False}
+        async with serving(create_app()) as url:
+            write(file, backend=url, api_keys=KEYS, **settings)
+            async with program("--config", str(file)) as running:
+                bob = await made(running, "bob")
+                carol = await made(running, "carol")
+                write(file, backend=url, api_keys={**KEYS, "dave": hash_of("rp_dave-0123456789")}, **settings)
+                running.signal(signal.SIGHUP)
+                async with asyncio.timeout(30):
+                    while await statuses(running, "rp_dave-0123456789") != {200}:
+                        pass
+                assert (await statuses(running, bob), await statuses(running, carol)) == ({200}, {200})
+                await admin(running, "DELETE", "carol")
+                running.signal(signal.SIGUSR2)
+                await running.says(" rolled ")
+                assert (await statuses(running, bob), await statuses(running, carol)) == ({200}, {401})
+                await admin(running, "DELETE", "bob")
+                assert await statuses(running, bob) == {401}
+
+    run(test())
+
+
+def write(file: Path, **settings: Any) -> None:
+    file.write_text(json.dumps(settings), encoding="utf-8")
 
 
 def test_replicas_take_a_change_within_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import msgspec
+import pytest
 from pydantic import SecretStr
 
 from responses_gateway.request.who_asks import Asker
@@ -14,14 +16,15 @@ from responses_gateway.server.features.sessions.table import RememberedSessions
 from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner
 from responses_gateway.settings.keys import hash_of
 from tests.data_folder import DATA
-from tests.server.running_gateway import Answer, Served, ask, assert_error, post, run, simulated
+from tests.server.gateway_process import program
+from tests.server.running_gateway import Answer, Reachable, Served, ask, assert_error, post, run, simulated
 
 ADMIN = {"Authorization": "Bearer the-admin-key-of-this-gateway"}
 ADMIN_KEY = SecretStr("the-admin-key-of-this-gateway")
 Row = dict[str, Any]
 
 
-async def rows(served: Served, query: str = "") -> list[Row]:
+async def rows(served: Reachable, query: str = "") -> list[Row]:
     answer = await ask(served, "GET", f"/admin/sessions{query}", headers=ADMIN)
     assert answer.status == 200, answer.body
     found: list[Row] = answer.json["data"]
@@ -247,3 +250,17 @@ def test_the_threads_that_are_remembered_for_those_below_are_bounded(monkeypatch
     ]
     assert placed("one", "d", "a") == "a"  # which was the oldest of its tenant
     assert placed("other", "y", "x") == "root"  # whose threads nobody else pushed out
+
+
+@pytest.mark.parametrize("ui", ["auto", "off"])
+def test_the_list_has_the_sessions_of_all_workers_also_without_the_window(ui: str) -> None:
+    async def test() -> None:
+        flags = ("--simulator", "--workers", "3", "--no-adapt", "--store", "none", "--ui", ui)
+        async with program(*flags, "--admin-key", ADMIN_KEY.get_secret_value()) as running:
+            names = {f"session-{number}" for number in range(12)}
+            sent = (post(running, client_metadata={"session_id": name, "thread_id": name}) for name in names)
+            assert {answer.status for answer in await asyncio.gather(*sent)} == {200}
+            for _ in range(6):  # any worker may answer
+                assert {row["session"] for row in await rows(running)} == names
+
+    run(test())
