@@ -16,6 +16,7 @@ MODEL = "burst:20"
 TOOLS = 25
 _INSTRUCTIONS = 18_000
 _DESCRIPTION = 700
+_MARK = {"type": "ephemeral"}
 _WORDS = (
     "the", "file", "of", "src/server/app.py", "test", "fails", "because", "returns", "None", "in", "def", "run(self):", "é",
     "class", "\n    ", "import", "\t", '"quoted"', "line", "3141", "a", "module", "with", "path", "/tmp/x", "模型", "->",
@@ -60,10 +61,10 @@ def body(door: Door, items: list[Object], seed: int, *, store: bool = False, pre
     else:
         request = {
             "model": MODEL,
-            "max_tokens": 32_000,
-            "system": [{"type": "text", "text": instructions, "cache_control": {"type": "ephemeral"}}],
-            "messages": list(_messages(items)),
+            "messages": _marked(list(_messages(items))),
+            "system": [{"type": "text", "text": instructions, "cache_control": _MARK}],
             "tools": [{**tool, "input_schema": tool.pop("parameters")} for tool in tools],
+            "max_tokens": 32_000,
             "thinking": {"type": "adaptive"},
             "stream": True,
         }
@@ -107,6 +108,14 @@ def _steps(items: int, size: int, seed: int) -> Iterator[Object]:
 
 def _message(role: str, kind: str, words: str) -> Object:
     return {"type": "message", "role": role, "content": [{"type": kind, "text": words}]}
+
+
+def _marked(messages: list[Object]) -> list[Object]:
+    """Return messages with the mark of Claude Code for Anthropic's cache, which moves from turn to turn: it stands on the last
+    block of the last message, so that the bytes of that message are others in the next request."""
+    *before, last = messages
+    *blocks, block = last["content"]
+    return [*before, {**last, "content": [*blocks, {**block, "cache_control": _MARK}]}]
 
 
 def _messages(history: list[Object]) -> Iterator[Object]:

@@ -38,3 +38,13 @@ def test_each_request_begins_with_something_else_but_a_session_is_one_that_grows
     assert turns[-1] == one
     assert all(later[: len(earlier)] == earlier for earlier, later in itertools.pairwise(turns))
     assert json.loads(body("responses", turns[3], 1))["input"] == turns[3]
+
+
+def test_the_mark_for_the_cache_of_anthropic_moves_from_turn_to_turn() -> None:
+    turns = [json.loads(body("messages", turn, 1))["messages"] for turn in growing(history(*SESSION, seed=1))]
+    for earlier, later in itertools.pairwise(turns):
+        assert [block["type"] for block in earlier[-1]["content"]] == ["tool_result"]
+        marked = [message for message in later if any("cache_control" in block for block in message["content"])]
+        assert marked == [later[-1]]
+        assert later[: len(earlier) - 1] == earlier[:-1]
+        assert later[len(earlier) - 1] != earlier[-1]
