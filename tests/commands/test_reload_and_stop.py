@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,15 +23,15 @@ WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["1 process", "2 worker
 
 
 @pytest.fixture
-def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A state folder of this test alone; the path of a Unix socket may have no more than about a hundred bytes."""
-    with tempfile.TemporaryDirectory(prefix="state") as folder:
-        monkeypatch.setenv("XDG_STATE_HOME", folder)
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A folder for the sockets of this test alone; the path of one may have no more than about a hundred bytes."""
+    with tempfile.TemporaryDirectory(prefix="sockets") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
         yield folder
 
 
-def control_sockets(state: str) -> list[Path]:
-    return list(Path(state, "responses-gateway", "control").glob("*.sock"))
+def control_sockets(folder: str) -> list[Path]:
+    return list(Path(folder).glob("responses-gateway-*/*.sock"))
 
 
 async def command(*arguments: str) -> int:
@@ -44,7 +44,7 @@ def write(file: Path, url: str, **more: object) -> None:
 
 @WORKERS
 def test_reload_says_what_changes_and_when(
-    tmp_path: Path, state: str, workers: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, folder: str, workers: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def test() -> None:
         file = tmp_path / "gateway.yaml"
@@ -72,7 +72,7 @@ def test_reload_says_what_changes_and_when(
     run(test())
 
 
-def test_reload_works_after_a_rolling_restart(tmp_path: Path, state: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reload_works_after_a_rolling_restart(tmp_path: Path, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         file = tmp_path / "gateway.yaml"
         async with serving(create_app()) as url:
@@ -89,7 +89,7 @@ def test_reload_works_after_a_rolling_restart(tmp_path: Path, state: str, capsys
     run(test())
 
 
-def test_without_a_settings_file_there_is_nothing_to_reload(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_settings_file_there_is_nothing_to_reload(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none") as running:
             assert await command("reload") == 1
@@ -116,7 +116,7 @@ async def streaming(running: Program) -> RawClient:
 @WORKERS
 @pytest.mark.parametrize("first", ["", WITHOUT_UVLOOP], ids=["uvloop", "asyncio"])
 def test_stop_waits_for_running_responses_until_it_need_not(
-    state: str, workers: int, first: str, capfd: pytest.CaptureFixture[str]
+    folder: str, workers: int, first: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def test() -> None:
         async with backend(endless) as server:
@@ -152,12 +152,12 @@ def test_stop_waits_for_running_responses_until_it_need_not(
                 assert (
                     capfd.readouterr().out.count(f"Stopped the gateway at {running.url} (process {running.process.pid}).") == 3
                 )
-        assert control_sockets(state) == []
+        assert control_sockets(folder) == []
 
     run(test())
 
 
-def test_of_several_gateways_one_has_to_be_named(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_several_gateways_one_has_to_be_named(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         flags = ("--backend", "http://127.0.0.1:9/v1", "--store", "none")
         async with program(*flags) as one, program(*flags) as other:
@@ -177,18 +177,18 @@ def test_of_several_gateways_one_has_to_be_named(state: str, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("name", ["reload", "stop"])
-def test_without_a_gateway_it_says_so(state: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gateway_it_says_so(folder: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name]) == 1
     assert "no gateway of this user runs on this machine" in capsys.readouterr().err
 
 
-def test_the_socket_of_a_killed_gateway_is_cleared_away(state: str) -> None:
+def test_the_socket_of_a_killed_gateway_is_cleared_away(folder: str) -> None:
     async def test() -> None:
         async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none") as running:
-            assert len(control_sockets(state)) == 1
+            assert len(control_sockets(folder)) == 1
             running.process.kill()
             await running.process.wait()
-        [left] = control_sockets(state)
+        [left] = control_sockets(folder)
         assert await command("stop") == 1
         assert left.exists()  # as young as that of a gateway that has not begun to listen
         os.utime(left, (0, 0))
@@ -198,10 +198,10 @@ def test_the_socket_of_a_killed_gateway_is_cleared_away(state: str) -> None:
     run(test())
 
 
-def test_only_the_user_of_a_gateway_can_reach_its_socket(state: str) -> None:
+def test_only_the_user_of_a_gateway_can_reach_its_socket(folder: str) -> None:
     async def test() -> None:
         async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none") as running:
-            [path] = control_sockets(state)
+            [path] = control_sockets(folder)
             assert path.parent.stat().st_mode & 0o077 == 0
             with socket.socket(socket.AF_UNIX) as connection:  # what is no order does nothing
                 connection.connect(str(path))
@@ -212,12 +212,18 @@ def test_only_the_user_of_a_gateway_can_reach_its_socket(state: str) -> None:
     run(test())
 
 
-def test_a_folder_that_cannot_be_used_stops_no_start(state: str) -> None:
-    Path(state, "responses-gateway").write_text("a file", encoding="utf-8")
+@pytest.mark.parametrize("made", [Path.touch, lambda path: path.mkdir() or path.chmod(0o777)], ids=["a file", "open to others"])
+def test_a_folder_that_cannot_be_trusted_is_not_used_and_stops_no_start(
+    folder: str, made: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(Path(folder, f"responses-gateway-{os.getuid()}"))
 
     async def test() -> None:
         async with program("--backend", "http://127.0.0.1:9/v1", "--store", "none", "--log-level", "debug") as running:
             await running.says("no control socket")
+            assert control_sockets(folder) == []
+            assert await command("stop") == 1
+            assert f"{folder}/responses-gateway-" in capsys.readouterr().err
             running.signal(signal.SIGTERM)
             assert await running.exit() == 0
 

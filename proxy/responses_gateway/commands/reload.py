@@ -8,7 +8,7 @@ import sys
 import msgspec
 
 from responses_gateway.commands import running_gateways
-from responses_gateway.server.process.control import RELOAD, ReloadOutcome
+from responses_gateway.server.process.control import RELOAD
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,16 +29,16 @@ def _reload(gateway: running_gateways.RunningGateway) -> int:
     gateway.order(RELOAD)
     gateway.connection.settimeout(None)  # it reads certificates, tokenizers and tables of models
     try:
-        outcome = msgspec.json.decode(gateway.lines.readline(), type=ReloadOutcome)
+        outcome = msgspec.json.decode(gateway.lines.readline(), type=str | tuple[list[str], list[str], list[str]])
     except (OSError, msgspec.DecodeError):
-        outcome = ReloadOutcome("it ended meanwhile")
-    if outcome.error is not None:
-        print(f"responses-gateway: {gateway.title} has not changed anything:\n{outcome.error}", file=sys.stderr)
+        outcome = "it ended meanwhile"
+    if isinstance(outcome, str):
+        print(f"responses-gateway: {gateway.title} has not changed anything:\n{outcome}", file=sys.stderr)
         return 1
-    changed = ", ".join(outcome.at_once) or ("nothing yet" if outcome.rolling or outcome.restart else "nothing has changed")
-    print(f"Reloaded {gateway.title}: {changed}")
-    if outcome.rolling:
-        print(f"After a rolling restart (kill -USR2 {gateway.introduction.pid}): {', '.join(outcome.rolling)}")
-    if outcome.restart:
-        print(f"After it is stopped and started: {', '.join(outcome.restart)}")
+    at_once, rolling, restart = map(", ".join, outcome)
+    print(f"Reloaded {gateway.title}: {at_once or ('nothing yet' if rolling or restart else 'nothing has changed')}")
+    if rolling:
+        print(f"After a rolling restart (kill -USR2 {gateway.introduction.pid}): {rolling}")
+    if restart:
+        print(f"After it is stopped and started: {restart}")
     return 0

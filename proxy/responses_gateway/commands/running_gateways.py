@@ -6,8 +6,9 @@ import argparse
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
@@ -15,10 +16,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from responses_gateway.commands.argument_types import count, port
-from responses_gateway.server.process.control import Introduction, connections, control_folder
+from responses_gateway.server.process.control import Introduction, control_folder
 
 # Seconds for a gateway to introduce itself; one that is blocked for longer is left out.
 _TIMEOUT = 5.0
+# Seconds after which a socket that refuses connections was left by a killed process. A younger one may be about to listen.
+_SETTLED = 60.0
 
 
 class NoGateway(Exception):
@@ -50,9 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def chosen(args: argparse.Namespace) -> Iterator[RunningGateway]:
     """Give the only gateway that runs, or the one that the arguments name. Raise `NoGateway`."""
-    folder = control_folder(os.environ)
+    try:
+        folder = control_folder(os.environ)
+    except OSError as error:
+        raise NoGateway(str(error)) from None
     with ExitStack() as stack:
-        gateways = [gateway for each in connections(folder) if (gateway := _introduced(each, stack)) is not None]
+        gateways = [gateway for each in _connections(folder) if (gateway := _introduced(each, stack)) is not None]
         yield _only_one(gateways, args, folder)
 
 
@@ -75,6 +81,23 @@ def report(error: NoGateway) -> int:
     """Print what is missing. Return the exit status for it."""
     print(f"responses-gateway: {error}", file=sys.stderr)
     return 1
+
+
+def _connections(folder: Path) -> list[socket.socket]:
+    """Return a connection to each gateway that takes orders in this folder. Delete what processes left that were killed."""
+    found = []
+    for path in sorted(folder.glob("*.sock")):
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            connection.close()
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > _SETTLED:
+                    path.unlink()
+        else:
+            found.append(connection)
+    return found
 
 
 def _introduced(connection: socket.socket, stack: ExitStack) -> RunningGateway | None:

@@ -10,9 +10,7 @@ import asyncio
 import os
 import secrets
 import signal
-import socket
 import stat
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -25,11 +23,9 @@ from responses_gateway.settings import Settings
 from responses_gateway.settings.reloading import Reloaded
 from responses_gateway.telemetry import logs
 
-RELOAD = "reload"
+RELOAD = "reload"  # answered with the reason why nothing has changed, or with the last three fields of `Reloaded`
 STOP = "stop"
 STOP_NOW = "stop_now"  # do not wait for running responses
-# Seconds after which a socket that refuses connections was left by a killed process. A younger one may be about to listen.
-_SETTLED = 60.0
 
 
 class Introduction(msgspec.Struct, frozen=True):
@@ -38,16 +34,6 @@ class Introduction(msgspec.Struct, frozen=True):
     pid: int
     url: str
     stop_timeout: float  # seconds that it takes at most to stop
-
-
-class ReloadOutcome(msgspec.Struct, frozen=True):
-    """What has come of the order to reload: the reason why nothing has changed, or the names of the settings that have, by when
-    they take effect."""
-
-    error: str | None = None
-    at_once: list[str] = []
-    rolling: list[str] = []
-    restart: list[str] = []
 
 
 class Control:
@@ -76,18 +62,13 @@ class Control:
         url = ",".join(url_of(listener, self._settings.tls_cert is not None) for listener in listeners.clients)
         stop_timeout = self._settings.drain_delay + self._settings.drain_timeout
         self._introduction = _line(Introduction(os.getpid(), url, stop_timeout))
-        folder = control_folder(os.environ)
-        # Not the process id alone, because the first process of each container has the same one.
-        path = folder / f"{os.getpid()}-{secrets.token_hex(4)}.sock"
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for other in connections(folder):
-                other.close()
+            # Not the process id alone, because the first process of each container has the same one.
+            path = control_folder(os.environ) / f"{os.getpid()}-{secrets.token_hex(4)}.sock"
             self._server = await asyncio.start_unix_server(self._obey, path)
+            self._path = path
         except OSError as error:
-            logs.logger().debug("no control socket", extra=logs.fields(path=path, error=str(error)))
-            return
-        self._path = path
+            logs.logger().debug("no control socket", extra=logs.fields(error=str(error)))
 
     def close(self) -> None:
         """Delete the file. The socket and its connections end with the process."""
@@ -113,47 +94,22 @@ class Control:
         if now:
             signal.raise_signal(signal.SIGTERM)
 
-    async def _reloaded(self) -> ReloadOutcome:
+    async def _reloaded(self) -> str | tuple[list[str], list[str], list[str]]:
         if self.reload is None:
-            return ReloadOutcome("it was started without a settings file (--config)")
-        if self._read is None:
-            return ReloadOutcome("it is starting")
-        result = await self._read()
-        return (
-            ReloadOutcome(result)
-            if isinstance(result, str)
-            else ReloadOutcome(None, result.at_once, result.rolling, result.restart)
-        )
+            return "it was started without a settings file (--config)"
+        result = "it is starting" if self._read is None else await self._read()
+        return result if isinstance(result, str) else result[1:]
 
 
 def control_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder with the control sockets of this user's gateways."""
-    state = environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "responses-gateway" / "control"
+    """Return the folder with the control sockets of this user's gateways, which only that user can open. Raise `OSError`."""
+    folder = Path(environ.get("TMPDIR") or "/tmp") / f"responses-gateway-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder that only this user can open")
+    return folder
 
 
-def connections(folder: Path) -> list[socket.socket]:
-    """Return a connection to each gateway that takes orders in this folder. Delete what processes left that were killed."""
-    found = []
-    for path in sorted(folder.glob("*.sock")):
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.connect(str(path))
-        except OSError as error:
-            connection.close()
-            if isinstance(error, ConnectionRefusedError):
-                _delete_old(path)
-        else:
-            found.append(connection)
-    return found
-
-
-def _delete_old(path: Path) -> None:
-    with suppress(OSError):
-        entry = path.lstat()
-        if stat.S_ISSOCK(entry.st_mode) and time.time() - entry.st_mtime > _SETTLED:
-            path.unlink()
-
-
-def _line(message: msgspec.Struct) -> bytes:
+def _line(message: object) -> bytes:
     return msgspec.json.encode(message) + b"\n"
