@@ -72,6 +72,48 @@ def message_in(body: bytes) -> str:
     return str(value["error"]["message"] if "error" in value else value["detail"])
 
 
+# ---- codes that are no statuses ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (1002, (429, "rate_limit_exceeded")), ("1039", (429, "rate_limit_exceeded")), (1008, (429, "insufficient_quota")),
+        (1004, (401, "invalid_api_key")), (2049, (401, "invalid_api_key")), (2013, (400, "invalid_prompt")),
+        (1001, (504, "server_error")), (1033, (502, "server_error")), ("never", (502, "server_error")),
+        ([1002], (502, "server_error")),
+    ],
+)  # fmt: skip
+def test_the_numbers_of_minimax(number: Any, expected: tuple[int, str]) -> None:
+    said = {"base_resp": {"status_code": number, "status_msg": "so it is"}}
+    for error in (read_error_chunk(said), read_error(500, json.dumps(said).encode())):
+        assert (error.status, error.code, error.message) == (*expected, "so it is")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ({"type": "authentication_error"}, (401, "invalid_api_key")),
+        ({"code": "Invalid_API_Key"}, (401, "invalid_api_key")),
+        ({"type": "permission_error"}, (403, "permission_denied")),
+        ({"type": "overloaded_error"}, (503, "server_error")),
+        ({"type": "rate_limit_error", "code": "insufficient_quota"}, (429, "insufficient_quota")),
+        ({"code": 1302}, (429, "rate_limit_exceeded")),
+        ({"code": "1113"}, (429, "insufficient_quota")),
+        ({"code": 1002}, (502, "server_error")),  # means something else at each server
+        ({"type": "server_error", "code": 529}, (503, "server_error")),
+    ],
+)
+def test_what_a_code_means_in_a_stream(kinds: dict[str, Any], expected: tuple[int, str]) -> None:
+    error = read_error_chunk({"message": "so it is", **kinds})
+    assert (error.status, error.code) == expected
+
+
+def test_a_status_that_blames_the_request_says_more_than_a_code_of_keys() -> None:
+    error = read_error(400, json.dumps(openai("no such field", "authentication_error")).encode())
+    assert (error.status, error.code) == (400, "invalid_prompt")
+
+
 # ---- other servers -----------------------------------------------------------------------------------------------------
 
 

@@ -139,7 +139,7 @@ class Pool:
         if member.router or ((not member.answered or chat.status != 200) and self._is_router(member, chat)):
             self._note_token(member, route, chat)
         if chat.status != 200:
-            chat.refuses_gateway_key = self.refuses_gateway_key(member, chat.status)
+            self.refuses_gateway_key(member, chat.status)
         chat.on_end = partial(self.places.ended, member, chat.status)
         return chat
 

@@ -10,7 +10,7 @@ import msgspec
 
 from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.served_models import Route
-from responses_gateway.wire.errors import gateway_key_refused, in_client_terms, read_error, server_error
+from responses_gateway.wire.errors import in_client_terms, read_error, server_error
 from responses_gateway.wire.json_text import decode_as
 
 _A = TypeVar("_A")
@@ -51,10 +51,9 @@ async def ask(pool: Pool, body: Mapping[str, Any] | bytes, headers: Mapping[str,
     refuses it, fails, or sends something else."""
     data = body if isinstance(body, bytes) else msgspec.json.encode({**body, "stream": False})
     async with await pool.open_chat(data, lambda _name, _url: headers, route) as chat:
-        if chat.refuses_gateway_key:
-            raise gateway_key_refused(chat.status)
         if chat.status != 200:
-            raise in_client_terms(read_error(chat.status, await chat.read_refusal(), chat.retry_after))
+            error = read_error(chat.status, await chat.read_refusal(), chat.retry_after)
+            raise in_client_terms(error if chat.has_client_key else error.of_gateway_key())
         if chat.is_event_stream:  # though none was asked for
             raise server_error(_NO_COMPLETION)
         answer = await chat.read(_LIMIT)

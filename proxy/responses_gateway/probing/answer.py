@@ -120,9 +120,6 @@ class Answer:
     def add(self, chunk: Chunk) -> None:
         """Add one chunk of the stream, or a whole completion."""
         self.arrival.chunks += 1
-        if chunk.error is not None or chunk.object == "error":
-            self.error = read_error_chunk(chunk.error if chunk.error is not None else {"message": chunk.message})
-            self.problem = f"an error in the stream: {self.error.message}"
         counts = None if chunk.usage is None else counts_of(chunk.usage)
         if counts is not None:
             self.chunks_with_usage += 1
@@ -265,6 +262,10 @@ def _add_payload(answer: Answer, payload: bytes) -> None:
         chunk = decode_chunk(payload)
         if chunk.usage is None:
             chunk.usage = usage_elsewhere(payload)
+        failure = chunk.failure(payload)
+        if failure is not None:
+            answer.error = read_error_chunk(failure)
+            answer.problem = f"an error in the stream: {answer.error.message}"
         answer.add(chunk)
     except ForeignEvent:
         return

@@ -83,7 +83,7 @@ class Translator:
     """One stream. `needs` and `status` tell how it stands; `answers` are those of all turns, `answer` is the last one."""
 
     __slots__ = (
-        "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "early", "ended", "error",
+        "_clock", "_terminal_noted", "answer", "answers", "created", "defect", "early", "ended", "error", "has_client_key",
         "incomplete_reason", "lifecycle", "malformed", "needs", "options", "response", "status", "stop_reason", "tape",
         "tokens", "writer",
     )  # fmt: skip
@@ -92,6 +92,7 @@ class Translator:
         self.options = options
         self._clock = clock
         self.tape: Note | None = None  # see `tape.py`; may be set, or taken away, between two calls
+        self.has_client_key = True  # the backend got the client's key, and not the gateway's
         self.created = clock() if created is None else created
         start = StreamStart(options.response_id, options.model, self.created, clock)
         self.response: AnswerStream = options.new_stream(start)
@@ -424,8 +425,9 @@ class Translator:
 
     def _end_answer(self) -> None:
         answer = self.answer
-        if answer.error is not None and answer.broken_off is None:
-            self._fail(answer.error)
+        error = answer.error
+        if error is not None and answer.broken_off is None:
+            self._fail(error if self.has_client_key else error.of_gateway_key())
             return
         answer.finish()
         if answer.broken_off is not None:

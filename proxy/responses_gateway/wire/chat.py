@@ -18,6 +18,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from responses_gateway.wire.error_reasons import error_in
+
 _REASONING = ("reasoning", "reasoning_content", "thinking")
 # A text of so many digits is no number that means anything here.
 _DIGITS = 16
@@ -231,13 +233,6 @@ class Chunk(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: ChatUsage | None = None
     error: Any = None
-    object: str | None = None
-    # Fields of an error that is not wrapped in `error`.
-    message: Any = None
-    detail: Any = None
-    code: Any = None
-    status_code: Any = None
-    type: Any = None
     # vLLM, in the first chunk: as it came, since there may be hundreds of thousands.
     prompt_token_ids: msgspec.Raw = msgspec.Raw()
     # SGLang, at the end, if it is asked.
@@ -252,29 +247,22 @@ class Chunk(msgspec.Struct, gc=False):
         """The ids of the last tokens of the prompt, if the server sends them."""
         return [int(number) for number in _NUMBERS.findall(bytes(memoryview(self.prompt_token_ids)[-_PROMPT_END:]))[-8:]]
 
-    @property
-    def failure(self) -> Any:
-        """The error that the server reports, or None for a chunk of an answer."""
-        if self.choices is not None or self.usage is not None:
-            if self.error is not None and _is_error(self.error):
-                return self.error
-            for choice in self.choices or ():
-                if choice.error is not None and _is_error(choice.error):
-                    return choice.error
-            return None
-        if self.error is not None:
+    def failure(self, payload: bytes) -> Any:
+        """Return the error that a server reports in this chunk, whose payload it is, in whatever form; None for a part of an
+        answer."""
+        choices = self.choices or ()
+        alone = self.choices is None and self.usage is None
+        if self.error is not None and (alone or _is_error(self.error)):
             return self.error
-        code = self.status_code if self.code is None else self.code
-        named = "error" in (self.object, self.type) or self.detail is not None
-        if named or (isinstance(self.message, str) and code not in _NO_ERRORS):
-            return {"message": self.message or self.detail, "type": self.type, "code": code}
-        return None
+        for choice in choices:
+            if choice.error is not None and _is_error(choice.error):
+                return choice.error
+        is_part = choices or (self.usage is not None and self.usage.prompt_tokens)
+        return None if is_part else error_in(payload)
 
 
 # Fields that are kept as they came.
 _RAW = ("prompt_token_ids", "sglext", "weight_versions")
-# Values of `code` in a chunk with a `message` that is not an error.
-_NO_ERRORS = (None, 0, 200, "", "0", "200")
 
 
 def _is_error(error: Any) -> bool:
@@ -329,15 +317,7 @@ def _is_foreign(payload: bytes) -> bool:
     if len(bare) > 1 and bare[:1] == bare[-1:] == b'"':
         bare = bare[1:-1]
     bare = _LABEL.sub(b"", bare, count=1) if _LABEL.match(bare) else bare
-    return bare == b"[]" or (_MARKS.search(bare) is None and _is_text(bare))
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return bare == b"[]" or (_MARKS.search(bare) is None and bare.decode("utf-8", "ignore").encode() == bare)
 
 
 def converted(chunk: Any) -> Any:
@@ -346,8 +326,6 @@ def converted(chunk: Any) -> Any:
         chunk = chunk[0]
     if not isinstance(chunk, dict):
         return chunk
-    if not isinstance(chunk.get("object"), str):
-        chunk["object"] = None
     choices = chunk.get("choices")
     if isinstance(choices, list):
         chunk["choices"] = [choice for choice in choices if choice]  # null, or nothing else

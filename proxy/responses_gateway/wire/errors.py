@@ -5,18 +5,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from responses_gateway.wire.context_overflow import names_overflow, says_overflow
 from responses_gateway.wire.error_reasons import Reason, reason_in, reason_in_body
 
-# Codes and types, in small letters, of what is used up, of limits for a time, and of servers that are too busy. They say more
-# than the status, which is 400, 403 or 413 at some servers.
-_QUOTA_CODES = frozenset({"insufficient_quota", "exceeded_current_quota_error", "insufficient_balance", "quota_exceeded"})
-_LIMIT_CODES = _QUOTA_CODES | {"rate_limit_exceeded", "rate_limit_error", "rate_limit_reached_error", "too_many_requests"}
-_BUSY_CODES = frozenset({"overloaded_error", "engine_overloaded_error", "server_overloaded", "overloaded"})
+# What is used up or owed.
+_QUOTA = 402
 # What servers answer that have no capacity left, as Anthropic's does.
 _OVERLOADED = 529
+# The statuses that codes and types mean, in small letters.
+_STATUSES: dict[str, int] = {
+    **dict.fromkeys(("insufficient_quota", "exceeded_current_quota_error", "insufficient_balance", "quota_exceeded"), _QUOTA),
+    **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error", "rate_limit_reached_error", "too_many_requests"), 429),
+    **dict.fromkeys(("overloaded_error", "engine_overloaded_error", "server_overloaded", "overloaded"), _OVERLOADED),
+    **dict.fromkeys(("authentication_error", "invalid_api_key", "unauthorized"), 401),
+    **dict.fromkeys(("permission_error", "permission_denied"), 403),
+}
+# Those that numbers mean: of MiniMax in `base_resp.status_code`, of z.ai in `code`.
+_NUMBERS: dict[str, dict[int, int]] = {
+    "status_code": {
+        1001: 504, 1002: 429, 1004: 401, 1008: _QUOTA, 1026: 400, 1039: 429, 1041: 429, 1042: 400, 2013: 400, 2045: 429,
+        2049: 401, 2056: _QUOTA,
+    },
+    "code": {1113: _QUOTA, 1302: 429, 1303: 429, 1305: 429},
+}  # fmt: skip
 # Statuses with which servers refuse a prompt that is too long. What they say decides; at others they speak of something else.
 _OVERFLOW_STATUSES = frozenset({400, 413, 422, 500, 502, 503})
 
@@ -80,6 +94,10 @@ class ApiError(Exception):
         self.final = final
         self.reason: str | None = None  # for logs and metrics: why a backend could not be reached
 
+    def of_gateway_key(self) -> ApiError:
+        """Return the error for a request that had the gateway's own key, or none: `gateway_key_refused` if that is why."""
+        return gateway_key_refused(self.status) if self.type == "authentication_error" else self
+
     def copy(self) -> ApiError:
         """Return the same error without its traceback, whose frames would keep the whole request in memory."""
         copied = ApiError(self.status, self.message)
@@ -112,8 +130,8 @@ def read_error(status: int, body: bytes, retry_after: float | None = None) -> Ap
 
 
 def gateway_key_refused(status: int) -> ApiError:
-    """Return the error (502) for a backend that answered 401 or 403 to the gateway's own key, or to none. A 401 would question
-    the key of the client, which was not sent."""
+    """Return the error (502) for a backend that answered 401 or 403 to the gateway's own key, or to none, be it in
+    the place of an answer. A 401 would question the key of the client, which was not sent."""
     operator = "The operator of the gateway has to set backend_api_key."
     return server_error(f"The backend does not accept the gateway's own key (HTTP {status}). {operator}")
 
@@ -153,8 +171,8 @@ def is_dead_engine(error: Any) -> bool:
 def read_error_chunk(error: Any) -> ApiError:
     """Return the error for an error object in a stream; its code is used as the status if possible."""
     reason = reason_in({"error": error})
-    codes = [status for name in ("code", "status_code") if (status := _status_in(reason.kinds.get(name))) is not None]
-    return _classify(codes[0] if codes else 500, reason, None)
+    codes = [_number(reason.kinds.get(name)) for name in ("code", "status_code")]
+    return _classify(next((code for code in codes if 400 <= code < 600), 500), reason, None)
 
 
 def unreadable_answer(body: bytes) -> ApiError:
@@ -164,33 +182,42 @@ def unreadable_answer(body: bytes) -> ApiError:
     return server_error(f"The backend sent something that is not a chat completion chunk{said}")
 
 
-def _status_in(code: Any) -> int | None:
-    """Return the status that a code is, if it is one of an error."""
-    number = int(code) if type(code) is int or (type(code) is str and re.fullmatch("[45][0-9][0-9]", code)) else 0
-    return number if 400 <= number < 600 else None
-
-
 def _classify(status: int, reason: Reason, retry_after: float | None) -> ApiError:
     code, kind, param = (
         value if isinstance(value := reason.kinds.get(name), str) else None for name in ("code", "type", "param")
     )
     message, has_message = _message_of(status, reason)
-    names = {name.lower() for name in (code, kind) if name is not None}
     if _is_overflow(status, code, kind, param, reason):
         return ApiError(400, message, code="context_length_exceeded", param="input", quoted=has_message)
-    if status == 429 or names & _LIMIT_CODES:
-        name = "insufficient_quota" if names & _QUOTA_CODES else "rate_limit_exceeded"
+    meant = _meant_status(status, reason.kinds)
+    if meant in {_QUOTA, 429}:
+        name = "insufficient_quota" if meant == _QUOTA else "rate_limit_exceeded"
         return ApiError(429, message, type="rate_limit_error", code=name, retry_after=retry_after, quoted=has_message)
-    if status in {401, 403}:
-        name = "invalid_api_key" if status == 401 else "permission_denied"
-        return ApiError(status, message, type="authentication_error", code=name, quoted=has_message)
-    if 400 <= status < 500 or (status == 500 and _INVALID_REQUEST.match(reason.words)):
-        return _refused(status, message, param, reason)
-    if status == _OVERLOADED or names & _BUSY_CODES:
-        status = 503
+    if meant in {401, 403}:
+        name = "invalid_api_key" if meant == 401 else "permission_denied"
+        return ApiError(meant, message, type="authentication_error", code=name, quoted=has_message)
+    if 400 <= meant < 500 or (status == 500 and _INVALID_REQUEST.match(reason.words)):
+        return _refused(meant, message, param, reason)
     # 500 would make Codex hide the message; 502 tells that the backend failed.
-    known = status if status in {502, 503, 504} else 502
+    known = 503 if meant == _OVERLOADED else meant if meant in {502, 503, 504} else 502
     return ApiError(known, message, type="server_error", code="server_error", retry_after=retry_after, quoted=has_message)
+
+
+def _meant_status(status: int, kinds: Mapping[str, Any]) -> int:
+    """Return the status that says what an error is about. A limit counts whatever the status, which is 400, 403 or 413 at some
+    servers; anything else only where the status blames nobody, as that of an error in a stream."""
+    names = [name.lower() for name in (kinds.get("code"), kinds.get("type")) if isinstance(name, str)]
+    meant = [_STATUSES[name] for name in names if name in _STATUSES]
+    meant += [table.get(_number(kinds.get(kind)), status) for kind, table in _NUMBERS.items()]
+    for limit in (_QUOTA, 429):
+        if limit in meant:
+            return limit
+    return next((other for other in meant if other != status), status) if status >= 500 else status
+
+
+def _number(value: Any) -> int:
+    """Return the number that a code is, which may be a text; 0 for anything else."""
+    return value if type(value) is int else int(value) if type(value) is str and re.fullmatch("[0-9]{1,5}", value) else 0
 
 
 def _refused(status: int, message: str, param: str | None, reason: Reason) -> ApiError:

@@ -19,8 +19,20 @@ from responses_gateway.settings import Settings
 from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import RECEIVED, create_app, serving
 from responses_gateway.telemetry import logs
-from tests.server.running_gateway import LOOPS, Answer, Served, ask, assert_error, gateway, post, run, simulated, until
-from tests.server.scripted_backend import answering, backend
+from tests.server.running_gateway import (
+    LOOPS,
+    Answer,
+    Served,
+    ask,
+    assert_error,
+    final_of,
+    gateway,
+    post,
+    run,
+    simulated,
+    until,
+)
+from tests.server.scripted_backend import Play, answering, backend, refusing, streaming
 
 ALICE = "rp_alice-0123456789"
 ALICE_NEXT = "rp_alice-next-0123456789"
@@ -251,6 +263,25 @@ def test_no_key_of_a_client_reaches_the_backend(backend_key: str | None) -> None
             assert ALICE.encode() not in seen
             assert BOB.encode() not in seen
             assert (seen.lower().count(b"authorization:") > 0) == (backend_key is not None)
+
+    run(test())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_key_that_is_refused_in_the_place_of_an_answer_is_the_gateways(stream: bool) -> None:
+    """Servers like MiniMax answer with status 200."""
+    refused = {"choices": None, "base_resp": {"status_code": 1004, "status_msg": "login fail"}}
+
+    async def message(play: Play, **settings: Any) -> str:
+        async with backend(play) as behind, gateway(behind.url, **settings) as served:
+            answer = await ask(served, "POST", "/v1/responses", json={"model": "m", "input": "x", "stream": stream})
+            return str((final_of(answer.body) if stream else answer.json)["error"]["message"])
+
+    async def test() -> None:
+        body = json.dumps(refused).encode()
+        for play in (refusing(200, body), streaming(b"data: %b\n\n" % body)):
+            assert "The backend does not accept the gateway's own key" in await message(play, backend_api_key="ours")
+            assert await message(play) == "login fail"
 
     run(test())
 

@@ -116,6 +116,8 @@ class Backend:
         self._api_key = api_key
         self._answer_timeout = answer_timeout
         self._forward_authorization = forward_authorization
+        # Whether requests have the `Authorization` of their client, so that the client is responsible for it.
+        self.takes_client_key = api_key is None and forward_authorization
         self._signs_of_foreign_keys = () if forward_provider_keys else _signs_of_foreign_keys(self.url.host or "")
         # Two connection pools: nothing but a chat request can read from a connection that pushes bodies.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
@@ -136,11 +138,6 @@ class Backend:
     def root(self) -> URL:
         """The URL of endpoints without a version in their path, such as vLLM's `/tokenize`."""
         return self.url.parent
-
-    @property
-    def takes_client_key(self) -> bool:
-        """Whether requests have the `Authorization` of their client, so that the client is responsible for it."""
-        return self._api_key is None and self._forward_authorization
 
     async def close(self) -> None:
         """Close all connections."""
@@ -173,7 +170,7 @@ class Backend:
                 answer = await self.request("POST", "completions", body=body, headers=sent)
         except TimeoutError:
             raise self._silent(large=False) from None
-        return ChatStream(answer, self._lingering, large=False)
+        return ChatStream(answer, self._lingering, False, self.takes_client_key)
 
     async def _without_refused(
         self, chat: ChatStream, body: bytes, headers: Mapping[str, str], model: str, added: AddedFields
@@ -215,7 +212,7 @@ class Backend:
             raise self._silent(large=large) from None
         except _UNANSWERED as error:
             raise _unreachable(error, large=large) from None
-        return ChatStream(answer, self._lingering, large)
+        return ChatStream(answer, self._lingering, large, self.takes_client_key)
 
     async def request(
         self,
@@ -298,11 +295,12 @@ def _tls_problem(error: aiohttp.ClientSSLError) -> str:
 class ChatStream:
     """The answer to a chat request: its head is there, its body is not read yet."""
 
-    def __init__(self, response: Answer, lingering: set[Answer], large: bool) -> None:
-        """Keep an answer that is left before its end in `lingering`. `large` tells about the request's body."""
+    def __init__(self, response: Answer, lingering: set[Answer], large: bool, has_client_key: bool) -> None:
+        """Keep an answer that is left before its end in `lingering`. `large` tells about the request's body, which went with
+        the key of the client, or else with the gateway's own, or none."""
         self.backend = ""  # the name of the backend that answers
         self.pod = ""  # the server behind a router that answers, if it says so
-        self.refuses_gateway_key = False
+        self.has_client_key = has_client_key
         # Called once, when the answer is read or dropped, with the reason if the backend failed.
         self.on_end: Callable[[Failure | None], None] | None = None
         self.status = 200 if response.status == _CREATED else response.status

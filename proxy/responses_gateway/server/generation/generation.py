@@ -156,7 +156,7 @@ class Generation:
             self.emit(self.translator.start())
         self._send_prelude()
         if self._failure is None:
-            self._upstream.attach(self._receive, paused=self.slow)
+            self._upstream.attach(self._receive, self.translator, paused=self.slow)
 
     def _send_prelude(self) -> None:
         if self._prelude is not None and self.translator.status != "queued":
@@ -262,7 +262,7 @@ class Generation:
         if events is None or self._failure is not None:
             raise error.copy() from None
         self.emit(events)
-        self._upstream.attach(self._receive, paused=self.slow)
+        self._upstream.attach(self._receive, translator, paused=self.slow)
 
     async def _run_calls(self) -> None:
         assert self._tools is not None

@@ -23,7 +23,6 @@ from responses_gateway.stream.reading.reader import Reader
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.wire.chat import Chunk, ForeignEvent, decode_chunk
 from responses_gateway.wire.deltas import Delta, Text, Usage
-from responses_gateway.wire.error_reasons import error_in
 from responses_gateway.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder
 from responses_gateway.wire.usage import may_count, usage_elsewhere
@@ -205,7 +204,7 @@ class Answer:
             if fast_path.take_chunk(chunk, payload):
                 return
             fast_path.flush()
-        failure = _failure_in(chunk, payload)
+        failure = chunk.failure(payload)
         if failure is not None:
             self._take_failure(failure)
             return
@@ -375,9 +374,3 @@ def new_answer(
     ledger = TokenLedger(holds_text=options.holds_text) if options.continuable else None
     citations = CitationReader(lifecycle.sources) if options.hosted is not None else None
     return Answer(options, lifecycle, tokens, markup, ledger, citations, AnswerReading(start))
-
-
-def _failure_in(chunk: Chunk, payload: bytes) -> object:
-    """Return the error that a chunk reports, in whatever form; None for a part of an answer."""
-    is_part = chunk.choices or (chunk.usage is not None and chunk.usage.prompt_tokens)
-    return chunk.failure if is_part or chunk.failure is not None else error_in(payload)

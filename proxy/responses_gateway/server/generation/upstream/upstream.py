@@ -30,7 +30,7 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.span_attributes import chat_attributes
 from responses_gateway.wire.deltas import Usage
-from responses_gateway.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error, server_error
+from responses_gateway.wire.errors import ApiError, in_client_terms, read_error, server_error
 from responses_gateway.wire.sse import as_stream
 
 # Largest body of a backend that answers with one JSON object, in bytes.
@@ -172,9 +172,10 @@ class Upstream:
         if self._counter is not None:
             await self._counter.wait()
 
-    def attach(self, receive: Receive, *, paused: bool) -> None:
-        """Have `receive` take what an event stream brings, from its beginning; once for each answer."""
+    def attach(self, receive: Receive, translator: Translator, *, paused: bool) -> None:
+        """Have `receive` take what an event stream brings, from its beginning, for a translator; once for each answer."""
         chat = self._chat
+        translator.has_client_key = chat is None or chat.has_client_key
         if self._instead is not None:
             receive(self._instead)
             return
@@ -284,15 +285,14 @@ class Upstream:
     async def _refusal(self, chat: ChatStream) -> ApiError:
         """Return the error for the refusal of a backend."""
         refusal = await chat.read_refusal()
-        theirs = chat.refuses_gateway_key
+        error = read_error(chat.status, refusal, chat.retry_after)
+        told = error if chat.has_client_key else error.of_gateway_key()
         if self._recording is not None:
-            self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=theirs)
-        if theirs:
-            return gateway_key_refused(chat.status)
+            self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=told is not error)
         reason = chat.header(REASON_HEADER)
         if reason and chat.status in (429, 503):
             return router_refusal(chat.status, reason, chat.retry_after)
-        return in_client_terms(read_error(chat.status, refusal, chat.retry_after))
+        return in_client_terms(told)
 
     # ---- while it is read --------------------------------------------------------------------------------------------
 
