@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -19,6 +20,7 @@ from responses_gateway import parsers
 from responses_gateway.stream.answer.fast_path import learn
 from responses_gateway.stream.continuation.join import Join
 from responses_gateway.stream.reading.markup import Markup
+from responses_gateway.stream.sampling.recorder import CallRecorder
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.errors import server_error
 from tests.data_folder import STREAMS
@@ -33,7 +35,14 @@ LAST = event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "to
 # As a vLLM writes it.
 USUAL = b'{"id":"c","choices":[{"index":0,"delta":{"FIELD":TEXT},"logprobs":null,"finish_reason":null,"token_ids":IDS}]}'
 SPACED = b'{"choices": [{"index": 0, "delta": {"FIELD": TEXT}, "finish_reason": null, "token_ids": IDS, "stop_reason": null}]}'
+# The same with log probabilities: those of the text, as vLLM sends them, and others of as many tokens.
+PROBABLE = (
+    b'{"id":"c","choices":[{"index":0,"delta":{"FIELD":TEXT},"logprobs":{"content":[{"token":TEXT,"logprob":-0.5,"bytes":[32],'
+    b'"top_logprobs":[]}]},"finish_reason":null,"token_ids":IDS}]}'
+)
+UNLIKELY = b'{"choices":[{"index":0,"delta":{"FIELD":TEXT},"logprobs":{"content":[]},"token_ids":IDS,"finish_reason":null}]}'
 ALIKE = [USUAL, SPACED]
+WITH_LOGPROBS = [PROBABLE, UNLIKELY]
 # As no server should: ids in other places, or in several; more than text and ids; none of them.
 ODD = [
     b'{"choices":[{"token_ids":IDS,"index":0,"delta":{"FIELD":TEXT}}]}',
@@ -51,6 +60,12 @@ ODD = [
     b'{"choices":[{"delta":{"reasoning":"so","content":TEXT},"token_ids":IDS}]}',
     b'{"choices":[{"delta":{"FIELD":TEXT,"refusal":"no"},"token_ids":IDS}]}',
     b'{"choices":[{"delta":{"FIELD":TEXT},"token_ids":IDS,"logprobs":{"content":[]}}]}',
+    b'{"choices":[{"logprobs":{"content":[{"token":TEXT,"logprob":-1}]},"delta":{"FIELD":TEXT},"token_ids":IDS}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"logprobs":{"content":[{"token":TEXT,"logprob":null}]},"token_ids":IDS}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"logprobs":{"content":[{"token":"a","logprob":-2,"x":{"token_ids":IDS}}]},"token_ids":IDS}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"logprobs":{"content":[{"token":TEXT,"logprob":-1}]}}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"logprobs":{"token_logprobs":[-1.5],"tokens":[TEXT]},"token_ids":IDS}]}',
+    b'{"choices":[{"delta":{"FIELD":TEXT},"logprobs":{"content":[]},"logprobs":{"content":[]},"token_ids":IDS}]}',
     b'{"choices":[{"delta":{"FIELD":TEXT},"token_ids":IDS,"finish_reason":"abort"}]}',
     b'{"choices":[{"delta":{"FIELD":TEXT},"token_ids":IDS}],"usage":{"prompt_tokens":3,"completion_tokens":1}}',
     b'{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"weather","arguments":"{"}}]},"token_ids":IDS}]}',
@@ -82,7 +97,7 @@ def events(draw: st.DrawFn) -> list[bytes]:
     """Draw events in runs: those of one run look alike, but for a few."""
     found = []
     for _ in range(draw(st.integers(1, 5))):
-        template = draw(st.sampled_from([*ALIKE, *ALIKE, *ALIKE, *ODD]))
+        template = draw(st.sampled_from([*ALIKE, *ALIKE, *ALIKE, *WITH_LOGPROBS, *WITH_LOGPROBS, *WITH_LOGPROBS, *ODD]))
         field = draw(fields)
         ascii_only = draw(st.booleans())
         for content, ids in draw(st.lists(st.tuples(texts, ids_of_chunks), min_size=1, max_size=7)):
@@ -104,6 +119,7 @@ class Standing(NamedTuple):
     beginning: Any
     ledger: Any
     counts: Any
+    sampled: Any
 
 
 def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -129,14 +145,16 @@ def standing(translator: Translator, data: bytes) -> Standing:
             beginning = beginning._replace(ids=list(beginning.ids))
         known = (ledger.complete, list(ledger.ids), ledger.whole, "".join(ledger.tail), ledger.parsed, ledger.aborted)
     counts = (translator.tokens.by_kind(), translator.chunks, translator.malformed, translator.repairs, translator.held)
-    return Standing(
-        merged(events_of(data)), beginning, (known, translator.lifecycle.turn.first_item, answer.broken_off), counts
-    )
+    recorder = translator.options.recorder
+    sampled = [] if recorder is None else [(call.tokens(), call.count, call.texts) for call in recorder.calls]
+    about = (known, translator.lifecycle.turn.first_item, answer.broken_off)
+    return Standing(merged(events_of(data)), beginning, about, counts, sampled)
 
 
-def played(reads: Sequence[bytes], *, raw: bool, goes_on: bool, **fields: Any) -> list[Standing]:
+def played(reads: Sequence[bytes], *, raw: bool, goes_on: bool, records: bool = False, **fields: Any) -> list[Standing]:
     """Return what is known behind each read. Where the answer can be continued then, it `goes_on` elsewhere."""
-    translator = new_translator(markup=new_markup() if raw else None, **fields)
+    recorder = CallRecorder(hides_logprobs=True, shows=None) if records else None
+    translator = new_translator(markup=new_markup() if raw else None, recorder=recorder, **fields)
     found = [standing(translator, translator.start())]
     for data in (FIRST, *reads):
         found.append(standing(translator, translator.feed(data)))
@@ -185,6 +203,7 @@ streams = st.fixed_dictionaries(
         "holds_text": st.booleans(),
         "raw": st.booleans(),
         "goes_on": st.booleans(),
+        "records": st.booleans(),
     }
 )
 
@@ -253,11 +272,12 @@ def test_recorded_streams_of_a_real_vllm(file: Path) -> None:
         assert played(reads, **how) == expected
 
 
-@pytest.mark.parametrize("template", ALIKE)
+@pytest.mark.parametrize(("template", "records"), [(USUAL, False), (SPACED, False), (USUAL, True), (PROBABLE, True)])
 @pytest.mark.parametrize(("field", "raw"), [("content", False), ("content", True), ("reasoning", False)])
 @pytest.mark.parametrize("at_once", [1, 5])
-def test_usual_chunks_are_not_decoded(template: bytes, field: str, raw: bool, at_once: int) -> None:
-    translator = new_translator(continuable=True, markup=new_markup() if raw else None)
+def test_usual_chunks_are_not_decoded(template: bytes, records: bool, field: str, raw: bool, at_once: int) -> None:
+    recorder = CallRecorder(hides_logprobs=True, shows=None) if records else None
+    translator = new_translator(continuable=True, markup=new_markup() if raw else None, recorder=recorder)
     translator.start()
     sent = [written(template, field, f" {number}é", f"[{number}]") for number in range(100, 122)]
     for data in (FIRST, *sent[:2]):
@@ -271,6 +291,12 @@ def test_usual_chunks_are_not_decoded(template: bytes, field: str, raw: bool, at
     assert list(beginning.ids) == list(range(100, 124))
     assert (beginning.whole, beginning.tail) == ((22, " fine.") if field == "content" else (0, ""))
     assert sum(translator.tokens.by_kind().values()) == 24
+    if recorder is not None:
+        translator.feed(LAST)
+        [call] = recorder.calls
+        tokens = call.tokens()
+        assert tokens.ids == array("q", [*range(100, 124), 9])
+        assert len(call.texts) == (23 if template == PROBABLE else 0)
 
 
 @pytest.mark.parametrize("broken_off", [DONE, event({"error": {"message": "EngineCore encountered an issue.", "code": 500}})])
@@ -294,6 +320,6 @@ def test_ids_whose_place_is_not_certain_are_not_learned(template: bytes) -> None
 def test_ids_are_learned_with_the_text() -> None:
     pattern = learn("text", written(USUAL, "content", "x", "[3]")[6:-2], "x", [3])
     assert pattern is not None
-    assert pattern.read(written(USUAL, "content", SLY, "[4,5]")[6:-2]) == (SLY, [4, 5])
+    assert pattern.read(written(USUAL, "content", SLY, "[4,5]")[6:-2]) == (SLY, [4, 5], None)
     for ids in ("null", "[[4]]", '[4],"x":[5]', "[4", "4]", "04]", ""):
-        assert pattern.read(written(USUAL, "content", "y", ids)[6:-2]) == ("", None)
+        assert pattern.read(written(USUAL, "content", "y", ids)[6:-2]) == ("", None, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from itertools import pairwise
 from typing import Any
 
@@ -11,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from responses_gateway import parsers
+from responses_gateway.server.features.rollouts.spans import ItemSpan, item_spans
 from responses_gateway.stream.reading.markup import Markup
-from responses_gateway.stream.sampling.recorder import CallRecorder
-from responses_gateway.stream.sampling.spans import ItemSpan, item_spans
+from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
 from tests.stream.recorded_servers import RecordedServers, decode
 from tests.stream.stream_player import DONE, event, new_translator
 from tests.stream.test_recorded_streams import Recording, recordings
@@ -24,7 +25,7 @@ RECORDINGS = [recording for recording in recordings() if not recording.mislabell
 
 def played(body: list[bytes], **fields: Any) -> tuple[list[dict[str, Any]], list[ItemSpan] | None]:
     """Return the items of an answer, and their spans."""
-    recorder = CallRecorder(hides_logprobs=True, shows=False)
+    recorder = CallRecorder(hides_logprobs=True, shows=None)
     translator = new_translator(recorder=recorder, **fields)
     translator.start()
     for data in body:
@@ -32,7 +33,7 @@ def played(body: list[bytes], **fields: Any) -> tuple[list[dict[str, Any]], list
     translator.finish()
     [call] = recorder.calls
     items = [json.loads(item) for item in translator.writer.done]
-    return items, call.spans(items)
+    return items, item_spans(call.texts, call.tokens(), items)
 
 
 def with_texts(chunks: list[bytes]) -> list[dict[str, Any]]:
@@ -56,7 +57,8 @@ def raw(servers: RecordedServers, sizes: list[int]) -> list[bytes]:
         entries = [{"token": decode([number]), "logprob": -0.5} for number in ids[begin:end]]
         finish = ("length" if servers.cut else "stop") if end == len(ids) else None
         choice = {"delta": {"content": text}, "token_ids": ids[begin:end], "logprobs": {"content": entries}}
-        chunks.append(event({"choices": [{**choice, "finish_reason": finish}]}))
+        prompt = {} if begin else {"prompt_token_ids": servers.prompt}
+        chunks.append(event({"choices": [{**choice, "finish_reason": finish}], **prompt}))
         begin = end
     return [*chunks, DONE]
 
@@ -141,5 +143,6 @@ THOUGHT = {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_te
 def test_what_is_not_certain_is_not_told(
     texts: list[str], finish: str, items: list[dict[str, Any]], spans: list[tuple[int, int]] | None
 ) -> None:
-    told = item_spans(texts, finish, items)
+    ids = array("q", range(len(texts)))
+    told = item_spans(texts, SampledTokens(None, ids, None, finish, None, None), items)
     assert (None if told is None else [(span.start, span.end) for span in told]) == spans

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from responses_gateway.stream.sampling.chains import ChainedCall, chain_of, pieces_of
+from responses_gateway.server.features.rollouts.chains import ChainedCall, chain_of, pieces_of
+from responses_gateway.server.features.rollouts.spans import shown
 from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
 from tests.stream.recorded_servers import RecordedServers
 from tests.stream.stream_player import DONE, event, new_translator
@@ -22,7 +23,7 @@ ALL_IDS = [recording for recording in recordings() if not recording.mislabelled]
 
 
 def kept(pieces: list[bytes], **fields: Any) -> tuple[SampledTokens, str]:
-    recorder = CallRecorder(hides_logprobs=True, shows=True)
+    recorder = CallRecorder(hides_logprobs=True, shows=shown)
     translator = new_translator(recorder=recorder, **fields)
     translator.start()
     for piece in pieces:

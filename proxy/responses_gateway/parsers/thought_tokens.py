@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from responses_gateway.parsers.format import CallBlock, CallFormat
 from responses_gateway.parsers.registry import format_of
 
 # What nobody writes but as a marker: words may be single tokens too.
@@ -84,14 +85,11 @@ def item_markers() -> Mapping[str, Literal["reasoning", "message", "call"]]:
     """Return the markers of all families that may be single tokens, and of what kind the item is that begins behind each."""
     form = format_of("auto", "auto")
     begun: dict[str, Literal["reasoning", "message", "call"]] = {}
-    pairs = [(block.opens, block.closes) for block in form.tools.blocks]
-    pairs += [(call.opens, call.closes) for block in form.tools.blocks for call in block.calls]
-    pairs += [(call.opens, call.closes) for call in form.tools.calls]
-    for opens, closes in pairs:
-        openings = [opening for opening in opens if _MARKER.fullmatch(opening)]
-        if openings:
-            begun.update(dict.fromkeys(closes, "message"))
-            begun.update(dict.fromkeys(openings, "call"))
+    parts: list[CallFormat | CallBlock] = [*form.tools.calls, *form.tools.blocks]
+    for part in (*parts, *(call for block in form.tools.blocks for call in block.calls)):
+        openings = [opening for opening in part.opens if _MARKER.fullmatch(opening)]
+        begun.update(dict.fromkeys(part.closes if openings else (), "message"))
+        begun.update(dict.fromkeys(openings, "call"))
     begun.update(dict.fromkeys(form.reasoning.closes, "message"))
     begun.update(dict.fromkeys(form.reasoning.opens, "reasoning"))
     return begun

@@ -105,7 +105,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     @property
     def may_skip_chunks(self) -> bool:
         """Whether chunks that are like others need not be decoded: nothing but their text is wanted of them."""
-        return not self.hides_answer and self.recorder is None
+        return not self.hides_answer
 
     @property
     def goes_on(self) -> bool:

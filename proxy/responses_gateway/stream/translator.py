@@ -597,8 +597,8 @@ def _show_tokens(translator: Translator, recorder: CallRecorder) -> None:
     """Add what the model sampled last to the last item, if the client wants it and that turn has an item."""
     lifecycle = translator.lifecycle
     items = lifecycle.writer.done[lifecycle.turn.first_item :]
-    if not recorder.shows or not items or lifecycle.writer is not translator.writer:
+    if recorder.shows is None or not recorder.calls or not items or lifecycle.writer is not translator.writer:
         return
-    members = recorder.shown([msgspec.json.decode(item) for item in items])
+    members = recorder.shows(recorder.calls[-1], [msgspec.json.decode(item) for item in items])
     if members:
         translator.response.extend_last_item(members)

@@ -107,6 +107,7 @@ class Answer:
         if self._options.recorder is not None:
             kept = None if self.join is None else self.join.generated
             observers.append(self._options.recorder.answer(len(self._lifecycle.turns) - 1, kept))
+            self._fast_path.sampled = self._options.recorder.calls[-1]
         if self.ledger is not None:
             observers.append(self.ledger.observe)
         if type(self._markup) is Markup:

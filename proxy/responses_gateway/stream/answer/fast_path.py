@@ -1,9 +1,9 @@
 """The usual chunk: it continues the text that is open, and brings nothing else.
 
-Such chunks differ in their text alone, and in the ids of its tokens if the server was asked for them. So what stands around
-these is learned from one chunk (`ChunkPattern`), and those that follow are recognised by comparing bytes: nothing of them is
-decoded but text and ids; text without ids only once for all the chunks that one read brought. A chunk that looks different in
-any way goes the ordinary way."""
+Such chunks differ in their text alone, and in the ids and log probabilities of its tokens if the server was asked for them. So
+what stands around these is learned from one chunk (`ChunkPattern`), and those that follow are recognised by comparing bytes:
+nothing else of them is decoded; text without ids only once for all the chunks that one read brought. A chunk that looks
+different in any way goes the ordinary way."""
 
 from __future__ import annotations
 
@@ -16,30 +16,45 @@ from responses_gateway.stream.items.text_items import TextItem
 from responses_gateway.stream.lifecycle.machine import Lifecycle, State
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import IsPlain, Markup
+from responses_gateway.stream.sampling.recorder import SampledCall
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.tokens.meter import Kind
-from responses_gateway.wire.chat import Chunk, MalformedChunk, decode_chunk
+from responses_gateway.wire.chat import Chunk, Logprobs, MalformedChunk, decode_chunk
 from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.sse import SSEDecoder
 
 _NAMES = {"reasoning": ("reasoning", "reasoning_content", "thinking"), "text": ("content",)}
 
 _IDS = b'"token_ids":'
+_END = b"\n\n"  # of an event
 
 _decode = msgspec.json.Decoder(str).decode
 _decode_ids = msgspec.json.Decoder(list[int]).decode
+_decode_logprobs = msgspec.json.Decoder(Logprobs).decode
+
+
+class _RawChoice(msgspec.Struct, gc=False):
+    logprobs: msgspec.Raw = msgspec.Raw()
+
+
+class _RawChunk(msgspec.Struct, gc=False):
+    choices: list[_RawChoice]
+
+
+_decode_raw = msgspec.json.Decoder(_RawChunk).decode
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPattern:
     """What stands around the text in one payload of a stream, and in the event that it comes in. Where ids come behind the
-    text, `between` the two is what has to stand there; else it is empty."""
+    text, `between` the two is what has to stand there; else it is empty. Where log probabilities come between these two,
+    `between` stands before them and `second` behind."""
 
     head: bytes
     between: bytes
-    tail: bytes
+    second: bytes
     before: bytes  # the head, and the beginning of the event
-    behind: bytes  # the tail, and the end of the event
+    behind: bytes  # the tail of the payload, and the end of the event
     begin: int  # where the text begins in an event
     end: int  # where it ends, counted from the end of the event
     around: int  # how many bytes of an event are not text
@@ -49,45 +64,36 @@ class ChunkPattern:
         marks among them."""
         return b"".join([event.removeprefix(self.before) for event in events.split(self.behind)])
 
-    def divide(self, inside: bytes) -> tuple[bytes, list[int] | None]:
-        """Divide what stands between head and tail into the text and its ids. None for the ids if it does not fit."""
+    def divide(self, inside: bytes) -> tuple[bytes, list[int] | None, Logprobs | None]:
+        """Divide what stands between head and tail into the text, its ids and their log probabilities, if it has some. None for
+        the ids if it does not fit."""
         text, _, ids = inside.partition(self.between)
         try:
-            return text, _decode_ids(ids)
-        except msgspec.DecodeError:
-            return text, None
+            if not self.second:
+                return text, _decode_ids(ids), None
+            logprobs, _, ids = ids.partition(self.second)
+            return text, _decode_ids(ids), _decode_logprobs(logprobs)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return text, None, None
 
-    def read(self, payload: bytes) -> tuple[str, list[int] | None]:
-        """Return the text of a payload, and its ids; the text is empty if the payload does not fit."""
-        inside = payload[len(self.head) : -len(self.tail)]
-        ids = None
-        fits = payload.startswith(self.head) and payload.endswith(self.tail)
+    def read(self, payload: bytes) -> tuple[str, list[int] | None, Logprobs | None]:
+        """Return the text of a payload, its ids and their log probabilities; the text is empty if the payload does not fit."""
+        tail = self.behind.removesuffix(_END)
+        inside = payload[len(self.head) : -len(tail)]
+        ids = logprobs = None
+        fits = payload.startswith(self.head) and payload.endswith(tail)
         if fits and self.between:
-            inside, ids = self.divide(inside)
+            inside, ids, logprobs = self.divide(inside)
             fits = ids is not None
-        return unquoted(b'"%b"' % inside) if fits else "", ids
+        return unquoted(b'"%b"' % inside) if fits else "", ids, logprobs
 
 
 class FastPath:
     """Takes usual chunks to the open text: neither the reader nor the table of the lifecycle is asked about them."""
 
     __slots__ = (
-        "_field",
-        "_is_plain",
-        "_kind",
-        "_learns",
-        "_ledger",
-        "_lifecycle",
-        "_missed",
-        "_misses",
-        "_run",
-        "_space",
-        "_sse",
-        "_tokens",
-        "chunks",
-        "item",
-        "markup",
-        "pattern",
+        "_field", "_is_plain", "_kind", "_learns", "_ledger", "_lifecycle", "_missed", "_misses", "_run", "_space", "_sse",
+        "_tokens", "chunks", "item", "markup", "pattern", "sampled",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +114,7 @@ class FastPath:
         self._space = lifecycle.space
         self.markup = markup  # what reads the text of the answer, until nothing has to
         self._learns = learns
+        self.sampled: SampledCall | None = None  # takes the tokens that are kept for trainers
         self.chunks = 0  # of the stream so far
         self.item: TextItem | None = None  # the open text, if the next chunk may bring more of it
         self.pattern: ChunkPattern | None = None  # what such a chunk looks like, once one was seen
@@ -123,7 +130,7 @@ class FastPath:
         whole = data
         rest = b""
         chunks = 1
-        ids = None
+        ids = logprobs = None
         if self._sse.buffer or not data.endswith(pattern.behind):
             whole, rest = self._sse.split(data)
             if not whole.endswith(pattern.behind):
@@ -132,7 +139,7 @@ class FastPath:
             return None
         inside = whole[pattern.begin : pattern.end]
         if pattern.between:
-            inside, ids = pattern.divide(inside)  # of one event: with ids, several do not fit
+            inside, ids, logprobs = pattern.divide(inside)  # of one event: with ids, several do not fit
             if ids is None:
                 return None
         elif len(inside) > pattern.around:  # else it is one event
@@ -145,7 +152,7 @@ class FastPath:
         self._sse.buffer = rest
         self.chunks += chunks
         if ids is not None:
-            self._take_ids(text, ids)
+            self._take_tokens(text, ids, logprobs)
         if self._tokens.meter is not None:
             self._tokens.meter.feed(self._counted_as, text)
         space = self._space
@@ -162,12 +169,12 @@ class FastPath:
         """Take one payload if it looks like the pattern."""
         if not payload.startswith(pattern.head):
             return False
-        text, ids = pattern.read(payload)
+        text, ids, logprobs = pattern.read(payload)
         if not text or not (self._is_plain is None or self._is_plain(text, ids)):
             return False
         self._run.append(text)
         if ids is not None:
-            self._take_ids(text, ids)
+            self._take_tokens(text, ids, logprobs)
         if self._tokens.meter is not None:
             self._tokens.meter.feed(self._counted_as, text)
         return True
@@ -185,7 +192,7 @@ class FastPath:
             self._tokens.ids.take(token_ids)
         if self._tokens.meter is not None:
             self._tokens.meter.feed(self._counted_as, text)
-        if self._learns:
+        if self._learns and (token_ids is not None or self.sampled is None):
             self._learn(payload, text, token_ids)
         return True
 
@@ -222,8 +229,10 @@ class FastPath:
             self.pattern = None
             self._misses = 0
 
-    def _take_ids(self, text: str, token_ids: list[int]) -> None:
-        """Take the ids of a chunk that was not decoded, as a decoded one has its ids taken before anything else."""
+    def _take_tokens(self, text: str, token_ids: list[int], logprobs: Logprobs | None) -> None:
+        """Take the tokens of a chunk that was not decoded, as a decoded one has them taken before anything else."""
+        if self.sampled is not None:
+            self.sampled.take(token_ids, logprobs)
         ledger = self._ledger
         if ledger is not None:
             ledger.take(token_ids, "" if self._field == "reasoning" else text)
@@ -244,37 +253,53 @@ class FastPath:
 def learn(field: State, payload: bytes, text: str, token_ids: list[int] | None = None) -> ChunkPattern | None:
     """Return the pattern of a payload in which `continued` found this text, and the decoder these ids; None if it is not
     certain where they stand."""
+    logprobs = b"" if token_ids is None else _logprobs_in(payload)
+    rest = payload.replace(logprobs, b"", 1) if logprobs else payload
     for name in _NAMES.get(field, ()):
         key = b'"%b":' % name.encode()
-        if payload.count(key) != 1:
+        if rest.count(key) != 1:
             continue
         begin = payload.find(key) + len(key)
         begin += payload[begin : begin + 1] == b" "
         in_quotes = b'"%b"' % text.encode()
         if payload[begin : begin + len(in_quotes)] == in_quotes:
             head = payload[: begin + 1]
-            between = b""
+            between = second = b""
             tail = payload[begin + len(in_quotes) - 1 :]
             if token_ids is not None:
                 between, key, ids = tail.partition(_IDS)
                 between += key
                 tail = ids.partition(b"]")[2]
+                if logprobs:
+                    between, _, second = between.partition(logprobs)
             before = b"data: " + head
-            behind = tail + b"\n\n"
+            behind = tail + _END
             around = len(before) + len(behind)
-            pattern = ChunkPattern(head, between, tail, before, behind, len(before), -len(behind), around)
+            pattern = ChunkPattern(head, between, second, before, behind, len(before), -len(behind), around)
             return pattern if token_ids is None or _is_read(pattern, field) else None
     return None
 
 
+def _logprobs_in(payload: bytes) -> bytes:
+    """Return the log probabilities of a payload with one choice, as they are written; nothing where there are none."""
+    [choice] = _decode_raw(payload).choices
+    logprobs = bytes(choice.logprobs)
+    return logprobs if logprobs[:1] == b"{" else b""
+
+
 def _is_read(pattern: ChunkPattern, field: State) -> bool:
-    """Tell whether text and ids are read where the pattern has them."""
+    """Tell whether text and tokens are read where the pattern has them."""
+    entry = b'{"content":[{"token":"text","logprob":-1.5}]}' if pattern.second else b""
+    inside = b"text%b%b%b[7,11]" % (pattern.between, entry, pattern.second)
     try:
-        chunk = decode_chunk(b"%btext%b[7,11]%b" % (pattern.head, pattern.between, pattern.tail))
+        chunk = decode_chunk(b"%b%b%b" % (pattern.head, inside, pattern.behind))
     except MalformedChunk:
         return False
     choices = chunk.choices or ()
-    return continued(field, chunk) == "text" and [choice.token_ids for choice in choices] == [[7, 11]]
+    tokens = [(b"text", choice.token_ids, choice.logprobs) for choice in choices]
+    for choice in choices:
+        choice.logprobs = None
+    return continued(field, chunk) == "text" and tokens == [pattern.divide(inside)] and tokens[0][1] == [7, 11]
 
 
 def unquoted(in_quotes: bytes) -> str:

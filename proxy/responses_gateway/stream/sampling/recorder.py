@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from responses_gateway.stream.sampling.spans import ItemSpan, item_spans
 from responses_gateway.wire.chat import Choice, Chunk, Logprobs
 
 # Why a call has no ids: the server sends none (or not all), or its answer broke off.
@@ -49,17 +48,9 @@ class SampledCall:
     """One call: `observe` each chunk of its answer. Another backend may continue that: `cut` it first."""
 
     __slots__ = (
-        "_finish_reason",
-        "_hides_logprobs",
-        "_ids",
-        "_log_probs",
-        "_prompt",
-        "_silent",
-        "_texts",
-        "_weight_version",
-        "_whole",
-        "backend",
-    )
+        "_finish_reason", "_hides_logprobs", "_ids", "_log_probs", "_prompt", "_silent", "_weight_version", "_whole",
+        "backend", "texts",
+    )  # fmt: skip
 
     def __init__(self, *, hides_logprobs: bool) -> None:
         """`hides_logprobs`: the client has not asked for them, so that nobody else is to see them."""
@@ -68,7 +59,7 @@ class SampledCall:
         self._prompt = b""  # as it came, because there may be hundreds of thousands
         self._ids = array("q")
         self._log_probs = array("d")
-        self._texts: list[str] = []  # of the tokens
+        self.texts: list[str] = []  # of the tokens
         self._finish_reason: str | None = None
         self._weight_version: str | None = None
         self._whole = True  # no id is missing
@@ -83,7 +74,7 @@ class SampledCall:
         """Keep the first ids: what follows comes from another backend."""
         del self._ids[kept:]
         del self._log_probs[kept:]
-        del self._texts[kept:]
+        del self.texts[kept:]
         self._finish_reason = None
 
     def observe(self, chunk: Chunk) -> None:
@@ -109,25 +100,33 @@ class SampledCall:
             choice.logprobs = None
 
     def _take_tokens(self, choice: Choice) -> None:
-        if choice.logprobs is not None:
-            self._take_logprobs(choice.logprobs)
         ids = choice.token_ids
         if ids is not None:
-            self._silent = False
-            try:
-                self._ids.extend(ids)
-            except OverflowError:
-                self._whole = False
-        elif _says_something(choice):
+            self.take(ids, choice.logprobs)
+            return
+        if choice.logprobs is not None:
+            self._take_logprobs(choice.logprobs)
+        if _says_something(choice):
             self._whole = False
+
+    def take(self, ids: list[int], logprobs: Logprobs | None) -> None:
+        """Take the tokens of a chunk in which nothing else is new."""
+        self._silent = False
+        try:
+            self._ids.extend(ids)
+        except OverflowError:
+            self._whole = False
+        if logprobs is not None:
+            self._take_logprobs(logprobs)
 
     def _take_logprobs(self, logprobs: Logprobs) -> None:
         if logprobs.content is not None:
-            self._log_probs.extend([token.logprob for token in logprobs.content])
-            self._texts += [token.token for token in logprobs.content]
+            for token in logprobs.content:
+                self._log_probs.append(token.logprob)
+                self.texts.append(token.token)
         else:
             self._log_probs.extend([value for value in logprobs.token_logprobs or () if value is not None])
-            self._texts += [text or "" for text in logprobs.tokens or ()]
+            self.texts += [text or "" for text in logprobs.tokens or ()]
 
     def _take_sglext(self, raw: msgspec.Raw) -> None:
         try:
@@ -167,37 +166,21 @@ class SampledCall:
             reason = "no_log_probs"
         return SampledTokens(prompt, self._ids, log_probs, finish_reason, self._weight_version, reason)
 
-    def spans(self, items: Sequence[Mapping[str, Any]]) -> list[ItemSpan] | None:
-        """Return which of the tokens are those of each item of an answer whose ids are all known; None where that is not
-        certain."""
-        return item_spans(self._texts, self._finish_reason, items) if len(self._texts) == len(self._ids) else None
+
+Shows: TypeAlias = Callable[[SampledCall, Sequence[Mapping[str, Any]]], Mapping[str, Any]]
 
 
 class CallRecorder:
-    """The calls of one response, in the order of the model's turns. `shows`: the client gets the tokens of the last one."""
+    """The calls of one response, in the order of the model's turns. `shows` returns what the client gets of the last one, given
+    its items, as members of the last item; None if it gets nothing."""
 
     __slots__ = ("_hides_logprobs", "backend", "calls", "shows")
 
-    def __init__(self, *, hides_logprobs: bool, shows: bool) -> None:
+    def __init__(self, *, hides_logprobs: bool, shows: Shows | None) -> None:
         self._hides_logprobs = hides_logprobs
         self.backend: Backend = lambda: None
         self.shows = shows
         self.calls: list[SampledCall] = []
-
-    def shown(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return what the client gets of the last call, whose `items` these are: the members that NeMo Gym reads, all of them
-        or none, and the spans of the items."""
-        if not self.shows or not self.calls:
-            return {}
-        tokens = self.calls[-1].tokens()
-        if tokens.prompt is None or tokens.ids is None or tokens.log_probs is None:
-            return {}
-        return {
-            "prompt_token_ids": tokens.prompt.tolist(),
-            "generation_token_ids": tokens.ids.tolist(),
-            "generation_log_probs": tokens.log_probs.tolist(),
-            "item_spans": self.calls[-1].spans(items),
-        }
 
     def answer(self, turn: int, kept: int | None) -> Callable[[Chunk], None]:
         """Return what takes the chunks of an answer that begins: that of a turn, or the rest of an answer of which `kept` ids

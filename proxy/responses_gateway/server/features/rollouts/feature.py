@@ -15,6 +15,7 @@ from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, TOKEN_TRUE_
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.rollouts.export import Rollouts, full
 from responses_gateway.server.features.rollouts.keeping import ResponseKeeper
+from responses_gateway.server.features.rollouts.spans import shown
 from responses_gateway.server.features.rollouts.token_chain import TokenChain, TreeName
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.http.exchange import EXCHANGE
@@ -51,7 +52,7 @@ class Keeping:
         by_ids = by_ids or (rollout is not None and headers.get(TOKEN_TRUE_HEADER) == "1")
         place = await self._place(prepared, rollout)
         options = prepared.options
-        recorder = CallRecorder(hides_logprobs=not options.logprobs, shows=shows)
+        recorder = CallRecorder(hides_logprobs=not options.logprobs, shows=shown if shows else None)
         await self.pool.watch.identified()
         chain = TokenChain(self.table, place, self.prompts, settings.connect_timeout) if by_ids else None
         keeper = ResponseKeeper(self.table, place, recorder, self._owner(prepared.call.route.model), prepared, chain)

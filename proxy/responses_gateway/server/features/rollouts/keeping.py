@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.request.rollouts.links import Link, answer_of_items, links_of
+from responses_gateway.server.features.rollouts.spans import ItemSpan, item_spans
 from responses_gateway.server.features.rollouts.token_chain import NO_IDS, IdsOutcome, TokenChain, TreeName
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
@@ -16,7 +17,6 @@ from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable
 from responses_gateway.state.token_trees import CallRecord, CallTokens, Parentage, TokenTreeTable
 from responses_gateway.stream.sampling.recorder import CallRecorder, SampledTokens
-from responses_gateway.stream.sampling.spans import ItemSpan
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.added_fields import AddedField
@@ -151,7 +151,7 @@ class ResponseKeeper:
             # Why there are no tokens comes first, and before absent log probabilities what became of the prompt.
             tokens.reason if tokens.ids is None else misfit or tokens.reason,
             outcome.ids is not None and tokens.prompt is not None and misfit is None,
-            None if hidden or tokens.ids is None else sampled.spans(items),
+            None if hidden else item_spans(sampled.texts, tokens, items),
         )
 
 

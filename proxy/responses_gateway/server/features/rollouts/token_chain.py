@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -83,7 +83,7 @@ class TokenChain:
         return Earlier(kept.tokens.prompt, kept.tokens.sampled, details.get("finish_reason"), links.places[place])
 
     async def _extended(self, call: ChatCall, before: array[int], messages: int) -> IdsOutcome:
-        rendered = await self._rendered(call, call.body)
+        rendered = await self.prompts.rendered(call.body, call.headers, self.within)
         if rendered is None:
             return IdsOutcome(misfit="not_rendered")
         extension = extended(before, rendered)
@@ -91,10 +91,7 @@ class TokenChain:
             return IdsOutcome(misfit="ends_differ")
         if not extension.certain:
             history = {**call.body, "messages": call.body["messages"][:messages], "add_generation_prompt": False}
-            earlier = await self._rendered(call, history)
+            earlier = await self.prompts.rendered(history, call.headers, self.within)
             if earlier is None or earlier.count(extension.end) != extension.ends:
                 return IdsOutcome(misfit="ends_differ")
         return IdsOutcome(extension.ids)
-
-    async def _rendered(self, call: ChatCall, body: Mapping[str, Any]) -> list[int] | None:
-        return await self.prompts.rendered(body, call.headers, self.within)

@@ -12,8 +12,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from responses_gateway.parsers import item_markers
+from responses_gateway.stream.sampling.recorder import SampledCall, SampledTokens
 
 Kind: TypeAlias = Literal["reasoning", "message", "call"]
+_KINDS: Mapping[str, Kind] = {"reasoning": "reasoning", "message": "message"}
 # How the last token looks if the model has ended by itself. Not every server sends it, or its text.
 _END_TOKEN = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
 _ENDS = frozenset({"stop", "tool_calls", "function_call"})
@@ -39,14 +41,30 @@ class _Segment(NamedTuple):
     end: int
 
 
-def item_spans(texts: Sequence[str], finish_reason: str | None, items: Sequence[Mapping[str, Any]]) -> list[ItemSpan] | None:
+def shown(call: SampledCall, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a client gets of a call that made these items: the members that NeMo Gym reads, all of them or none, and the
+    spans of the items."""
+    tokens = call.tokens()
+    if tokens.prompt is None or tokens.ids is None or tokens.log_probs is None:
+        return {}
+    return {
+        "prompt_token_ids": tokens.prompt.tolist(),
+        "generation_token_ids": tokens.ids.tolist(),
+        "generation_log_probs": tokens.log_probs.tolist(),
+        "item_spans": item_spans(call.texts, tokens, items),
+    }
+
+
+def item_spans(texts: Sequence[str], tokens: SampledTokens, items: Sequence[Mapping[str, Any]]) -> list[ItemSpan] | None:
     """Return the spans of the items of an answer, given the text of each token. None where they are not certain."""
-    segments = list(_segments(texts, ended=finish_reason in _ENDS))
+    if tokens.ids is None or len(texts) != len(tokens.ids):
+        return None
+    segments = list(_segments(texts, ended=tokens.finish_reason in _ENDS))
     if len(segments) != len(items):
         return None
     spans: list[ItemSpan] = []
     for segment, item in zip(segments, items, strict=True):
-        kind = _kind_of(item["type"])
+        kind = _KINDS.get(item["type"], "call")
         text = "".join(texts[segment.start : segment.end]).strip()
         if segment.kind is None and kind == "call":
             fits = _BARE_CALL.fullmatch(text) is not None
@@ -82,14 +100,6 @@ def _trimmed(texts: Sequence[str], segment: _Segment) -> Iterator[_Segment]:
         end -= 1
     if start < end:
         yield _Segment(kind, start, end)
-
-
-def _kind_of(item_type: str) -> Kind:
-    match item_type:
-        case "reasoning" | "message":
-            return item_type
-        case _:
-            return "call"
 
 
 def _says(written: str, kind: Kind, item: Mapping[str, Any]) -> bool:
