@@ -12,9 +12,9 @@ import pytest
 from responses_gateway.settings import Settings
 from scripts import structure
 
-# Room for the features of agents' turns and of sessions, most of which stand around the core.
-LINES = 84_500
-LINES_OF_THE_CORE = 64_500
+# Room for the features of agents' turns and of sessions, and for keys at run time; most of them stand around the core.
+LINES = 85_600
+LINES_OF_THE_CORE = 65_000
 SETTINGS = 128  # of which 12 belong to those features
 FILES_UNDER_60_LINES = 66
 LINES_OF_A_FUNCTION = 40
