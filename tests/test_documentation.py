@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,7 +78,8 @@ TYPED = [(block.place, words) for block in BLOCKS for words in commands(block)]
 def ours() -> list[tuple[str, list[str]]]:
     """Return the arguments of each call of the gateway's command, and where it is."""
     called = [(place, words[3:] if words[:2] == ["uvx", "--from"] else words) for place, words in TYPED]
-    return [(place, words[1:]) for place, words in called if words[:1] == ["responses-gateway"]]
+    arguments = [(place, words[1:]) for place, words in called if words[:1] == ["responses-gateway"]]
+    return [(place, list(takewhile(lambda word: word != ">", words))) for place, words in arguments]
 
 
 def of_language(*languages: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

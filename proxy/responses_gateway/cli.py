@@ -2,7 +2,8 @@
 
 Each command is a module of `commands` with `add_arguments(parser)` and `run(args) -> exit status`. Only the module of
 the given command is imported, so that `--help` and `--version` are fast. A command that runs another program also has
-`split_arguments(argv) -> (its own, those of the program)`; the latter become `args.passed_on`."""
+`split_arguments(argv) -> (its own, those of the program)`; the latter become `args.passed_on`. `args.parsers()` is the
+parser with the arguments of all commands, and theirs by name."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -39,6 +40,7 @@ COMMANDS = {
     "claude-config": "print or write the Claude Code environment for a gateway",
     "doctor": "examine a backend: what it can do, what to change there, and the settings that fit it",
     "key": "generate an API key for a client of the gateway",
+    "completion": "print the script with which a shell completes commands and options",
     "docs": "print a page of the documentation, or what a setting does",
     "replay": "run recorded exchanges through this version, and show the differences",
 }
@@ -82,27 +84,15 @@ def _ended_by_interrupts() -> Iterator[None]:
 
 def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     name = next((argument for argument in argv if argument in COMMANDS), None)
-    command = import_module(f"responses_gateway.commands.{name.replace('-', '_')}") if name else None
+    command = _module(name) if name else None
     passed_on: list[str] = []
     own: list[str] = []
     if name is not None and command is not None and hasattr(command, "split_arguments"):
         start = argv.index(name) + 1
         own, passed_on = command.split_arguments(argv[start:])
         argv = [*argv[:start], *own]
-    parser = HelpParser(
-        prog="responses-gateway",
-        description="OpenAI's Responses API and Anthropic's Messages API in front of any Chat Completions server: for Codex, "
-        "Claude Code and the SDKs.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and its commit, and exit")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    reporting: argparse.ArgumentParser = parser  # wrong usage, with its usage line
-    for known, line in COMMANDS.items():
-        subparser = subparsers.add_parser(known, help=line, description=f"{line[0].upper()}{line[1:]}.", allow_abbrev=False)
-        if known == name and command is not None:
-            command.add_arguments(subparser)
-            reporting = subparser
+    parser, subparsers = _parsers([name] if name else [])
+    reporting = subparsers[name] if name else parser  # wrong usage, with its usage line
     if name is None and argv and not argv[0].startswith("-"):
         parser.error(_unknown_command(argv[0]))
     args, unknown = parser.parse_known_args(argv)
@@ -114,7 +104,31 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         parser.error("a command is needed, see --help")
     args.passed_on = passed_on
     args.own = own
+    args.parsers = lambda: _parsers(COMMANDS)
     return command, args
+
+
+def _parsers(complete: Iterable[str]) -> tuple[HelpParser, dict[str, HelpParser]]:
+    """Return the parser of the command line, and those of its commands, of which these have all their arguments."""
+    parser = HelpParser(
+        prog="responses-gateway",
+        description="OpenAI's Responses API and Anthropic's Messages API in front of any Chat Completions server: for Codex, "
+        "Claude Code and the SDKs.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and its commit, and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    subparsers = {}
+    for name, line in COMMANDS.items():
+        description = f"{line[0].upper()}{line[1:]}."
+        subparsers[name] = commands.add_parser(name, help=line, description=description, allow_abbrev=False)
+    for name in complete:
+        _module(name).add_arguments(subparsers[name])
+    return parser, subparsers
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"responses_gateway.commands.{name.replace('-', '_')}")
 
 
 class _Version(argparse.Action):

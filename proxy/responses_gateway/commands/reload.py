@@ -10,23 +10,16 @@ import msgspec
 from responses_gateway.commands import running_gateways
 from responses_gateway.server.process.control import RELOAD
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what names one of several gateways."""
-    running_gateways.add_arguments(parser)
+add_arguments = running_gateways.add_arguments
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what takes effect, and when. Returns 1 if nothing has changed because a setting is wrong, or if no gateway runs."""
-    try:
-        with running_gateways.chosen(args) as gateway:
-            return _reload(gateway)
-    except running_gateways.NoGateway as error:
-        return running_gateways.report(error)
+    return running_gateways.give(args, _reload)
 
 
 def _reload(gateway: running_gateways.RunningGateway) -> int:
-    gateway.order(RELOAD)
+    gateway.send(RELOAD)
     gateway.connection.settimeout(None)  # it reads certificates, tokenizers and tables of models
     try:
         outcome = msgspec.json.decode(gateway.lines.readline(), type=str | tuple[list[str], list[str], list[str]])

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -24,7 +24,7 @@ _TIMEOUT = 5.0
 _SETTLED = 60.0
 
 
-class NoGateway(Exception):
+class _NoGateway(Exception):
     """There is no gateway to give the order to, or more than one; the text says what to do."""
 
 
@@ -39,9 +39,10 @@ class RunningGateway(NamedTuple):
     def title(self) -> str:
         return f"the gateway at {self.introduction.url} (process {self.introduction.pid})"
 
-    def order(self, name: str) -> None:
-        """Send an order."""
-        self.connection.sendall(name.encode() + b"\n")
+    def send(self, order: str) -> None:
+        """Send an order. A gateway that has ended meanwhile closes the connection, as its answer shows."""
+        with suppress(OSError):
+            self.connection.sendall(order.encode() + b"\n")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,13 +51,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pid", type=count, metavar="PID", help="its process id, or that of the parent of its workers")
 
 
+def give(args: argparse.Namespace, order: Callable[[RunningGateway], int]) -> int:
+    """Give an order to the gateway that the arguments choose. Return its exit status, 1 without such a gateway."""
+    try:
+        with _chosen(args) as gateway:
+            return order(gateway)
+    except _NoGateway as error:
+        print(f"responses-gateway: {error}", file=sys.stderr)
+        return 1
+
+
 @contextmanager
-def chosen(args: argparse.Namespace) -> Iterator[RunningGateway]:
-    """Give the only gateway that runs, or the one that the arguments name. Raise `NoGateway`."""
+def _chosen(args: argparse.Namespace) -> Iterator[RunningGateway]:
+    """Give the only gateway that runs, or the one that the arguments name. Raise `_NoGateway`."""
     try:
         folder = control_folder(os.environ)
     except OSError as error:
-        raise NoGateway(str(error)) from None
+        raise _NoGateway(str(error)) from None
     with ExitStack() as stack:
         gateways = [gateway for each in _connections(folder) if (gateway := _introduced(each, stack)) is not None]
         yield _only_one(gateways, args, folder)
@@ -68,19 +79,10 @@ def _only_one(gateways: list[RunningGateway], args: argparse.Namespace, folder: 
         return wanted[0]
     listed = "".join(f"\n  {gateway.introduction.url} (process {gateway.introduction.pid})" for gateway in gateways)
     if wanted:
-        raise NoGateway(f"several gateways run: choose one with --port or --pid{listed}")
+        raise _NoGateway(f"several gateways run: choose one with --port or --pid{listed}")
     if gateways:
-        raise NoGateway(f"no gateway runs there; these do:{listed}")
-    raise NoGateway(
-        f"no gateway of this user runs on this machine (in {folder} there is none). Signals reach one of another user, see "
-        "`responses-gateway docs running`"
-    )
-
-
-def report(error: NoGateway) -> int:
-    """Print what is missing. Return the exit status for it."""
-    print(f"responses-gateway: {error}", file=sys.stderr)
-    return 1
+        raise _NoGateway(f"no gateway runs there; these do:{listed}")
+    raise _NoGateway(f"no gateway of this user runs on this machine: {folder} has none (see `responses-gateway docs running`)")
 
 
 def _connections(folder: Path) -> list[socket.socket]:

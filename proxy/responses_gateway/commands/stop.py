@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import select
 import sys
+from functools import partial
 
 from responses_gateway.commands import running_gateways
 from responses_gateway.server.process.control import STOP, STOP_NOW
@@ -20,33 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return when the gateway has ended; 1 if none runs."""
-    try:
-        with running_gateways.chosen(args) as gateway:
-            _stop(gateway, STOP_NOW if args.now else STOP)
-    except running_gateways.NoGateway as error:
-        return running_gateways.report(error)
-    return 0
+    return running_gateways.give(args, partial(_stop, order=STOP_NOW if args.now else STOP))
 
 
-def _stop(gateway: running_gateways.RunningGateway, order: str) -> None:
-    gateway.order(order)
-    if not _ended(gateway, _SOON):
-        print(
-            f"Waiting for running responses, {gateway.introduction.stop_timeout:g} s at most. `responses-gateway stop --now` "
-            "ends them at once.",
-            file=sys.stderr,
-        )
-        _ended(gateway, None)
+def _stop(gateway: running_gateways.RunningGateway, order: str) -> int:
+    gateway.send(order)
+    if not select.select([gateway.connection], [], [], _SOON)[0]:
+        longest = f"{gateway.introduction.stop_timeout:g} s at most"
+        print(f"Waiting for running responses, {longest}. `stop --now` ends them at once.", file=sys.stderr)
+        select.select([gateway.connection], [], [])  # its end closes the connection
     print(f"Stopped {gateway.title}.")
-
-
-def _ended(gateway: running_gateways.RunningGateway, seconds: float | None) -> bool:
-    """Wait for the end of a gateway, which closes the connection; None for any time. Return whether it has ended."""
-    gateway.connection.settimeout(seconds)
-    try:
-        gateway.connection.recv(1)
-    except TimeoutError:
-        return False
-    except OSError:
-        pass
-    return True
+    return 0

@@ -61,7 +61,7 @@ class Control:
         """Take orders, unless the folder of the sockets cannot be used: signals work without it."""
         url = ",".join(url_of(listener, self._settings.tls_cert is not None) for listener in listeners.clients)
         stop_timeout = self._settings.drain_delay + self._settings.drain_timeout
-        self._introduction = _line(Introduction(os.getpid(), url, stop_timeout))
+        self._introduction = msgspec.json.encode(Introduction(os.getpid(), url, stop_timeout)) + b"\n"
         try:
             # Not the process id alone, because the first process of each container has the same one.
             path = control_folder(os.environ) / f"{os.getpid()}-{secrets.token_hex(4)}.sock"
@@ -80,7 +80,7 @@ class Control:
             writer.write(self._introduction)
             order = (await reader.readline()).decode("ascii", "replace").strip()
             if order == RELOAD:
-                writer.write(_line(await self._reloaded()))
+                writer.write(msgspec.json.encode(await self._reloaded()) + b"\n")
                 await writer.drain()
             elif order in (STOP, STOP_NOW):
                 self._stop(now=order == STOP_NOW)
@@ -109,7 +109,3 @@ def control_folder(environ: Mapping[str, str]) -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a folder that only this user can open")
     return folder
-
-
-def _line(message: object) -> bytes:
-    return msgspec.json.encode(message) + b"\n"
