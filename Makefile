@@ -137,6 +137,7 @@ servers: .cache/oracle/.vllm-$(VLLM) .cache/servers/.stamp $(VENV)/.stamp ## run
 bridges: $(VENV)/.stamp ## play the same streams through other bridges, which it installs; writes docs/comparison.md
 	@PYTHON=$(PYTHON) scripts/install-bridges
 	@nice $(BIN)/python -m tests.bridges $(ARGS)
+	@[ -n "$(ARGS)" ] || $(BIN)/python -m tests.bridges.costs
 
 trainers: $(VENV)/.stamp ## check deploy/training/ with the types of NeMo Gym, verifiers and rLLM, which it installs (2 GB); writes docs/training.md
 	@PYTHON=$(PYTHON) scripts/install-trainers

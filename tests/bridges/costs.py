@@ -1,0 +1,120 @@
+"""What this gateway and LiteLLM cost beside a plain relay, in one run: the table of costs in docs/comparison.md.
+
+A client asks for one answer after the other over one connection; the CPU time is that of the whole process."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from urllib.parse import urlsplit
+
+from bench import processes
+from bench.agent import Client, Way
+from bench.agent_requests import body, history
+from bench.processes import Target
+from bench.programs import build, request_body
+from scripts.generated_section import updated
+from tests.bridges.bridges import BRIDGES, OURS, ROOT, Bridge, started
+from tests.bridges.document import row
+
+_DOCUMENT = ROOT / "docs" / "comparison.md"
+BEGIN = "<!-- costs: written by `python -m tests.bridges.costs` -->"
+END = "<!-- /costs -->"
+_ROUNDS = 3
+_REQUESTS = 30
+_FIRST = 5  # requests that fill the caches
+_CHUNKS = 1000
+# Items and characters of an agent's history.
+_HISTORY = (150, 600_000)
+_CPU = ("a request for one token", "a chunk of text among many", "an agent's request of 600 KB")
+_SMALL = 10
+
+
+@contextmanager
+def _running(bridge: Bridge, backend: str, folder: Path) -> Iterator[Target]:
+    with started(bridge, backend, folder) as url:
+        port = urlsplit(url).port
+        assert port is not None
+        yield processes.running(bridge.name, "responses", port)
+
+
+def _cpu(way: Way, requests: list[bytes]) -> float:
+    """Return the CPU time of one of these requests, in microseconds."""
+    client = Client(way)
+    for request in requests[:_FIRST]:
+        client.ask(request)
+    before = way.target.cpu_us()
+    for request in requests[_FIRST:]:
+        client.ask(request)
+    return (way.target.cpu_us() - before) / (len(requests) - _FIRST)
+
+
+def _round(way: Way, number: int) -> list[float]:
+    """Return the CPU time of what `_CPU` names, in microseconds."""
+    one = _cpu(way, [request_body(way.protocol, "burst:1").encode()] * (_FIRST + _REQUESTS))
+    many = _cpu(way, [request_body(way.protocol, f"burst:{_CHUNKS}").encode()] * (_FIRST + _REQUESTS // 3))
+    seeds = range(number * 1000, number * 1000 + _FIRST + _REQUESTS // 3)
+    turn = _cpu(way, [body("responses", history(*_HISTORY, seed), seed) for seed in seeds])
+    return [one, (many - one) / _CHUNKS, turn]
+
+
+def _measured(way: Way) -> list[float]:
+    rounds = [_round(way, number) for number in range(_ROUNDS)]
+    return [median(column) for column in zip(*rounds, strict=True)]
+
+
+def section(idle: dict[str, float], cpu: dict[str, list[float]], day: str) -> str:
+    """Return the markdown between the two marker comments, both included."""
+    relay = cpu["relay"]
+    lines = [BEGIN, "", f"Measured on {day}.", "", row(["", *cpu]), "|---|" + "---|" * len(cpu)]
+    for index, what in enumerate(_CPU):
+        cells = [f"{used[index]:,.{_digits(used[index])}f} µs ({used[index] / relay[index]:.1f})" for used in cpu.values()]
+        lines.append(row([f"CPU of {what} (relay = 1)", *cells]))
+    lines.append(row(["memory when idle", *[f"{idle[name] / 1024:.0f} MB" for name in cpu]]))
+    return "\n".join([*lines, "", END])
+
+
+def _digits(number: float) -> int:
+    return 1 if number < _SMALL else 0
+
+
+def main() -> int:
+    """Measure, and write the table. Returns 1 if LiteLLM is not installed."""
+    litellm = next(bridge for bridge in BRIDGES if bridge.package == "litellm")
+    if not litellm.python.exists():
+        print("LiteLLM is not installed: `make bridges` does it")
+        return 1
+    words = [word.replace("litellm.yaml", "litellm_any_model.yaml") for word in litellm.command]
+    litellm = replace(litellm, command=words, config="litellm_any_model.yaml")
+    ours = next(bridge for bridge in BRIDGES if bridge.name == OURS)
+    idle: dict[str, float] = {}
+    cpu: dict[str, list[float]] = {}
+    with processes.upstream(build("upstream")) as upstream, tempfile.TemporaryDirectory(prefix="costs-") as folder:
+        backend = f"http://127.0.0.1:{upstream}"
+        port = processes.free_port()
+        relay = [sys.executable, "-m", "bench.relay", "--backend", backend, "--port", str(port)]
+        with (
+            processes.target("relay", "chat", relay, port) as beside,
+            _running(ours, backend, Path(folder) / "ours") as gateway,
+            _running(litellm, backend, Path(folder) / "litellm") as other,
+        ):
+            names = {f"{OURS} {ours.version}": gateway, f"LiteLLM {litellm.version}": other}
+            ways = {"relay": Way("relay", beside, "chat")} | {name: Way(name, it, "responses") for name, it in names.items()}
+            for name, way in ways.items():
+                idle[name] = way.target.rss_kb()
+                cpu[name] = _measured(way)
+                print(name, cpu[name], flush=True)
+    text = section(idle, cpu, datetime.now(UTC).date().isoformat())
+    _DOCUMENT.write_text(updated(_DOCUMENT.read_text(encoding="utf-8"), text), encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
