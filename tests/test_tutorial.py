@@ -1,21 +1,20 @@
 """docs/tutorial.md as a reader types it: in two terminals, each block in the one that it names, from the first command to the
-last.
+last; each shows the output that the page shows.
 
-Only what lies outside is replaced: the GPU server is a simulated one, what comes from a package index is here already
-(`tests/test_installation.py` installs the wheel), ports are free ones, and Docker Compose, which needs a daemon, resolves the
-services that it would start."""
+The GPU server is a simulated one, and ports are free ones. Blocks that the page's source marks as untested are left out: what
+they install is here already (`tests/test_installation.py` installs the wheel), and Docker Compose resolves what they start."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
@@ -32,13 +31,22 @@ PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 
 
 class Block(NamedTuple):
-    """Commands, and the terminal in which the page has them typed."""
+    """Commands, the terminal in which the page has them typed, the output that it shows, and why a test does not type them."""
 
+    untested: str
     terminal: str
     commands: str
+    shown: str
 
 
-BLOCKS = [Block(*found) for found in re.findall(r"^\*\*(\w+) terminal\*\*\n\n```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)]
+_MARKED = re.compile(
+    r"^(?:<!-- untested: ([^\n]+) -->\n)?\*\*(\w+) terminal\*\*\n\n```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+BLOCKS = [Block(*found) for found in _MARKED.findall(PAGE)]
+TYPED = [block for block in BLOCKS if not block.untested]
+# What a test cannot do, and so the page may leave untested.
+_OUTSIDE = {"uv": "installs from a package index", "npm": "installs from a package index", "docker": "starts Docker"}
 # The programs of the page by their names, on the path of both terminals. What has a port gets one that is free.
 PROGRAMS = {
     "responses-gateway": """
@@ -50,14 +58,6 @@ case "$1 $*" in
 esac
 case "$1" in codex) [ -x "$CODEX" ] || exit 0 ;; claude) [ -x "$CLAUDE" ] || exit 0 ;; esac
 PYTHONPATH="$SOURCES" exec "$PYTHON" -m responses_gateway "$@"
-""",
-    "uv": '[ "$*" = "tool install ." ]',
-    "npm": '[ "$*" = "install -g @openai/codex @anthropic-ai/claude-code" ]',
-    "docker": """
-shift
-profiles=
-while [ "$1" = --profile ]; do profiles="$profiles $1 $2"; shift 2; done
-[ -z "$COMPOSE" ] || $COMPOSE $profiles config
 """,
 }
 
@@ -87,15 +87,14 @@ def simulated_server(folder: Path, port: int) -> Iterator[None]:
 class Reader:
     """A person at two terminals with the page."""
 
-    def __init__(self, folder: Path, port: int, backend_port: int, compose: str) -> None:
+    def __init__(self, folder: Path, port: int, backend_port: int, temporary: str) -> None:
         self.checkout = folder / "checkout"
         self.checkout.mkdir()
-        (self.checkout / "docker-compose.yml").write_bytes((ROOT / "docker-compose.yml").read_bytes())
         install_programs(folder / "programs")
         self.home = folder / "home"
         self.home.mkdir()
         self._port = port
-        self._backend_port = backend_port
+        self.backend_port = backend_port
         clients = [str(program.parent) for program in (CODEX, CLAUDE)]
         self._environment = {
             "PATH": os.pathsep.join([str(folder / "programs"), *clients, os.environ["PATH"]]),
@@ -106,7 +105,7 @@ class Reader:
             "PYTHON": sys.executable,
             "CODEX": str(CODEX),
             "CLAUDE": str(CLAUDE),
-            "COMPOSE": compose,
+            "TMPDIR": temporary,  # gateways of other tests are not those of the reader
         }
 
     def read(self) -> list[str]:
@@ -114,17 +113,20 @@ class Reader:
         said: list[str] = []
         with ExitStack() as stack:
             terminals: dict[str, ShellTerminal] = {}
-            for terminal, commands in BLOCKS:
-                if terminal not in terminals:
-                    terminals[terminal] = stack.enter_context(ShellTerminal(self.checkout, self._environment))
-                said.append(self._type(terminals[terminal], commands))
+            for block in TYPED:
+                if block.terminal not in terminals:
+                    terminals[block.terminal] = stack.enter_context(ShellTerminal(self.checkout, self._environment))
+                said.append(self._type(terminals[block.terminal], self.here(block.commands)))
         return said
+
+    def here(self, text: str) -> str:
+        """Return a text of the page with the addresses that its servers have here."""
+        text = text.replace("http://gpu-server:8000", f"http://127.0.0.1:{self.backend_port}")
+        return text.replace("http://127.0.0.1:9000", f"http://127.0.0.1:{self._port}")
 
     def _type(self, terminal: ShellTerminal, commands: str) -> str:
         if terminal.runs:  # only the gateway does, which the page has stopped with Ctrl-C before the next command there
             terminal.interrupt()
-        commands = commands.replace("http://gpu-server:8000", f"http://127.0.0.1:{self._backend_port}")
-        commands = commands.replace("http://127.0.0.1:9000", f"http://127.0.0.1:{self._port}")
         said = ""
         for line in commands.splitlines():
             if line.startswith("responses-gateway serve") and "--check" not in line:
@@ -136,39 +138,54 @@ class Reader:
 
 def said_by(said: list[str], command: str) -> str:
     """Return what the one block printed that has this command."""
-    (text,) = (text for block, text in zip(BLOCKS, said, strict=True) if command in block.commands)
+    (text,) = (text for block, text in zip(TYPED, said, strict=True) if command in block.commands)
     return text
 
 
-def installed_compose() -> str:
-    """Return the command of Docker Compose, empty where there is none."""
-    try:
-        return shlex.join(compose_command())
-    except pytest.skip.Exception:
-        return ""
+def pattern(shown: str) -> str:
+    """Return the pattern of an output as the page shows it, with an ellipsis for what differs from run to run."""
+    return "^" + ".*?".join(map(re.escape, shown.rstrip("\n").split("…")))
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    with TemporaryDirectory(prefix="reader-") as temporary:  # for the gateway's control socket, whose path must be short
+        yield Reader(tmp_path_factory.mktemp("reader"), free_port(), free_port(), temporary)
+
+
+@pytest.fixture(scope="module")
+def said(reader: Reader) -> list[str]:
+    with simulated_server(reader.home, reader.backend_port):
+        return reader.read()
 
 
 def test_each_block_names_its_terminal() -> None:
-    assert len(BLOCKS) == len(re.findall(r"^```", PAGE, re.MULTILINE)) / 2
+    assert len(BLOCKS) == len(re.findall(r"^```sh$", PAGE, re.MULTILINE))
     assert {block.terminal for block in BLOCKS} == {"First", "Second"}
 
 
-def test_every_command_does_what_the_page_says(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    compose = installed_compose()
-    backend_port = free_port()
-    reader = Reader(tmp_path, free_port(), backend_port, compose)
-    with simulated_server(tmp_path, backend_port):
-        said = reader.read()
+def test_only_what_lies_outside_is_untested() -> None:
+    for block in BLOCKS:
+        programs = {line.split()[0] for line in block.commands.splitlines()}
+        assert {_OUTSIDE.get(program, "") for program in programs} == {block.untested}
+    assert len([block for block in BLOCKS if block.shown]) == len(re.findall(r"^```text$", PAGE, re.MULTILINE))
+    assert not any(block.untested and block.shown for block in BLOCKS)
 
+
+@pytest.mark.parametrize("block", [block for block in TYPED if block.shown], ids=lambda block: block.commands.splitlines()[0])
+def test_the_page_shows_what_the_reader_sees(block: Block, reader: Reader, said: list[str]) -> None:
+    seen = re.sub(r" +$", "", said[TYPED.index(block)], flags=re.MULTILINE)
+    assert re.search(pattern(reader.here(block.shown)), seen, re.MULTILINE | re.DOTALL), seen[-3000:]
+
+
+def test_every_command_does_what_the_page_says(reader: Reader, said: list[str], subtests: pytest.Subtests) -> None:
     assert "invariants: ok" in said_by(said, "demo")
     assert re.search(r"^model +qwen3\b", said_by(said, "doctor"), re.MULTILINE)
     events = re.findall(r"^event: (\S+)$", said_by(said, "Why is the sky blue?"), re.MULTILINE)
     assert events.index("response.completed") == len(events) - 1
 
-    key = re.search(r"^API_KEYS=alice=(\w{64})$", (reader.checkout / ".env").read_text(encoding="utf-8"), re.MULTILINE)
-    assert key
     settings = (reader.home / "gateway" / "gateway.yaml").read_text(encoding="utf-8")
-    assert key[1] not in settings
+    assert key_of_alice(reader) not in settings
     assert sorted(yaml.safe_load(settings)["api_keys"]) == ["alice", "bob"]
     assert "The settings can be used." in said_by(said, "--check")
     refused, answered = re.findall(r"^\{.*\}", said_by(said, "authorization: Bearer"), re.MULTILINE)
@@ -178,28 +195,42 @@ def test_every_command_does_what_the_page_says(tmp_path: Path, subtests: pytest.
     with subtests.test("Codex"):
         if not CODEX.exists():
             pytest.skip("the Codex CLI is not installed: run scripts/install-codex")
-        assert "simulated model" in said_by(said, "npm install")
+        assert "simulated model" in said_by(said, "git init")
         assert "simulated model" in said_by(said, "--env-key RESPONSES_GATEWAY_KEY exec")
     with subtests.test("Claude Code"):
         if not CLAUDE.exists():
             pytest.skip("Claude Code is not installed: run scripts/install-claude")
-        for block in ("npm install", "--env-key RESPONSES_GATEWAY_KEY exec"):
+        for block in ("git init", "--env-key RESPONSES_GATEWAY_KEY exec"):
             assert said_by(said, block).count("simulated model") >= 1 + CODEX.exists()
-    with subtests.test("Compose"):
-        if not compose:
-            pytest.skip("no docker-compose here: scripts/install-servers installs it")
-        observed = services(said_by(said, "--profile observe up"))
-        assert observed["gateway"]["environment"]["RESPONSES_GATEWAY_API_KEYS"] == f"alice={key[1]}"
-        replicated = services(said_by(said, "up --detach balancer"))
-        assert replicated["replica"]["environment"]["RESPONSES_GATEWAY_API_KEYS"] == f"alice={key[1]}"
-        assert replicated["replica"]["deploy"]["replicas"] == 2
 
 
-def services(said: str) -> dict[str, Any]:
-    """Return the services that Compose has resolved."""
-    resolved, _ = said[said.index("\nservices:") :].rsplit("\n", 1)
-    found: dict[str, Any] = yaml.safe_load(resolved)["services"]
-    return found
+def key_of_alice(reader: Reader) -> str:
+    """Return the key that the reader has written down for Docker Compose."""
+    (key,) = re.findall(r"^API_KEYS=alice=(\w{64})$", (reader.checkout / ".env").read_text(encoding="utf-8"), re.MULTILINE)
+    return str(key)
+
+
+@pytest.mark.usefixtures("said")
+def test_compose_resolves_what_the_page_starts(reader: Reader) -> None:
+    compose = compose_command()
+    (reader.checkout / "docker-compose.yml").write_bytes((ROOT / "docker-compose.yml").read_bytes())
+    environment = {"PATH": os.environ["PATH"], "HOME": str(reader.home)}
+    keys = f"alice={key_of_alice(reader)}"
+    replicas = 0
+    for block in BLOCKS:
+        if not block.commands.startswith("docker compose "):
+            continue
+        profiles = re.findall(r"--profile (\w+)", block.commands)
+        command = [*compose, *(word for profile in profiles for word in ("--profile", profile)), "config"]
+        done = subprocess.run(command, cwd=reader.checkout, env=environment, capture_output=True, text=True, check=True)
+        services: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
+        started = set(block.commands.split("--detach")[1].split()) or {"gateway", "prometheus", "grafana"}
+        assert started <= set(services)
+        assert services["gateway"]["environment"]["RESPONSES_GATEWAY_API_KEYS"] == keys
+        if "scale" in profiles:
+            assert services["replica"]["environment"]["RESPONSES_GATEWAY_API_KEYS"] == keys
+            replicas = services["replica"]["deploy"]["replicas"]
+    assert replicas == 2
 
 
 def test_the_ports_of_the_page_are_those_of_compose() -> None:
