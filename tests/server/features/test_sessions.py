@@ -151,6 +151,13 @@ def test_a_chain_of_responses_is_a_session_with_its_first_one() -> None:
             await post(served, previous_response_id=first, store=True)
             (row,) = await rows(served)
             assert (row["session"], row["requests"], row["agents"]) == (first, 2, 1)
+            (thread,) = (await detail(served, row["id"]))["threads"]
+            assert thread["requests"][0]["response_id"] == first
+            usage = (await ask(served, "GET", "/admin/usage?by=session", headers=ADMIN)).json["data"]
+            assert [(each["session"], each["requests"]) for each in usage] == [(first, 2)]
+            path = f"/ui/api/requests/{thread['requests'][0]['id']}"
+            shown = await ask(served, "GET", path, headers=ADMIN)
+            assert shown.json["session_id"] == row["id"]
 
     run(test())
 

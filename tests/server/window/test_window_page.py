@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -291,7 +292,7 @@ def test_how_turns_end_is_a_column_a_filter_and_a_table_by_model(profile: Path) 
             await post(served, input="scenario: plain")
             async with visiting(served, profile) as page:
                 await page.holds(f"{count('#rows tr')} === 3")
-                turns = await page.value("[...document.querySelectorAll('#rows td:nth-child(10)')].map(cell => cell.innerText)")
+                turns = await page.value("[...document.querySelectorAll('#rows td:nth-child(11)')].map(cell => cell.innerText)")
                 assert turns == ["", "final", "finish without call"]
                 await page.value("document.querySelector('#turns').value = 'early'")
                 await page.value("document.querySelector('#turns').dispatchEvent(new Event('change'))")
@@ -480,7 +481,7 @@ def test_requests_that_are_only_relayed_are_rows_with_their_api_client_and_sessi
                 await page.resize(1280, 800)
                 await page.holds(f"{count('#rows tr')} === 1")
                 row = await page.value(cells)
-                assert [row[1], row[2], row[11]] == ["completed", "simulator", "/v1/chat/completions"]
+                assert [row[1], row[2], row[12]] == ["completed", "simulator", "/v1/chat/completions"]
                 assert int(row[7]) > 0, "its tokens"
                 await page.click("#rows tr")
                 await page.holds("document.querySelector('.detail').innerText.includes('the answer was relayed as it came')")
@@ -488,11 +489,24 @@ def test_requests_that_are_only_relayed_are_rows_with_their_api_client_and_sessi
                 await ask(served, "POST", "/v1/messages", json={**message, "max_tokens": 50}, headers=headers)
                 await page.holds(f"{count('#rows tr')} === 2")
                 row = await page.value(cells)
-                assert row[11:] == ["Messages", "claude-cli"]
+                assert row[12:] == ["Messages", "claude-cli"]
                 end = "document.querySelector('#rows tr td:last-child').getBoundingClientRect().right"
                 assert await page.value(f"{end} <= innerWidth"), "at 1,280 px all columns are there"
                 await page.click("#rows tr:first-child td:last-child a")
                 await page.holds("!document.querySelector('#sessions').hidden", "its session")
+
+    run(test())
+
+
+def test_what_came_out_of_the_cache_is_a_column(profile: Path) -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            first = (await post(served, store=True, instructions="word " * 200, input="scenario: plain")).final["id"]
+            await post(served, previous_response_id=first, input="scenario: plain", store=True)
+            async with visiting(served, profile) as page:
+                await page.holds(f"{count('#rows tr')} === 2")
+                cached = await page.value("[...document.querySelectorAll('#rows td:nth-child(9)')].map(cell => cell.innerText)")
+                assert [re.fullmatch(r"[1-9]\d? %.*", text) is not None for text in cached] == [True, False]
 
     run(test())
 

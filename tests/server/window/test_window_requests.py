@@ -132,6 +132,42 @@ def test_a_relayed_request_is_one_row_that_says_how_it_ended() -> None:
         run(test(outcome))
 
 
+def test_a_relayed_request_is_shown_while_it_runs_with_its_session() -> None:
+    waits = asyncio.Event()
+
+    async def play(connection: Connection) -> None:
+        await waits.wait()
+        waits.clear()
+        connection.write(HEAD)
+        connection.send(*(chunk({"content": word}) for word in ("one", " two")))
+        await waits.wait()
+        connection.send(b"data: [DONE]\n\n")
+        connection.end()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, adapt=False) as served:
+            body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": SECRET}]}
+            headers = {"x-session-id": "one session"}
+            sent = asyncio.create_task(ask(served, "POST", "/v1/chat/completions", json=body, headers=headers))
+            (row,) = running(await picture_in_which(served, running))
+            assert (row["kept_as"], row["outcome"], row["model"], row["chunks"]) == ("relayed", "running", "m", 0)
+            assert (await details(served, row))["outcome"] == "running"
+            waits.set()
+            (row,) = running(
+                await picture_in_which(served, lambda picture: [each for each in running(picture) if each["chunks"]])
+            )
+            assert (row["session"], row["chunks"]) == ("one session", 2)
+            (session,) = (await look(served, "sessions")).json["data"]
+            assert (session["session"], session["running"], session["requests"]) == ("one session", True, 0)
+            waits.set()
+            assert (await sent).status == 200
+            (row,) = await last_ended(served)
+            assert row["outcome"] == "completed"
+            assert running(await picture_in_which(served, lambda _: True)) == []
+
+    run(test())
+
+
 def test_a_request_that_is_refused_before_a_response_begins_is_a_row_with_its_reason() -> None:
     async def test() -> None:
         keys = {"alice": {"hash": [hash_of("sk-alice-has-a-long-key")], "requests_per_minute": 1}}

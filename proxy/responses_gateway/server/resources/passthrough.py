@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeAlias
 from urllib.parse import unquote
@@ -24,9 +25,10 @@ from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
 from responses_gateway.server.access.api_keys import Needs, check_model, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
-from responses_gateway.server.generation.request_log.agent_requests import Relayed, relayed_facts
+from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts, StreamTimes
 from responses_gateway.server.generation.request_log.reports import RequestReports
 from responses_gateway.server.generation.request_log.request_log import LimitReservation, account_of, client_name
+from responses_gateway.server.generation.request_log.usage import UNKNOWN
 from responses_gateway.server.http.bodies import too_large
 from responses_gateway.server.http.exchange import EXCHANGE, read_body
 from responses_gateway.server.http.loop_detection import LoopDetection
@@ -105,58 +107,70 @@ class Passthrough:
         is_small = (request.content_length or 0) <= _LARGEST_READ
         began = asyncio.get_running_loop().time()
         body = await self._body(request, headers, read=allows is not None or (names and is_small))
-        asker = _asker(request, body) if names or isinstance(body, bytes) else NOBODY
-        route = _route_of(body) if isinstance(body, bytes) and (self._pool.needs_model or allows is not None) else ANY
+        named = _route_of(body) if isinstance(body, bytes) else ANY
         if body is not None:  # a backend may use any model for a body that names none
-            check_model(allows, route.model)
+            check_model(allows, named.model)
+        asker = _asker(request, body) if names or isinstance(body, bytes) else NOBODY
         sending = self._pool.request(
             request.method,
             path,
-            route,
+            named if self._pool.needs_model or allows is not None else ANY,
             below_root=below_root,
             query=request.rel_url.raw_query_string,
             body=body,
             headers=headers.items(),
         )
-        async with AsyncExitStack() as stack:
-            try:
-                answer = await stack.enter_async_context(sending)
-            except ApiError as error:
-                raise _cause(request, error) from None
-            named = route.model if route.model or not isinstance(body, bytes) else _route_of(body).model
-            first = asyncio.get_running_loop().time()
-            relayed = self._relayed(request, answer.status, asker, began, first)
-            return await _pass_back(request, answer, reservation, partial(self._count, named, reservation, relayed))
+        facts = self._facts(request, asker, named.model, began)
+        relaying = self._reports.relaying
+        relaying[facts] = lambda: UNKNOWN
+        try:
+            async with sending as answer:
+                facts.times.first = asyncio.get_running_loop().time()
+                meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
+                relaying[facts] = lambda: meter.usage
+                return await _pass_back(request, answer, reservation, meter, partial(self._count, facts, answer.status, meter))
+        except ApiError as error:
+            raise _cause(request, error) from None
+        finally:
+            del relaying[facts]
 
-    def _relayed(self, request: web.Request, status: int, asker: Asker, began: float, first: float) -> Relayed:
+    def _facts(self, request: web.Request, asker: Asker, model: str, began: float) -> RequestFacts:
+        """Return what is known of a request that is about to be sent; `model` is empty where the request was not read."""
         history = self._reports.history
-        # An error, such as an answer that breaks off, is in the window already, with the other refusals.
-        shown_id = "" if history is None or status >= 400 else history.new_id()
-        client = client_name(request.headers)
-        path = request.path[:_LONGEST_PATH]
-        if asker.parent is not None:
-            asker = self._reports.roots.placed(tenant_of(request), asker)
-        return Relayed(tenant_of(request), shown_id, request[EXCHANGE].request_id, path, asker, client, began, first)
+        tenant = tenant_of(request)
+        return RequestFacts(
+            request[EXCHANGE].request_id,
+            "" if history is None else history.new_id(),
+            client_name(request.headers),
+            account_of(request.get(RESERVATION)),
+            quotes_backends=False,
+            began=began,
+            started=time.time(),
+            times=StreamTimes(began, [*NO_GAPS]),
+            model=model,
+            tenant=tenant,
+            asker=asker if asker.parent is None else self._reports.roots.placed(tenant, asker),
+            backend_called=began,
+            relayed=UNKNOWN,
+            path=request.path[:_LONGEST_PATH],
+        )
 
-    def _count(
-        self, model: str, reservation: LimitReservation | None, relayed: Relayed, meter: UsageMeter, ending: Ending
-    ) -> None:
-        """Count what an answer has used, if anything, and show it; `model` is empty where the request was not read."""
-        account = account_of(reservation)
-        name = model or meter.model or "unknown"
-        session = relayed.asker.session
-        if meter.tokens:
-            self._reports.usage.add(account, name, meter.usage, session)
-        tells_session = session is not None and meter.tokens > 0
-        if not tells_session and not relayed.id:
-            return
-        now = asyncio.get_running_loop().time()
-        facts = relayed_facts(relayed, account, name, meter.usage, now)
+    def _count(self, facts: RequestFacts, status: int, meter: UsageMeter, ending: Ending) -> None:
+        """Count what an answer has used, if anything, and show it."""
+        reports = self._reports
+        facts.model = facts.model or meter.model or "unknown"
+        facts.relayed = meter.usage
+        facts.ended_at = asyncio.get_running_loop().time()
+        facts.ended = time.time()
         facts.client_left = ending == "client_left"
         facts.error = server_error(_BROKEN) if ending == "broken" else None
-        if self._reports.history is not None and relayed.id and ending != "broken":
-            self._reports.history.add([facts])
-        for reader in self._reports.readers if tells_session else ():
+        session = facts.asker.session
+        if meter.tokens:
+            reports.usage.add(facts.account, facts.model, meter.usage, session)
+        # An error, such as an answer that breaks off, is in the window already, with the other refusals.
+        if reports.history is not None and status < 400 and ending != "broken":
+            reports.history.add([facts])
+        for reader in reports.readers if session is not None and meter.tokens else ():
             reader([facts])
 
     async def _body(
@@ -183,7 +197,8 @@ async def _pass_back(
     request: web.Request,
     answer: aiohttp.ClientResponse,
     reservation: LimitReservation | None,
-    count: Callable[[UsageMeter, Ending], None],
+    meter: UsageMeter,
+    count: Callable[[Ending], None],
 ) -> web.StreamResponse:
     """Send a backend's answer to the client as it comes; charge and `count` its tokens. Raise `ApiError` if it breaks off."""
     response = web.StreamResponse(status=answer.status)
@@ -191,7 +206,6 @@ async def _pass_back(
         if name.lower() in _PASSED_BACK:
             response.headers[name] = value
     await response.prepare(request)
-    meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
     readable = "Content-Encoding" not in answer.headers
     ending: Ending = "client_left"  # whatever else ends it below
     try:
@@ -211,7 +225,7 @@ async def _pass_back(
     finally:
         if reservation is not None:
             reservation.end(meter.tokens)
-        count(meter, ending)
+        count(ending)
     await response.write_eof()
     return response
 

@@ -58,9 +58,9 @@ class WorkerView:
     def requests(self, seen: dict[str, int]) -> dict[str, Any]:
         """Return the running requests, and those that ended after number `seen[self.name]` (0 by default)."""
         self._responses.metrics.flush()  # adds those that have just ended
-        running = [shown(creation.snapshot()) for creation in self._running()]
+        running = [creation.snapshot() for creation in self._running()] + self._responses.reports.relayed()
         ended = [shown(facts) for facts in self._recent.since(seen.get(self.name, 0))]
-        return {"process": self.name, "last": self._recent.last, "running": running, "ended": ended}
+        return {"process": self.name, "last": self._recent.last, "running": [*map(shown, running)], "ended": ended}
 
     def intervals(self) -> list[dict[str, Any]]:
         """Return the intervals of the last hour, the oldest first."""
@@ -84,7 +84,8 @@ class WorkerView:
         if creation is not None:
             return details(creation.snapshot())
         self._responses.metrics.flush()
-        facts = self._recent.find(request_id)
+        relayed = (facts for facts in self._responses.reports.relayed() if facts.id == request_id)
+        facts = next(relayed, None) or self._recent.find(request_id)
         if facts is None:
             raise ApiError(404, "This request is no longer known.", code="not_found")
         return details(facts)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from responses_gateway.request.who_asks import with_session
 from responses_gateway.server.features.sessions.parts import SessionPart, summary
 from responses_gateway.server.features.sessions.table import RememberedSessions
 from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner, agent_request, owner_of
@@ -49,16 +50,23 @@ class SessionMemory:
             if facts.asker.session is not None:
                 owner = owner_of(facts)
                 if owner.id not in self.remembered:
-                    self._take_first(owner)
+                    self._take_first(facts, owner)
                 self._take(owner, agent_request(facts))
 
-    def _take_first(self, owner: SessionOwner) -> None:
-        """Take the response that names a chain, which was in no session as long as nothing continued it."""
+    def _take_first(self, facts: RequestFacts, owner: SessionOwner) -> None:
+        """Take the response that names the chain of a request, which was in no session as long as nothing continued it."""
+        if facts.asker.source.get("session") != "previous_response_id":
+            return
         history = self._responses.reports.history
-        for facts in () if history is None or not owner.session.startswith("resp_") else history.since(0):
-            is_first = facts.answer is not None and facts.answer.response_id == owner.session
-            if is_first and facts.tenant == owner.tenant and facts.asker.session is None:
-                self._take(owner, agent_request(facts))
+        for first in () if history is None else history.since(0):
+            is_first = first.answer is not None and first.answer.response_id == owner.session
+            if is_first and first.tenant == owner.tenant and first.asker.session is None:
+                first.asker = with_session(first.asker, owner.session, "previous_response_id")
+                taken = agent_request(first)
+                used = (taken.input_tokens, taken.cached_tokens or 0, taken.output_tokens, taken.reasoning_tokens)
+                self._responses.reports.usage.belongs(first, (1, *used))
+                self._take(owner, taken)
+                return
 
     def _take(self, owner: SessionOwner, request: AgentRequest) -> None:
         part = self.remembered.add(owner, request)
@@ -73,9 +81,12 @@ class SessionMemory:
 
     def running(self) -> Iterator[RunningRequest]:
         """Yield the requests of sessions that run here."""
+        running = self._responses.reports.relayed()
         for activity in self._responses.in_flight.activities:
             if isinstance(activity, Creation) and activity.log.facts.asker.session is not None:
-                facts = activity.snapshot()
+                running.append(activity.snapshot())
+        for facts in running:
+            if facts.asker.session is not None:
                 yield RunningRequest(owner_of(facts), agent_request(facts, running=True))
 
     def report(self) -> None:

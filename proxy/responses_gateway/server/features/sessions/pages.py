@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from heapq import nlargest
 from typing import Any
 
@@ -103,26 +104,20 @@ class SessionPages:
 
     async def _stored(self) -> list[SessionPart]:
         """Return what the store has; nothing while it is away, because what is remembered is shown all the same."""
-        if self._memory.store is None:
-            return []
-        try:
-            found = await self._memory.store.latest(_MOST_PARTS)
-        except StoreUnavailable:
-            return []
+        found: list[bytes] = []
+        if self._memory.store is not None:
+            with suppress(StoreUnavailable):
+                found = await self._memory.store.latest(_MOST_PARTS)
         return await asyncio.to_thread(lambda: list(map(_part, found)))  # because many of them take time
 
     async def _stored_session(self, session_id: str) -> list[SessionPart]:
-        if self._memory.store is None:
-            return []
-        try:
-            found = await self._memory.store.of_session(session_id)
-        except StoreUnavailable:
-            return []
-        parts = []
-        for data, requests in found:
-            part = _part(data)
+        found: list[tuple[bytes, list[bytes]]] = []
+        if self._memory.store is not None:
+            with suppress(StoreUnavailable):
+                found = await self._memory.store.of_session(session_id)
+        parts = [_part(data) for data, _ in found]
+        for part, (_, requests) in zip(parts, found, strict=True):
             part.kept = [msgspec.msgpack.decode(request, type=AgentRequest) for request in requests]
-            parts.append(part)
         return parts
 
 

@@ -4,22 +4,21 @@ Times are Unix times and durations, in seconds."""
 
 from __future__ import annotations
 
-import time
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from responses_gateway.request.who_asks import Asker, Kind
-from responses_gateway.server.generation.request_log.facts import NO_GAPS, Account, RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.request_log.log_line import outcome_of
+from responses_gateway.server.generation.request_log.usage import UNKNOWN
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 
 # Bytes of the id of a session: nobody finds another session with the same one.
 _ID = 12
-_UNKNOWN = Usage(None, None)
 # The tools with which Codex, Claude Code and OpenCode begin sub-agents.
 _SPAWNING = frozenset({"spawn_agent", "Agent", "Task", "task"})
 
@@ -92,7 +91,7 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
     """Return what is kept of a request: of its session, or of one that becomes the first of a chain."""
     answer = facts.answer
     times = facts.times
-    usage = facts.relayed or _UNKNOWN
+    usage = facts.relayed or UNKNOWN
     if answer is not None and answer.usage is not None:
         usage = answer.usage
     called = facts.backend_called
@@ -124,44 +123,6 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
         cached_tokens=usage.cached,
         output_tokens=_output(facts, usage),
         reasoning_tokens=usage.reasoning or facts.tokens_by_kind.get("reasoning", 0),
-    )
-
-
-class Relayed(NamedTuple):
-    """A request that is relayed as it is: whose it is, which path it has, for which agent it asks, when it came and when its
-    answer began, by the loop's clock. `id`: see `RequestFacts`."""
-
-    tenant: str
-    id: str
-    request_id: str
-    path: str
-    asker: Asker
-    client: str
-    began: float
-    first: float
-
-
-def relayed_facts(relayed: Relayed, account: Account, model: str, usage: Usage, now: float) -> RequestFacts:
-    """Return what is known of a request that was relayed, and has ended `now`, by the loop's clock."""
-    unix_time = time.time()
-    times = StreamTimes(relayed.began, [*NO_GAPS], first=relayed.first)
-    return RequestFacts(
-        relayed.request_id,
-        relayed.id,
-        relayed.client,
-        account,
-        quotes_backends=False,
-        began=relayed.began,
-        started=unix_time - (now - relayed.began),
-        times=times,
-        model=model,
-        tenant=relayed.tenant,
-        asker=relayed.asker,
-        backend_called=relayed.began,
-        ended_at=now,
-        ended=unix_time,
-        relayed=usage,
-        path=relayed.path,
     )
 
 

@@ -138,6 +138,7 @@ class RecentRequests:
 def shown(facts: RequestFacts) -> dict[str, Any]:
     """Return the fields of a request in the list of requests, one that runs included."""
     answer = facts.answer
+    used = facts.relayed if answer is None else None
     line = facts.rejected or log_line(facts)
     return {
         **line,
@@ -147,7 +148,7 @@ def shown(facts: RequestFacts) -> dict[str, Any]:
         "started": facts.started,
         "ended": facts.ended,
         "client": facts.client,
-        "chunks": 0 if answer is None else answer.chunks,
+        "chunks": answer.chunks if answer is not None else (used and used.output) or 0,
         "items": [] if answer is None else [_item(span, answer.state) for span in answer.spans.values()],
         "repairs": {} if answer is None else answer.repairs,
         "record": facts.record,

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from responses_gateway.request.who_asks.roots import SessionRoots
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts
 from responses_gateway.server.generation.request_log.log_line import log_line
@@ -82,6 +84,7 @@ class RequestReports:
         self.gen_ai = gen_ai
         self.roots = SessionRoots()
         self.running = 0  # requests
+        self.relaying: dict[RequestFacts, Callable[[], Usage]] = {}  # those that are only relayed, with what each has used
         self.usage = usage
         self.readers: list[Reader] = []
         self._logs_lines = logs_lines
@@ -101,6 +104,11 @@ class RequestReports:
         self.usage.ended.set()
         if _is_warning(facts) or len(self._ended) >= _MOST_WAITING:
             self.flush()
+
+    def relayed(self) -> list[RequestFacts]:
+        """Return the requests that are being relayed, as they stand."""
+        now = time.monotonic()
+        return [msgspec.structs.replace(facts, relayed=used(), ended_at=now) for facts, used in self.relaying.items()]
 
     def flush(self) -> None:
         """Report what has ended."""

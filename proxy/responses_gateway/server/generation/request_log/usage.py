@@ -16,7 +16,8 @@ from responses_gateway.state.usage import AMOUNTS, DAY, LABELS, SESSION, UsageTa
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.deltas import Usage
 
-_UNKNOWN = Usage(None, None)
+# What was used, where a backend does not tell.
+UNKNOWN = Usage(None, None)
 # Seconds between two additions to the store, because a busy process is not to write for each request.
 _INTERVAL = 1.0
 # Seconds for which what has ended is collected after a pause.
@@ -60,22 +61,24 @@ class TokenUsage:
             answer = facts.answer
             if answer is None or not answer.chunks:
                 continue
-            usage = answer.usage or _UNKNOWN
+            usage = answer.usage or UNKNOWN
             output = usage.output
             if output is None:
                 output = max(answer.chunks, sum(facts.tokens_by_kind.values()))
-            day = int((facts.ended or 0) // DAY)
-            amounts = self.counted[day, facts.account.key or "", facts.account.team or "", model]
-            amounts[0] += 1
-            amounts[1] += usage.input or 0
-            amounts[2] += usage.cached or 0
-            amounts[3] += output
             reasoning = usage.reasoning or facts.tokens_by_kind.get("reasoning", 0)
-            amounts[4] += reasoning
-            session = facts.asker.session
-            if session is not None:
-                row = (day, facts.account.key or "", facts.account.team or "", model, session)
-                self._count_session(row, (1, usage.input or 0, usage.cached or 0, output, reasoning))
+            amounts = (1, usage.input or 0, usage.cached or 0, output, reasoning)
+            row = (int((facts.ended or 0) // DAY), facts.account.key or "", facts.account.team or "", model)
+            add_amounts(self.counted, row, amounts)
+            if facts.asker.session is not None:
+                self._count_session((*row, facts.asker.session), amounts)
+
+    def belongs(self, facts: RequestFacts, amounts: Sequence[int]) -> None:
+        """Count the `AMOUNTS` of a request for its session, too, which it got after it was counted."""
+        account = facts.account
+        day = int((facts.ended or 0) // DAY)
+        row = (day, account.key or "", account.team or "", self._metrics.model(facts.model), facts.asker.session or "")
+        self._count_session(row, amounts)
+        self.ended.set()
 
     def _count_session(self, row: SessionRow, amounts: Sequence[int]) -> None:
         """Count for a session, too; the oldest ones are given up, which leaves their usage without a session."""

@@ -11,7 +11,7 @@ const PACE = 2;
 const SHORT = { reasoning: "think", message: "text", function_call: "call", custom_tool_call: "call", local_shell_call: "call", mcp_call: "tool", mcp_list_tools: "tools", mcp_approval_request: "ask", web_search_call: "search", file_search_call: "files", code_interpreter_call: "code" };
 
 // What each column is sorted by.
-const VALUES = [(summary) => summary.started, (summary) => summary.outcome, (summary) => summary.model ?? summary.path, (summary) => summary.backend, (summary) => summary.key, (summary) => summary.first_token, (summary) => paceOf(summary) || null, (summary) => tokensOf(summary), (summary) => summary.seconds, turnOf, (summary) => summary.code ?? summary.items.length, apiOf, (summary) => summary.client];
+const VALUES = [(summary) => summary.started, (summary) => summary.outcome, (summary) => summary.model ?? summary.path, (summary) => summary.backend, (summary) => summary.key, (summary) => summary.first_token, (summary) => paceOf(summary) || null, (summary) => tokensOf(summary), cachedPart, (summary) => summary.seconds, turnOf, (summary) => summary.code ?? summary.items.length, apiOf, (summary) => summary.client];
 
 export class Requests {
   constructor(open) {
@@ -48,7 +48,9 @@ export class Requests {
       }
     }
     for (const [id, summary] of this.all) {
-      if (summary.outcome === "running" && !running.has(id)) {
+      if (summary.outcome === "running" && !running.has(id) && summary.kept_as === "relayed") {
+        this.all.delete(id); // its error is a row of its own
+      } else if (summary.outcome === "running" && !running.has(id)) {
         this.all.set(id, { ...summary, outcome: "lost" }); // its worker has ended
         this.paces.delete(id);
       }
@@ -133,12 +135,12 @@ export class Requests {
 
   add(summary) {
     const link = h("a", { href: `#/requests/${summary.id}` });
-    const cells = Array.from({ length: 13 }, (_, at) => h("td", at >= 5 && at <= 8 ? { class: "number" } : {}));
+    const cells = Array.from({ length: 14 }, (_, at) => h("td", at >= 5 && at <= 9 ? { class: "number" } : {}));
     cells[0].append(link);
     cells[1].append(h("span", { class: "state" }));
-    cells[9].append(h("span", { class: "turn" }));
-    cells[10].append(h("div", { class: "items" }));
-    cells[12].append(h("a"));
+    cells[10].append(h("span", { class: "turn" }));
+    cells[11].append(h("div", { class: "items" }));
+    cells[13].append(h("a"));
     const row = h("tr", { "data-id": summary.id, "aria-selected": String(summary.id === this.selected) }, cells);
     const made = { row, link, cells, summary: null };
     this.rows.set(summary.id, made);
@@ -163,6 +165,19 @@ export function tokensOf(summary) {
   return summary.outcome === "running" ? summary.chunks : (summary.output_tokens ?? summary.chunks);
 }
 
+// Which part of its input came out of the backend's cache; null where that is not told.
+function cachedPart(summary) {
+  const told = summary.kept_as === "relayed" ? summary.cached_tokens > 0 : summary.cached_tokens !== undefined;
+  return summary.input_tokens && told ? summary.cached_tokens / summary.input_tokens : null;
+}
+
+// The same as a text, with why some of the cache was lost.
+function cachedOf(summary) {
+  const part = cachedPart(summary);
+  const cause = summary.cache_lost ? (summary.cache_cause ?? "").replaceAll("_", " ") : "";
+  return [part === null ? "" : `${Math.round(100 * part)} %`, cause].filter(Boolean).join(", ");
+}
+
 export function itemChips(items) {
   const shown = items.length > 8 ? items.slice(-8) : items;
   const more = items.length - shown.length;
@@ -180,24 +195,24 @@ function update(row, summary) {
   state.className = `state ${summary.outcome}`;
   setText(state, [summary.outcome, summary.status].filter(Boolean).join(" "));
   const pace = paceOf(summary);
-  const texts = { 2: summary.model ?? summary.path, 3: summary.backend, 4: summary.key, 5: seconds(summary.first_token), 6: pace ? pace.toFixed(pace < 10 ? 1 : 0) : "", 7: number(tokensOf(summary)), 8: (summary.seconds ?? 0).toFixed(1), 11: apiOf(summary) };
+  const texts = { 2: summary.model ?? summary.path, 3: summary.backend, 4: summary.key, 5: seconds(summary.first_token), 6: pace ? pace.toFixed(pace < 10 ? 1 : 0) : "", 7: number(tokensOf(summary)), 8: cachedOf(summary), 9: (summary.seconds ?? 0).toFixed(1), 12: apiOf(summary) };
   for (const [at, text] of Object.entries(texts)) {
     setText(cells[at], text ?? "");
-    if (at < 5 || at > 10) cells[at].title = legible(text ?? "");
+    if (at < 5 || at === "8" || at > 11) cells[at].title = legible(text ?? "");
   }
-  const client = cells[12].firstChild;
+  const client = cells[13].firstChild;
   setText(client, (summary.client ?? "").split("/")[0]);
-  cells[12].title = legible([summary.client, summary.session_id && `session ${summary.session}`].filter(Boolean).join(", "));
+  cells[13].title = legible([summary.client, summary.session_id && `session ${summary.session}`].filter(Boolean).join(", "));
   if (summary.session_id) client.href = `#/sessions/${summary.session_id}`;
-  const turn = cells[9].firstChild;
+  const turn = cells[10].firstChild;
   turn.className = faults(summary) ? "turn warn" : "turn";
   setText(turn, turnOf(summary));
-  cells[9].title = turnOf(summary);
+  cells[10].title = turnOf(summary);
   const reason = summary.code ?? "";
   const signature = `${reason} ${summary.items.map((item) => `${item.type}${item.closed ? "" : "*"}`).join(" ")}`;
   if (row.signature !== signature) {
     row.signature = signature;
-    cells[10].firstChild.replaceChildren(...itemChips(summary.items).filter(Boolean), ...(reason ? [h("span", { class: "reason", title: summary.error ?? reason }, reason)] : []));
+    cells[11].firstChild.replaceChildren(...itemChips(summary.items).filter(Boolean), ...(reason ? [h("span", { class: "reason", title: summary.error ?? reason }, reason)] : []));
   }
 }
 
