@@ -3,7 +3,7 @@
  *     client MODEL REPEATS RAMP_MS TIMEOUT_S  (NAME PROTOCOL PORT STREAMS BODY)...
  *
  * Opens STREAMS connections to each target (spread over RAMP_MS) and sends each the request BODY, REPEATS times one after
- * the other over the kept connection. PROTOCOL is `chat`, `responses` or `messages`; MODEL says what the answer must be (see text.h).
+ * the other over the kept connection. PROTOCOL is `chat`, `responses`, `messages` or `rollout`; MODEL says what the answer must be (see text.h).
  * Prints "open" once every stream has its first token, and at the end one line of JSON: per target the tokens that
  * arrived, the reads that brought them, pace, latency (microseconds from the upstream's send) and errors by kind.
  */
@@ -22,10 +22,12 @@
 #include <unistd.h>
 
 enum { MAX_GROUPS = 8, READ_SIZE = 64 << 10 };
-enum protocol { CHAT, RESPONSES, MESSAGES, PROTOCOLS };
+enum protocol { CHAT, RESPONSES, MESSAGES, ROLLOUT, PROTOCOLS };
 enum error { HTTP, CLOSED, FAILED, TEXT_DIFFERS, SEQUENCE, NOT_FINISHED, TIMED_OUT, ERRORS };
-static const char *const protocol_names[PROTOCOLS] = {"chat", "responses", "messages"};
-static const char *const paths[PROTOCOLS] = {"/v1/chat/completions", "/v1/responses", "/v1/messages"};
+static const char *const protocol_names[PROTOCOLS] = {"chat", "responses", "messages", "rollout"};
+static const char *const paths[PROTOCOLS] = {
+    "/v1/chat/completions", "/v1/responses", "/v1/messages", "/rollouts/bench/v1/responses",
+};
 static const char *const error_names[] = {"http", "closed", "failed", "text", "sequence", "not_finished", "timed_out"};
 
 struct group {
@@ -410,7 +412,7 @@ int main(int argc, char **argv) {
     int good = argc >= 10 && (argc - 5) % 5 == 0 && (argc - 5) / 5 <= MAX_GROUPS && parse_model(argv[1], strlen(argv[1]), &answer);
     for (int i = 5; good && i < argc; i += 5) good = parse_group(argv + i);
     if (!good) {
-        fprintf(stderr, "usage: client MODEL REPEATS RAMP_MS TIMEOUT_S (NAME chat|responses|messages PORT STREAMS BODY)...\n");
+        fprintf(stderr, "usage: client MODEL REPEATS RAMP_MS TIMEOUT_S (NAME chat|responses|messages|rollout PORT STREAMS BODY)...\n");
         return 2;
     }
     repeats = atoi(argv[2]);

@@ -28,7 +28,20 @@ from bench import processes, programs, turns
 from bench.processes import Target
 from bench.programs import HarnessError, Latency, Load, Outcome
 from bench.report import Measured, Round, summary, tables, verdicts
-from bench.scenarios import AGENT, CONTINUED, FLEET, MEMORY, MESSAGES, RESUMABLE, SCENARIOS, STORED, WARM_UP, WATCHED, Scenario
+from bench.scenarios import (
+    AGENT,
+    CONTINUED,
+    FLEET,
+    MEMORY,
+    MESSAGES,
+    RECORDED,
+    RESUMABLE,
+    SCENARIOS,
+    STORED,
+    WARM_UP,
+    WATCHED,
+    Scenario,
+)
 from bench.visitor import visiting
 from bench.vocabulary import tokenizer_file
 
@@ -47,13 +60,14 @@ VARIANTS: dict[str, Callable[[], list[str]]] = {
     WATCHED: lambda: [],
     FLEET: lambda: ["--continue-answers", "0"],
     CONTINUED: lambda: [],
+    RECORDED: lambda: ["--continue-answers", "0"],
     AGENT: lambda: [
         *("--repair-calls", "safe", "--strict-calls", "on", "--continue-early-ends", "certain"),
         *("--repetition-notice", "--end-text-loops"),
     ],
 }
 #: Variants that stand beside another variant, in the relay's place.
-BESIDE = {CONTINUED: FLEET, RESUMABLE: STORED}
+BESIDE = {CONTINUED: FLEET, RECORDED: FLEET, RESUMABLE: STORED}
 
 
 @dataclass(frozen=True)
@@ -176,14 +190,16 @@ def start(stack: ExitStack, options: argparse.Namespace) -> Bench:
         names.remove(MESSAGES)
         protocol = "chat" if options.self_check else "messages"
         variants[MESSAGES] = replace(gateway, name=MESSAGES, protocol=protocol)
-    fleet = _fleet(stack, program, options) if CONTINUED in names and not options.self_check else [upstream_port]
+    has_fleet = not {CONTINUED, RECORDED}.isdisjoint(names) and not options.self_check
+    fleet = _fleet(stack, program, options) if has_fleet else [upstream_port]
     for name in names | {BESIDE[name] for name in names & BESIDE.keys()}:
         store = NO_STORE
         if name in (STORED, RESUMABLE):
             store = ["--store", f"{stack.enter_context(TemporaryDirectory())}/store.sqlite3"]
         serve = ["responses_gateway", "serve", "--no-adapt", *store, *VARIANTS[name]()]
-        backends = fleet if name in (FLEET, CONTINUED) else [upstream_port]
+        backends = fleet if name in (FLEET, CONTINUED, RECORDED) else [upstream_port]
         module, protocol = (["bench.relay"], "chat") if options.self_check else (serve, "responses")
+        protocol = "rollout" if module is serve and name == RECORDED else protocol
         variants[name] = start_target(name, protocol, module, backends)
         if name == WATCHED and not options.self_check:
             stack.enter_context(visiting(variants[name].port))

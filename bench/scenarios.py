@@ -12,6 +12,8 @@ RESUMABLE = "resumable"
 # The variants of a gateway with two vLLM servers: the second goes on with the answers of one that dies.
 FLEET = "fleet"
 CONTINUED = "continued"
+# The variant of a gateway that is asked for a rollout: it keeps the ids and log probabilities of all tokens.
+RECORDED = "recorded"
 # What no other backend can go on with: the grammar would begin anew.
 _WITH_SCHEMA = {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": {}}}}}
 # The variant of a gateway through whose window somebody looks.
@@ -31,10 +33,10 @@ class Scenario:
     the relay, but a gateway that does more; `messages` is the usual one at `/v1/messages`. `beside`: what is in the relay's
     place if it is not the relay but the usual gateway, or another variant: `raw` looks for markup in the text,
     `tokens` re-tokenizes it as well, `watched` shows all streams to a visitor of its window, `continued` could go on with them
-    at another backend (beside a gateway with the same backends that could not). `stored` stands beside the relay: a gateway
-    with a SQLite store. `agent` does what helps weak models. `resumable` stands beside `stored`: its streams outlive their
-    clients (`on_disconnect: continue`), and several tokens may reach the client in one read. `fields`: what else both are
-    asked.
+    at another backend (beside a gateway with the same backends that could not), `recorded` keeps their tokens (beside the
+    same). `stored` stands beside the relay: a gateway with a SQLite store. `agent` does what helps weak models. `resumable`
+    stands beside `stored`: its streams outlive their clients (`on_disconnect: continue`), and several tokens may reach the
+    client in one read. `fields`: what else both are asked.
     """
 
     name: str
@@ -94,6 +96,7 @@ SCENARIOS = {
         Scenario(
             "uncontinued64", "paced:200:20ms", 64, together=True, variant=CONTINUED, beside="gateway", fields=_WITH_SCHEMA
         ),
+        Scenario("recorded64", "paced:200:20ms", 64, together=True, variant=RECORDED, beside="gateway"),
         Scenario("agent64", "paced:200:20ms", 64, together=True, variant=AGENT, beside="gateway"),
         Scenario("agentcalls64", "mix:200:20ms", 64, together=True, variant=AGENT, beside="gateway"),
         Scenario("resumable64", "paced:200:20ms", 64, together=True, variant=RESUMABLE, beside="gateway"),
@@ -105,6 +108,7 @@ SCENARIOS = {
         Scenario(
             "uncontinued", "burst:1", 8, repeats=60, per_answer=True, variant=CONTINUED, beside="gateway", fields=_WITH_SCHEMA
         ),
+        Scenario("recorded", "burst:1", 8, repeats=60, per_answer=True, variant=RECORDED, beside="gateway"),
         Scenario("agent", "burst:1", 8, repeats=60, per_answer=True, variant=AGENT, beside="gateway"),
         Scenario("stored", "burst:1", 8, repeats=60, per_answer=True, variant=STORED),
         Scenario("resumable", "burst:1", 8, repeats=60, per_answer=True, variant=RESUMABLE, beside="gateway"),
@@ -134,6 +138,7 @@ PROMISES = (
     Promise("cpu/watched64", "CPU per chunk while somebody looks through the window", 1.25, 1.1),
     Promise("cpu/continued64", "CPU per chunk of an answer that could be continued", 1.15, 1.1),
     Promise("cpu/uncontinued64", "CPU per chunk of an answer that could not be continued, where others can", 1.05, 1.0),
+    Promise("cpu/recorded64", "CPU per chunk of a rollout whose tokens are kept", 1.10, 1.05),
     Promise("cpu/agent64", "CPU per chunk with all that helps weak models", 1.05, 1.0),
     Promise("cpu/agentcalls64", "the same for thought, text and a call", 1.05, 1.0),
     Promise("cpu/agent", "the same, of a request for one token", 1.05, 1.0),

@@ -6,7 +6,8 @@
  *
  *     upstream PORT [MODEL]...   (0: any free port)     prints "ready PORT" when it listens
  *
- * With models it says that it is vLLM and has those, and sends the ids of tokens to those who ask for them.
+ * With models it says that it is vLLM and has those, and sends the ids of tokens to those who ask for them, and their log
+ * probabilities.
  */
 #define _GNU_SOURCE
 #include "text.h"
@@ -26,7 +27,7 @@
 enum { MAX_FD = 65536, MAX_REQUEST = 4 << 20, BATCH = 64 << 10, PIECE_MAX = 1024, FIRST_ID = 10000, IDS = 80000 };
 
 struct connection {
-    int fd, streaming, writable, usage, ids, heap_index; /* heap_index -1: no deadline */
+    int fd, streaming, writable, usage, ids, logprobs, heap_index; /* heap_index -1: no deadline */
     char *in;
     size_t in_length, in_size;
     char *out; /* bytes that the socket did not take yet, or a batch in the making */
@@ -107,7 +108,8 @@ static size_t escape(char *to, const char *text) {
     return (size_t)(to - start);
 }
 
-static int delta_json(const struct connection *c, int token, char *to) {
+/* Append a delta, and write the log probability of its token, whose text may be another's: nobody compares it. */
+static int delta_json(const struct connection *c, int token, char *to, char *logprobs) {
     static const char *const shapes[CHANNELS] = {
         "{\"reasoning\":\"%s\"}",
         "{\"content\":\"%s\"}",
@@ -124,6 +126,10 @@ static int delta_json(const struct connection *c, int token, char *to) {
         snprintf(text, sizeof text, "#%0*lld", STAMP_DIGITS, (long long)now_us());
     else
         escape(text, token_text(channel, token, count));
+    if (c->logprobs)
+        sprintf(logprobs,
+                "{\"content\":[{\"token\":\"%s\",\"logprob\":-%d.%06d,\"bytes\":[32,119,111,114,100],\"top_logprobs\":[]}]}", text,
+                token % 3, token * 7919 % 1000000);
     return sprintf(to, channel == ARGUMENTS && token == 0 ? call : shapes[channel], text);
 }
 
@@ -147,10 +153,12 @@ static int piece_json(const struct connection *c, char *to) {
         to += sprintf(to, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]");
         to += sprintf(to, c->ids ? ",\"prompt_token_ids\":[151644,872,198,45764,2494,315,279,2661,3084,13,151645,198]}" : "}");
     } else if (piece <= n) {
-        to += delta_json(c, piece - 1, to);
-        to += sprintf(to, ",\"logprobs\":null,\"finish_reason\":null,\"token_ids\":%s}]}", ids);
+        char logprobs[2 * TOKEN_MAX + 128] = "null";
+        to += delta_json(c, piece - 1, to, logprobs);
+        to += sprintf(to, ",\"logprobs\":%s,\"finish_reason\":null,\"token_ids\":%s}]}", logprobs, ids);
     } else
-        to += sprintf(to, "{},\"logprobs\":null,\"finish_reason\":\"%s\",\"stop_reason\":null,\"token_ids\":%s}]}",
+        to += sprintf(to, "{},\"logprobs\":%s,\"finish_reason\":\"%s\",\"stop_reason\":null,\"token_ids\":%s}]}",
+                      c->logprobs ? "{\"content\":[{\"token\":\"<|im_end|>\",\"logprob\":-0.1}]}" : "null",
                       c->answer.count[ARGUMENTS] ? "tool_calls" : "stop", ids);
     return (int)(to - start);
 }
@@ -287,6 +295,7 @@ static int read_request(struct connection *c) {
     int known = !is_get && find_model(c, body, body_length);
     c->usage = memmem(body, body_length, "\"include_usage\"", 15) != NULL;
     c->ids = sends_ids && memmem(body, body_length, "\"return_token_ids\":true", 23) != NULL;
+    c->logprobs = c->ids && memmem(body, body_length, "\"logprobs\":true", 15) != NULL;
     memmove(c->in, c->in + total, c->in_length - total);
     c->in_length -= total;
     if (known) start_stream(c);

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 from responses_gateway.stream.outcomes.early_ends import EarlyEnds
+from responses_gateway.stream.sampling.recorder import CallRecorder
 from responses_gateway.stream.text_loops import TextLoopWatch
 from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.wire.tools import ToolTable, ToolTarget
 from tests.server.scripted_backend import call, chunk
-from tests.stream.stream_player import new_translator
+from tests.stream.stream_player import event, new_translator
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}]
@@ -77,3 +78,17 @@ def test_a_chunk_of_text_makes_few_more_calls_while_all_is_on() -> None:
 def test_a_chunk_of_a_call_makes_no_more_calls_whatever_is_on() -> None:
     assert off(ARGUMENTS) <= plain(ARGUMENTS) + 0.1
     assert on(ARGUMENTS) <= plain(ARGUMENTS) + LOOKING
+
+
+def sampled(number: int) -> bytes:
+    """Return a chunk with its token, as vLLM sends it for a rollout."""
+    entry = {"token": f" word {number}", "logprob": -0.5, "bytes": [32, 119], "top_logprobs": []}
+    choice = {"index": 0, "delta": {"content": f" word {number}"}, "logprobs": {"content": [entry]}, "finish_reason": None}
+    return event({"object": "chat.completion.chunk", "choices": [{**choice, "token_ids": [number]}]})
+
+
+def test_a_chunk_whose_token_is_kept_is_not_decoded_whole() -> None:
+    translator = new_translator(tools=TABLE, recorder=CallRecorder(hides_logprobs=True, shows=None))
+    translator.start()
+    cost = counted(translator.feed, [sampled(number) for number in range(WARM + COUNTED)])
+    assert cost <= plain(TEXT) + 14

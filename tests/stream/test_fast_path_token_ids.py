@@ -320,6 +320,6 @@ def test_ids_whose_place_is_not_certain_are_not_learned(template: bytes) -> None
 def test_ids_are_learned_with_the_text() -> None:
     pattern = learn("text", written(USUAL, "content", "x", "[3]")[6:-2], "x", [3])
     assert pattern is not None
-    assert pattern.read(written(USUAL, "content", SLY, "[4,5]")[6:-2]) == (SLY, [4, 5], None)
+    assert pattern.read(written(USUAL, "content", SLY, "[4,5]")[6:-2]) == (SLY, [4, 5], ())
     for ids in ("null", "[[4]]", '[4],"x":[5]', "[4", "4]", "04]", ""):
-        assert pattern.read(written(USUAL, "content", "y", ids)[6:-2]) == ("", None, None)
+        assert pattern.read(written(USUAL, "content", "y", ids)[6:-2]) == ("", None, ())

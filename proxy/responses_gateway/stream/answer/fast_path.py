@@ -7,6 +7,7 @@ different in any way goes the ordinary way."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,10 +17,10 @@ from responses_gateway.stream.items.text_items import TextItem
 from responses_gateway.stream.lifecycle.machine import Lifecycle, State
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
 from responses_gateway.stream.reading.markup import IsPlain, Markup
-from responses_gateway.stream.sampling.recorder import SampledCall
+from responses_gateway.stream.sampling.recorder import SampledCall, SampledLogprob
 from responses_gateway.stream.tokens.counter import TokenCounter
 from responses_gateway.stream.tokens.meter import Kind
-from responses_gateway.wire.chat import Chunk, Logprobs, MalformedChunk, decode_chunk
+from responses_gateway.wire.chat import Chunk, MalformedChunk, decode_chunk
 from responses_gateway.wire.json_text import quoted
 from responses_gateway.wire.sse import SSEDecoder
 
@@ -30,7 +31,13 @@ _END = b"\n\n"  # of an event
 
 _decode = msgspec.json.Decoder(str).decode
 _decode_ids = msgspec.json.Decoder(list[int]).decode
-_decode_logprobs = msgspec.json.Decoder(Logprobs).decode
+
+
+class _Logprobs(msgspec.Struct, gc=False):
+    content: list[SampledLogprob]
+
+
+_decode_logprobs = msgspec.json.Decoder(_Logprobs).decode
 
 
 class _RawChoice(msgspec.Struct, gc=False):
@@ -64,23 +71,24 @@ class ChunkPattern:
         marks among them."""
         return b"".join([event.removeprefix(self.before) for event in events.split(self.behind)])
 
-    def divide(self, inside: bytes) -> tuple[bytes, list[int] | None, Logprobs | None]:
+    def divide(self, inside: bytes) -> tuple[bytes, list[int] | None, Sequence[SampledLogprob]]:
         """Divide what stands between head and tail into the text, its ids and their log probabilities, if it has some. None for
         the ids if it does not fit."""
         text, _, ids = inside.partition(self.between)
         try:
             if not self.second:
-                return text, _decode_ids(ids), None
+                return text, _decode_ids(ids), ()
             logprobs, _, ids = ids.partition(self.second)
-            return text, _decode_ids(ids), _decode_logprobs(logprobs)
+            return text, _decode_ids(ids), _decode_logprobs(logprobs).content
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return text, None, None
+            return text, None, ()
 
-    def read(self, payload: bytes) -> tuple[str, list[int] | None, Logprobs | None]:
+    def read(self, payload: bytes) -> tuple[str, list[int] | None, Sequence[SampledLogprob]]:
         """Return the text of a payload, its ids and their log probabilities; the text is empty if the payload does not fit."""
         tail = self.behind.removesuffix(_END)
         inside = payload[len(self.head) : -len(tail)]
-        ids = logprobs = None
+        ids = None
+        logprobs: Sequence[SampledLogprob] = ()
         fits = payload.startswith(self.head) and payload.endswith(tail)
         if fits and self.between:
             inside, ids, logprobs = self.divide(inside)
@@ -130,7 +138,8 @@ class FastPath:
         whole = data
         rest = b""
         chunks = 1
-        ids = logprobs = None
+        ids = None
+        logprobs: Sequence[SampledLogprob] = ()
         if self._sse.buffer or not data.endswith(pattern.behind):
             whole, rest = self._sse.split(data)
             if not whole.endswith(pattern.behind):
@@ -229,7 +238,7 @@ class FastPath:
             self.pattern = None
             self._misses = 0
 
-    def _take_tokens(self, text: str, token_ids: list[int], logprobs: Logprobs | None) -> None:
+    def _take_tokens(self, text: str, token_ids: list[int], logprobs: Sequence[SampledLogprob]) -> None:
         """Take the tokens of a chunk that was not decoded, as a decoded one has them taken before anything else."""
         if self.sampled is not None:
             self.sampled.take(token_ids, logprobs)
@@ -296,10 +305,12 @@ def _is_read(pattern: ChunkPattern, field: State) -> bool:
     except MalformedChunk:
         return False
     choices = chunk.choices or ()
-    tokens = [(b"text", choice.token_ids, choice.logprobs) for choice in choices]
+    read = pattern.divide(inside)
+    ids = [choice.token_ids for choice in choices]
+    texts = [entry.token for choice in choices if choice.logprobs is not None for entry in choice.logprobs.content or ()]
     for choice in choices:
         choice.logprobs = None
-    return continued(field, chunk) == "text" and tokens == [pattern.divide(inside)] and tokens[0][1] == [7, 11]
+    return continued(field, chunk) == "text" and ids == [read[1]] == [[7, 11]] and texts == [entry.token for entry in read[2]]
 
 
 def unquoted(in_quotes: bytes) -> str:

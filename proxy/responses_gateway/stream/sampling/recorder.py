@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from responses_gateway.wire.chat import Choice, Chunk, Logprobs
+from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob
 
 # Why a call has no ids: the server sends none (or not all), or its answer broke off.
 Reason: TypeAlias = Literal["no_token_ids", "no_prompt_token_ids", "incomplete_token_ids", "no_log_probs", "broke_off"]
@@ -31,6 +31,13 @@ class SampledTokens(NamedTuple):
     finish_reason: str | None
     weight_version: str | None
     reason: Reason | None
+
+
+class SampledLogprob(msgspec.Struct, gc=False):
+    """What is kept of the log probability of a token."""
+
+    token: str
+    logprob: float
 
 
 class _Sglext(msgspec.Struct, gc=False):
@@ -101,32 +108,27 @@ class SampledCall:
 
     def _take_tokens(self, choice: Choice) -> None:
         ids = choice.token_ids
-        if ids is not None:
-            self.take(ids, choice.logprobs)
-            return
+        entries: Sequence[SampledLogprob] | Sequence[TokenLogprob] = ()
         if choice.logprobs is not None:
-            self._take_logprobs(choice.logprobs)
-        if _says_something(choice):
+            entries = choice.logprobs.content or ()
+            if choice.logprobs.content is None:
+                self._log_probs.extend([value for value in choice.logprobs.token_logprobs or () if value is not None])
+                self.texts += [text or "" for text in choice.logprobs.tokens or ()]
+        self.take(ids or (), entries)
+        if ids is not None:
+            self._silent = False
+        elif _says_something(choice):
             self._whole = False
 
-    def take(self, ids: list[int], logprobs: Logprobs | None) -> None:
-        """Take the tokens of a chunk in which nothing else is new."""
-        self._silent = False
+    def take(self, ids: Sequence[int], entries: Sequence[SampledLogprob] | Sequence[TokenLogprob]) -> None:
+        """Take the tokens of a chunk that is like one that was observed."""
         try:
             self._ids.extend(ids)
         except OverflowError:
             self._whole = False
-        if logprobs is not None:
-            self._take_logprobs(logprobs)
-
-    def _take_logprobs(self, logprobs: Logprobs) -> None:
-        if logprobs.content is not None:
-            for token in logprobs.content:
-                self._log_probs.append(token.logprob)
-                self.texts.append(token.token)
-        else:
-            self._log_probs.extend([value for value in logprobs.token_logprobs or () if value is not None])
-            self.texts += [text or "" for text in logprobs.tokens or ()]
+        for entry in entries:
+            self._log_probs.append(entry.logprob)
+            self.texts.append(entry.token)
 
     def _take_sglext(self, raw: msgspec.Raw) -> None:
         try:
