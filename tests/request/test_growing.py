@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from responses_gateway.request import ChatRequest, Policy, translate
 from responses_gateway.request.growing import encoded, translate_growing
 from responses_gateway.server.generation.preparation.known_inputs import SMALLEST, Growing, KnownInputs
+from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import parse_request
 
@@ -92,11 +93,11 @@ class Thread:
 
     def grown(self, body: bytes, policy: Policy, tenant: str) -> object:
         assert self.known.keeps(body)
-        continued = self.known.read(tenant, body)
-        growing = Growing(body) if continued is None else continued.growing
-        beginning = None if growing.continued is None else growing.continued.beginning
+        continued = self.known.read(tenant, body, RESPONSES.body)
         try:
-            request = parse_request(body) if continued is None else continued.request
+            growing = Growing(body, RESPONSES.body, parse_request(body)) if continued is None else continued
+            request = growing.asked
+            beginning = growing.beginning
             items = request.input
             rest = items[beginning.items if beginning else 0 :] if isinstance(items, list) else None
             found = None if rest is None else translate_growing(request, policy, rest, beginning)
@@ -105,7 +106,7 @@ class Thread:
             data, later = encoded(found, found.chat.body)
             self.continued += found.known is not None
             if later is not None and isinstance(items, list):
-                self.known.keep(tenant, growing, items, later)
+                self.known.keep(tenant, growing, later)
             return outcome(found.chat, data)
         except ApiError as error:
             return error.body()
@@ -217,18 +218,18 @@ def test_memory_is_bounded_and_no_tenant_takes_that_of_others() -> None:
         grown = translate_growing(request, Policy(), request.input, None)
         assert grown is not None
         beginning = grown.next or msgspec.structs.replace(_any_beginning(), request=request)
-        known.keep(tenant, Growing(body), request.input, beginning)
+        known.keep(tenant, Growing(body, RESPONSES.body, request), beginning)
 
     keep("quiet", small)
     for body in bodies:
         if known.keeps(body):
             keep("loud", body)
-        assert known.bytes <= 40 * SMALLEST
-    assert known.read("quiet", small) is not None
-    assert known.read("another", small) is None
+        assert known.size <= 40 * SMALLEST
+    assert known.read("quiet", small, RESPONSES.body) is not None
+    assert known.read("another", small, RESPONSES.body) is None
     known.clear()
-    assert known.bytes == 0
-    assert known.read("quiet", small) is None
+    assert known.size == 0
+    assert known.read("quiet", small, RESPONSES.body) is None
 
 
 def _any_beginning() -> Any:

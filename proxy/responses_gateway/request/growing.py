@@ -88,10 +88,15 @@ class Grown(msgspec.Struct, frozen=True, eq=False):
 
 
 def translate_growing(
-    request: ResponsesRequest, policy: Policy, rest: Sequence[Any], known: TranslatedTurns | None
+    request: ResponsesRequest,
+    policy: Policy,
+    rest: Sequence[Any],
+    known: TranslatedTurns | None,
+    kept: int | None = None,
 ) -> Grown | None:
     """Translate a request without history and hosted tools; `rest` are the items of its input behind those that are `known`.
-    Return None where that takes more than these. Raises `ApiError` 400 as `translate` does."""
+    `kept`: so many items of the input may be kept for the next one, and the model speaks behind them; None: all of them are in
+    the next one, too. Return None where that takes more than these. Raises `ApiError` 400 as `translate` does."""
     if policy.user_messages != "keep" or policy.continues_last_message:
         return None  # because then the last messages may become others
     if known is not None and not known.is_of(request, policy):
@@ -107,7 +112,7 @@ def translate_growing(
     if not kinds <= _KINDS or (known is not None and _refers_to(entries, known.calls.ids)):
         return None
     report = LossReport(policy.strict)
-    return _Growth(request, policy, report, entries, kinds, known).grown()
+    return _Growth(request, policy, report, entries, kinds, known, None if kept is None else kept - before).grown()
 
 
 def _refers_to(entries: Sequence[Entry], call_ids: frozenset[str]) -> bool:
@@ -121,7 +126,7 @@ def _refers_to(entries: Sequence[Entry], call_ids: frozenset[str]) -> bool:
 
 
 class _Growth(NamedTuple):
-    """A translation that goes on from what is `known`; `entries` are the items behind that."""
+    """A translation that goes on from what is `known`; `entries` are the items behind that, of which so many may be `kept`."""
 
     request: ResponsesRequest
     policy: Policy
@@ -129,6 +134,7 @@ class _Growth(NamedTuple):
     entries: list[Entry]
     kinds: set[str]
     known: TranslatedTurns | None
+    kept: int | None
 
     def grown(self) -> Grown:
         """Return the whole translation. Raises `ApiError` 400."""
@@ -148,11 +154,13 @@ class _Growth(NamedTuple):
         finished = report.size
         ids = {path: {matched.id, matched.call.call_id} for path, matched in calls.by_path.items()}  # before they are numbered
         reader = self._reader(calls)
-        end = reader.read_noting_ends(self.entries)
-        read = report.size
+        kept = self.kept
+        end = reader.read_noting_ends(self.entries) if kept is None else reader.read_with_end(self.entries, kept)
+        if kept is not None and calls.reported != finished:
+            end = None  # because what was reported of later calls may be missing in the next request
         chat = translation.completed(catalog, choice, ReadItems(reader.arranged(), compacting=False, call_ids=calls.ids))
         reported = report.losses()
-        losses = Losses(reported[:declared], reported[chosen : calls.reported], reported[finished:read])
+        losses = Losses(reported[:declared], reported[chosen : calls.reported], reported[finished : end.reported if end else 0])
         system = len(chat.body["messages"]) - reader.length
         return Grown(chat, known, self._next(catalog, calls, ids, reader, end, losses), system)
 
@@ -162,7 +170,7 @@ class _Growth(NamedTuple):
         if known is not None:
             self.report.repeat(known.losses.calls)
             taken = known.calls.ids
-        return match_calls(self.entries, CallItemReader(catalog, self.report), self.report, taken)
+        return match_calls(self.entries, CallItemReader(catalog, self.report), self.report, taken, self.kept)
 
     def _reader(self, calls: MatchedCalls) -> ItemReader:
         known = self.known
@@ -193,7 +201,9 @@ class _Growth(NamedTuple):
         matched = [calls.by_path[path] for path in places]
         if any(call.output is NO_OUTPUT or call.call.asynchronous for call in matched):
             return None
-        call_ids = {call_id for path in places for call_id in ids[path]}
+        call_ids = frozenset(call_id for path in places for call_id in ids[path])
+        if self.kept is not None and _refers_to(self.entries[end.items :], call_ids):
+            return known
         leading, messages = reader.state_at(end)
         before = 0 if known is None else known.items
         known_calls = KnownCalls() if known is None else known.calls

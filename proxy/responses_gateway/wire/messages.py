@@ -6,15 +6,26 @@ As with Responses, parameters are typed here, while messages, tools and the like
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from responses_gateway.wire.errors import ApiError, invalid_request
-from responses_gateway.wire.requests import MAX_FIELDS, Open, PositiveInt, Probability, Temperature, read_object, refusal
+from responses_gateway.wire.requests import (
+    MAX_FIELDS,
+    Open,
+    PositiveInt,
+    Probability,
+    Temperature,
+    continued_fields,
+    read_object,
+    refusal,
+)
 
 # The most stop sequences of a request: each costs time at every token.
 _MAX_STOPS = 64
+_REQUIRED = ("model", "messages", "max_tokens")
 
 
 class MessagesRequest(BaseModel):
@@ -50,11 +61,22 @@ class MessagesRequest(BaseModel):
 def parse_messages(body: bytes, *, counts: bool = False) -> MessagesRequest:
     """Decode and check a body; `counts`: it is only to be counted, so that `max_tokens` may be absent. Raise `ApiError` 400,
     which names the field (`param`), whatever the body contains, and 413 for too many values."""
-    fields = read_object(body)
+    return _checked(read_object(body), ("model", "messages") if counts else _REQUIRED)
+
+
+def parse_continued_messages(
+    new: dict[str, Any], known: Mapping[str, Any], mark: str, messages: Sequence[Any]
+) -> MessagesRequest | None:
+    """Do as `parse_messages` with the fields of a body, of which only the `new` ones were not checked before. `mark` stands for
+    the first messages, which were read before: None if the messages do not begin with it. Raise `ApiError` 400."""
+    fields = continued_fields(new, known, mark, "messages", messages)
+    return None if fields is None else _checked(fields, _REQUIRED)
+
+
+def _checked(fields: dict[str, Any], required: Iterable[str]) -> MessagesRequest:
     if len(fields) > MAX_FIELDS:
         message = f"Too many parameters: at most {MAX_FIELDS} fields are accepted, but got {len(fields)}."
         raise invalid_request(message, code="object_above_max_properties")
-    required = ("model", "messages") if counts else ("model", "messages", "max_tokens")
     for name in required:
         if fields.get(name) is None:
             raise invalid_request(f"{name}: Field required", name, "missing_required_parameter")

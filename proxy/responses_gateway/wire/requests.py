@@ -155,12 +155,21 @@ def parse_request(body: bytes | Mapping[str, Any]) -> ResponsesRequest:
 def parse_continued(new: dict[str, Any], known: Mapping[str, Any], mark: str, items: Sequence[Any]) -> ResponsesRequest | None:
     """Do as `parse_request` with the fields of a body, of which only the `new` ones were not checked before. `mark` stands for
     the first items of the input, which were read before: None if the input does not begin with it."""
-    given = new.get("input")
+    fields = continued_fields(new, known, mark, "input", items)
+    return None if fields is None else _checked(fields)
+
+
+def continued_fields(
+    new: dict[str, Any], known: Mapping[str, Any], mark: str, name: str, elements: Sequence[Any]
+) -> dict[str, Any] | None:
+    """Return all fields of a body. `mark` stands for the first `elements` of the list of this `name`: None if it does not begin
+    with it. Raises `ApiError` 400."""
+    given = new.get(name)
     if not isinstance(given, list) or given[:1] != [mark]:
         return None
     if _deeper_than(new, MAX_DEPTH):
         raise _too_deep()
-    return _checked({**new, **known, "input": [*items, *given[1:]]})
+    return {**new, **known, name: [*elements, *given[1:]]}
 
 
 def _checked(fields: dict[str, Any]) -> ResponsesRequest:

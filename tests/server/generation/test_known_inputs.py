@@ -20,27 +20,29 @@ LONG = "Follow the house rules. " * (SMALLEST // 20)
 TOOLS = [{"type": "function", "name": "read", "parameters": {"type": "object", "properties": {}}}]
 
 
+def recording(asked: list[bytes]) -> web.Application:
+    """Return a simulator that notes what it is asked."""
+    app = create_simulator()
+
+    @web.middleware
+    async def note(request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path.endswith("/chat/completions"):
+            asked.append(await request.read())
+        answer: web.StreamResponse = await handler(request)
+        return answer
+
+    app.middlewares.append(note)
+    return app
+
+
 @pytest.mark.parametrize("store", ["none", "memory"])
 def test_the_backend_gets_the_same_whether_a_history_is_known(store: str) -> None:
     async def test() -> None:
         asked: dict[str, list[bytes]] = {"known": [], "unknown": []}
 
-        def recording(name: str) -> web.Application:
-            app = create_simulator()
-
-            @web.middleware
-            async def note(request: web.Request, handler: Any) -> web.StreamResponse:
-                if request.path.endswith("/chat/completions"):
-                    asked[name].append(await request.read())
-                answer: web.StreamResponse = await handler(request)
-                return answer
-
-            app.middlewares.append(note)
-            return app
-
         async with (
-            serving(recording("known")) as one,
-            serving(recording("unknown")) as other,
+            serving(recording(asked["known"])) as one,
+            serving(recording(asked["unknown"])) as other,
             gateway(one, store=store, seal_key="0" * 32) as with_memory,
             gateway(other, store=store, seal_key="0" * 32, known_history_bytes=0) as without,
             httpx.AsyncClient() as client,
@@ -63,6 +65,56 @@ def test_the_backend_gets_the_same_whether_a_history_is_known(store: str) -> Non
                     item for item in answers[0].json()["output"] if item["type"] != "reasoning" or item.get("encrypted_content")
                 ]
             assert with_memory.parts.responses.preparation.known.size > 0
+            assert asked["known"] == asked["unknown"]
+            assert all(len(later) > len(earlier) for earlier, later in pairwise(asked["known"]))
+
+    run(test())
+
+
+def test_the_backend_of_claude_code_gets_the_same_though_its_mark_for_the_cache_moves() -> None:
+    async def test() -> None:
+        asked: dict[str, list[bytes]] = {"known": [], "unknown": []}
+        async with (
+            serving(recording(asked["known"])) as one,
+            serving(recording(asked["unknown"])) as other,
+            gateway(one, store="none") as with_memory,
+            gateway(other, store="none", known_history_bytes=0) as without,
+            httpx.AsyncClient() as client,
+        ):
+            known = with_memory.parts.responses.preparation.known
+            found: list[int] = []
+            read = known.read
+
+            def noting(*arguments: Any) -> Any:
+                growing = read(*arguments)
+                found.append(0 if growing is None else len(growing.continued.values.elements))
+                return growing
+
+            known.read = noting
+            messages: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Do it. " + LONG}]}]
+            for number in range(6):
+                call = {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {"path": f"{number}"}}
+                thought = {"type": "thinking", "thinking": "Hm.", "signature": ""}
+                result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": f"{number}" * 900}
+                marked = {**result, "cache_control": {"type": "ephemeral"}}
+                messages.append({"role": "assistant", "content": [thought, call]})
+                body = {
+                    "model": "simulator",
+                    "messages": [*messages, {"role": "user", "content": [marked]}],
+                    "system": [{"type": "text", "text": "You help.", "cache_control": {"type": "ephemeral"}}],
+                    "tools": [{"name": "read", "input_schema": {"type": "object", "properties": {}}}],
+                    "max_tokens": 100,
+                }
+                answers = []
+                for served in (with_memory, without):
+                    headers = {"Content-Type": "application/json"}
+                    content = json.dumps(body).encode()
+                    answers.append(await client.post(f"{served.url}/v1/messages", content=content, headers=headers))
+                assert [answer.status_code for answer in answers] == [200, 200]
+                losses = [answer.headers.get("x-responses-gateway-losses") for answer in answers]
+                assert losses[0] == losses[1]
+                messages.append({"role": "user", "content": [result]})
+            assert found == [0, 0, 3, 5, 7, 9]  # the first has no turn yet whose calls were all reported before
             assert asked["known"] == asked["unknown"]
             assert all(len(later) > len(earlier) for earlier, later in pairwise(asked["known"]))
 

@@ -55,8 +55,8 @@ class MatchedCall:
 
 class MatchedCalls(NamedTuple):
     """The calls of an input. `by_path` has the call of each call item and of each output item, by the path of the item. `ids`
-    are all call ids of the request, the client's and the generated ones. `reported`: how many losses there were before calls
-    without outputs were given some."""
+    are all call ids of the request, the client's and the generated ones. `reported`: how many losses there were behind the
+    items that may be kept, and before calls without outputs were given some."""
 
     by_path: Mapping[str, MatchedCall]
     ids: frozenset[str]
@@ -67,19 +67,21 @@ NO_CALLS = MatchedCalls({}, frozenset())
 
 
 def match_calls(
-    entries: Iterable[Entry], reader: CallItemReader, report: LossReport, taken: frozenset[str] = frozenset()
+    entries: Sequence[Entry],
+    reader: CallItemReader,
+    report: LossReport,
+    taken: frozenset[str] = frozenset(),
+    kept: int | None = None,
 ) -> MatchedCalls:
-    """Match all calls with their outputs by call id, in order. `taken` are the ids of calls before them. Raises `ApiError` 400
-    for a malformed item, and for an output without a call before it."""
+    """Match all calls with their outputs by call id, in order. `taken` are the ids of calls before them, and `kept` is how many
+    of the items may be kept; None: all of them. Raises `ApiError` 400 for a malformed item, and for an output without a call
+    before it."""
     matcher = _Matcher(reader, report, _ids=set(taken))
-    for entry in entries:
-        if entry.kind in CALL_TYPES:
-            matcher.add_call(entry)
-        elif entry.kind in OUTPUT_TYPES and not is_foreign_search(entry):
-            matcher.add_output(entry)
-        elif matcher.pending:
-            matcher.go_on(entry)
-    return matcher.finish()
+    matcher.read(entries if kept is None else entries[:kept])
+    reported = report.size
+    if kept is not None:
+        matcher.read(entries[kept:])
+    return MatchedCalls(*matcher.finish(), reported)
 
 
 @dataclass(slots=True)
@@ -96,6 +98,16 @@ class _Matcher:
     pending: list[MatchedCall] = field(default_factory=list)
     _turn: TurnKey | None = None  # in which they were made
     _asynchronous: dict[str, InputCall] = field(default_factory=dict)
+
+    def read(self, entries: Iterable[Entry]) -> None:
+        """Read items in order."""
+        for entry in entries:
+            if entry.kind in CALL_TYPES:
+                self.add_call(entry)
+            elif entry.kind in OUTPUT_TYPES and not is_foreign_search(entry):
+                self.add_output(entry)
+            elif self.pending:
+                self.go_on(entry)
 
     def add_call(self, entry: Entry) -> None:
         call = self._reader.call(entry)
@@ -150,14 +162,13 @@ class _Matcher:
         self._report.adapted("item", "async_call", "an output that came later is shown there, with the call once more")
         self._by_path[path] = MatchedCall(call, self._unique(call.call_id, expected=True), output, repeated=True)
 
-    def finish(self) -> MatchedCalls:
-        """Give each unanswered call a placeholder output and return all calls."""
-        reported = self._report.size
+    def finish(self) -> tuple[Mapping[str, MatchedCall], frozenset[str]]:
+        """Give each unanswered call a placeholder output and return all calls, and their ids."""
         self._leave()
         for matched in itertools.chain.from_iterable(self._unanswered.values()):
             self._report.adapted("item", "function_call", "a call without output was given one")
             matched.output = NO_OUTPUT
-        return MatchedCalls(self._by_path, frozenset(self._ids), reported)
+        return self._by_path, frozenset(self._ids)
 
     def _unique(self, call_id: str, *, expected: bool = False) -> str:
         if call_id not in self._ids:  # nearly always

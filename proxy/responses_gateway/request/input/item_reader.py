@@ -62,12 +62,13 @@ _CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
 
 class TurnEnd(NamedTuple):
     """The end of a turn of the model: how many `items` came before the one that ended it, and how many `messages`, `calls` and
-    texts of the system message (`leading`) they have become."""
+    texts of the system message (`leading`) they have become. `reported`: how many losses there are that are kept with it."""
 
     items: int
     messages: int
     calls: int
     leading: int
+    reported: int
 
 
 class ItemReader:
@@ -137,7 +138,8 @@ class ItemReader:
         self._builder.resume(messages)
 
     def read_noting_ends(self, entries: Iterable[Entry]) -> TurnEnd | None:
-        """Read items; return where the last turn of the model ended that is over, whatever follows. Raises `ApiError` 400."""
+        """Read items, all of which the next request has again; return where the last turn of the model ended that is over,
+        whatever follows. Raises `ApiError` 400."""
         builder = self._builder
         end = None
         closed = builder.closed
@@ -145,7 +147,16 @@ class ItemReader:
             self._item(entry)
             if builder.closed is not closed:
                 closed = builder.closed
-                end = TurnEnd(index, *closed, len(self._leading))
+                end = TurnEnd(index, *closed, len(self._leading), 0)
+        return None if end is None else end._replace(reported=self._report.size)
+
+    def read_with_end(self, entries: Sequence[Entry], kept: int) -> TurnEnd | None:
+        """Read items; return the end of those that may be `kept`, behind which the model speaks, whatever it says. None if its
+        turn goes on there. Raises `ApiError` 400."""
+        self.read(entries[:kept])
+        counts = self._builder.counts_between_turns()
+        end = None if counts is None else TurnEnd(kept, *counts, len(self._leading), self._report.size)
+        self.read(entries[kept:])
         return end
 
     @property
@@ -324,6 +335,16 @@ class MessageBuilder(msgspec.Struct):
     def length(self) -> int:
         """How many messages there are."""
         return len(self._messages)
+
+    def counts_between_turns(self) -> tuple[int, int] | None:
+        """Return how many messages and calls there are, if what the model says next begins another turn. None if it does not,
+        or if that cannot be told yet: pictures are reported behind what follows them."""
+        turn = self._turn
+        if turn is not None:
+            if turn.waiting or not turn.answered or any(call.output is not None and call.output.media for call in turn.calls):
+                return None
+            self._close_turn()
+        return len(self._messages), self._number
 
     def first(self, number: int) -> list[Object]:
         """Return so many of the messages."""

@@ -2,6 +2,7 @@
 
 from responses_gateway.request.messages.losses import MESSAGES_LOSSES
 from responses_gateway.request.messages.places import Places
-from responses_gateway.request.messages.reading import MessagesReading, read_messages
+from responses_gateway.request.messages.reading import MessagesReading, read_known_messages, read_messages
+from responses_gateway.request.messages.turns import ReadTurns
 
-__all__ = ["MESSAGES_LOSSES", "MessagesReading", "Places", "read_messages"]
+__all__ = ["MESSAGES_LOSSES", "MessagesReading", "Places", "ReadTurns", "read_known_messages", "read_messages"]

@@ -70,17 +70,17 @@ def text_of(block: Block) -> str:
 
 class ContentReader(msgspec.Struct):
     """Reads blocks of users and of tools as parts. `referenced` are the tools that `tool_reference` blocks name, in order,
-    `defined` those that the conversation itself declares, each with its place."""
+    `defined` those that the conversation itself declares, each with its place. `cached`: a mark for the cache was reported."""
 
     _report: LossReport
     referenced: dict[str, None] = {}
     defined: list[tuple[Object, str]] = []
-    _cached: bool = False
+    cached: bool = False
 
     def note_cache_control(self, block: Object) -> None:
         """Report that a block is marked for Anthropic's cache."""
-        if not self._cached and block.get("cache_control") is not None:
-            self._cached = True
+        if not self.cached and block.get("cache_control") is not None:
+            self.cached = True
             reason = "the backend decides what it caches"
             self._report.ignored("parameter", "cache_control", reason, "cache_control", matters=False)
 

@@ -23,6 +23,7 @@ from responses_gateway.request.messages.content import (
     text_of,
 )
 from responses_gateway.request.messages.places import Place, Places
+from responses_gateway.request.messages.turns import ReadConversation
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
 
@@ -76,6 +77,33 @@ class Conversation(msgspec.Struct):
             name = quote(text(message, "role", path))
             error = f"{path}.role: invalid value {name}. Supported values are: 'user', 'assistant', 'system'."
             raise invalid_request(error, f"{path}.role", "invalid_value")
+
+    def read(self) -> ReadConversation | None:
+        """Return what was read until now; None if what follows may become a part of it."""
+        if self._open or self._waiting:
+            return None
+        content = self._content
+        return ReadConversation(
+            self.items.copy(),
+            self.places.items.copy(),
+            self.leading.copy(),
+            self._calls.copy(),
+            self._unanswered.copy(),
+            content.referenced.copy(),
+            content.defined.copy(),
+            content.cached,
+        )
+
+    def resume(self, read: ReadConversation) -> None:
+        """Go on behind what was read before; a message of the model comes next."""
+        self.items = list(read.items)
+        self.places.items = list(read.places)
+        self.leading = list(read.leading)
+        self._calls = dict(read.calls)
+        self._unanswered = dict(read.unanswered)
+        self._content.referenced = dict(read.referenced)
+        self._content.defined = list(read.defined)
+        self._content.cached = read.cached
 
     def finish(self) -> None:
         """End the conversation: nothing more answers what is open."""

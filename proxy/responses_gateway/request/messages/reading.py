@@ -16,6 +16,7 @@ from responses_gateway.request.messages.conversation import Conversation
 from responses_gateway.request.messages.losses import MACHINERY, in_messages_words
 from responses_gateway.request.messages.places import Places
 from responses_gateway.request.messages.tools import ToolReader
+from responses_gateway.request.messages.turns import NO_TOOLS, ReadSystem, ReadTools, ReadTurns, turns_end
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.messages import UNTHREADED, MessagesRequest
@@ -31,18 +32,22 @@ _BUDGETS = ((4096, "low"), (16384, "medium"))
 # for no thinking at all.
 _STRICT = "response_format.json_schema.strict"
 _EFFORT = "reasoning_effort"
+# So many messages are always read anew: a question, and the model's answer to it.
+_FEWEST = 2
 
 
 class MessagesReading(msgspec.Struct, frozen=True):
     """`request` asks for the same as the body. `places` is where its parts stand in the body. `losses` are what the reading
-    itself could not carry over. `policy`: how the request is translated. `user`: whom the request is for, by the client's own
-    id; empty if it says nothing. `says_effort`: the body says how much the model is to think."""
+    itself could not carry over. `policy`: how the request is translated. `turns`: what the next body can be read from. `user`:
+    whom the request is for, by the client's own id; empty if it says nothing. `says_effort`: the body says how much the model
+    is to think."""
 
     request: ResponsesRequest
     places: Places
     losses: list[Loss]
     thinking: Thinking
     policy: Policy
+    turns: ReadTurns | None = None
     user: str = ""
     says_effort: bool = True
 
@@ -60,54 +65,120 @@ def read_messages(
 ) -> MessagesReading:
     """Read a body for a `model` as `policy` wants it; `hosted` are the kinds of tools that the gateway runs, `served_as` is the
     backend's name of the model, if it differs. Raise `ApiError` 400, naming a field of the body."""
-    report = LossReport(policy.strict)
-    places = Places()
-    if body.mcp_servers or body.container or body.context_management or body.thread:
-        _refuse_unavailable(body)
-    content = ContentReader(report)
-    conversation = Conversation(policy, report, content, places)
-    _read_conversation(conversation, body, policy.max_input_items)
-    tools: Object = {}
-    if body.tools or body.tool_choice or content.defined:
-        reader = ToolReader(hosted, places, report)
-        tools = reader.read(body.tools or [], body.tool_choice, content.referenced, content.defined)
-    thinking, effort = _effort(body, served_as or model, policy, report)
-    fields: Object = {
-        "model": model,
-        "input": conversation.items,
-        "instructions": "\n\n".join(conversation.leading) if conversation.leading else None,
-        "max_output_tokens": body.max_tokens,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "reasoning": None if effort is None else {"effort": effort},
-        "text": _text(body) if body.output_config or body.output_format else None,
-        "stream": body.stream,
-        "store": False,
-        "stop": [stop for stop in body.stop_sequences if stop] or None if body.stop_sequences else None,
-        "top_k": body.top_k or None,
-        **tools,
-    }
-    user = optional_text(body.metadata, "user_id", "metadata") or "" if body.metadata else ""
-    _report_ignored(body, user, report)
-    if conversation.prefilled:
-        report.preserved("content", "prefill")
-    policy = _policy(policy, conversation, (_STRICT,) if _asks_for(effort, body) else (_STRICT, _EFFORT))
-    request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
-    says_effort = body.thinking is not None or (body.output_config or {}).get("effort") is not None
-    return MessagesReading(request, places, report.losses(), thinking, policy, user, says_effort)
+    reader = _BodyReader(body, policy, hosted)
+    reader.begin()
+    return reader.reading(model, served_as, None)
 
 
-def _read_conversation(conversation: Conversation, body: MessagesRequest, most: int) -> None:
-    """Read the system prompt and the messages, of which there are at most so many. Raise `ApiError` 400."""
-    if body.system is not None:
-        conversation.system(body.system)
-    if not body.messages:
-        raise invalid_request("messages: at least one message is required.", "messages", "invalid_value")
-    if len(body.messages) > most:
-        raise too_long("messages", len(body.messages), most, "messages")
-    for index, message in enumerate(object_list(body.messages, "messages")):
-        conversation.message(message, f"messages[{index}]")
-    conversation.finish()
+def read_known_messages(
+    body: MessagesRequest, known: ReadTurns, model: str, policy: Policy, hosted: Container[str] = (), served_as: str = ""
+) -> MessagesReading | None:
+    """Do as `read_messages` with a body that begins with the messages that are `known`, which are not read again. Return None
+    where that may not come to the same. Raise `ApiError` 400."""
+    reader = _BodyReader(body, policy, hosted)
+    reader.begin()
+    if not known.fits(policy, reader.system, body.messages):
+        return None
+    reader.resume(known)
+    return reader.reading(model, served_as, known)
+
+
+class _BodyReader:
+    """Reads one body. `system`: the texts of its system prompt, and what was reported of it."""
+
+    def __init__(self, body: MessagesRequest, policy: Policy, hosted: Container[str]) -> None:
+        self._body = body
+        self._policy = policy
+        self._hosted = hosted
+        self._report = LossReport(policy.strict)
+        self._places = Places()
+        self._content = ContentReader(self._report)
+        self._conversation = Conversation(policy, self._report, self._content, self._places)
+        self.system = ReadSystem((), ())
+
+    def begin(self) -> None:
+        """Read what stands before the messages. Raise `ApiError` 400."""
+        body = self._body
+        if body.mcp_servers or body.container or body.context_management or body.thread:
+            _refuse_unavailable(body)
+        if body.system is not None:
+            self._conversation.system(body.system)
+            if len(body.messages) > _FEWEST:
+                self.system = ReadSystem(self._conversation.leading.copy(), self._report.losses())
+        if not body.messages:
+            raise invalid_request("messages: at least one message is required.", "messages", "invalid_value")
+        if len(body.messages) > self._policy.max_input_items:
+            raise too_long("messages", len(body.messages), self._policy.max_input_items, "messages")
+
+    def resume(self, known: ReadTurns) -> None:
+        """Go on behind messages that are known."""
+        self._conversation.resume(known.conversation)
+        self._report.repeat(known.losses)
+
+    def reading(self, model: str, served_as: str, known: ReadTurns | None) -> MessagesReading:
+        """Read the rest of the body, behind the messages that are known. Raise `ApiError` 400."""
+        body = self._body
+        report = self._report
+        conversation = self._conversation
+        turns = self._messages(known)
+        tools = self._tools(known)
+        if turns is not None:
+            turns = msgspec.structs.replace(turns, tools=tools)
+        thinking, effort = _effort(body, served_as or model, self._policy, report)
+        fields: Object = {
+            "model": model,
+            "input": conversation.items,
+            "instructions": "\n\n".join(conversation.leading) if conversation.leading else None,
+            "max_output_tokens": body.max_tokens,
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "reasoning": None if effort is None else {"effort": effort},
+            "text": _text(body) if body.output_config or body.output_format else None,
+            "stream": body.stream,
+            "store": False,
+            "stop": [stop for stop in body.stop_sequences if stop] or None if body.stop_sequences else None,
+            "top_k": body.top_k or None,
+            **tools.fields,
+        }
+        user = optional_text(body.metadata, "user_id", "metadata") or "" if body.metadata else ""
+        _report_ignored(body, user, report)
+        if conversation.prefilled:
+            report.preserved("content", "prefill")
+        policy = _policy(self._policy, conversation, (_STRICT,) if _asks_for(effort, body) else (_STRICT, _EFFORT))
+        request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
+        says_effort = body.thinking is not None or (body.output_config or {}).get("effort") is not None
+        return MessagesReading(request, self._places, report.losses(), thinking, policy, turns, user, says_effort)
+
+    def _messages(self, known: ReadTurns | None) -> ReadTurns | None:
+        """Read the messages behind those that are known; return what the next request can go on from."""
+        conversation = self._conversation
+        messages = object_list(self._body.messages, "messages")
+        begin = 0 if known is None else known.messages
+        end = turns_end(messages, begin) if len(messages) > _FEWEST else None
+        turns = known
+        for index in range(begin, len(messages)):
+            if index == end and (read := conversation.read()) is not None:
+                losses = self._report.losses()[len(self.system.losses) :]
+                turns = ReadTurns(end, self._policy, self.system, read, losses)
+            conversation.message(messages[index], f"messages[{index}]")
+        conversation.finish()
+        return turns
+
+    def _tools(self, known: ReadTurns | None) -> ReadTools:
+        """Read the tools, unless they are those that are known."""
+        body = self._body
+        content = self._content
+        if not (body.tools or body.tool_choice or content.defined):
+            return NO_TOOLS
+        given = (body.tools, body.tool_choice, list(content.referenced), content.defined, self._hosted)
+        if known is not None and known.tools.given == given:
+            self._places.tools = list(known.tools.places)
+            self._report.repeat(known.tools.losses)
+            return known.tools
+        reported = self._report.size
+        reader = ToolReader(self._hosted, self._places, self._report)
+        fields = reader.read(body.tools or [], body.tool_choice, content.referenced, content.defined)
+        return ReadTools(given, fields, self._places.tools, self._report.losses()[reported:])
 
 
 def _refuse_unavailable(body: MessagesRequest) -> None:

@@ -224,7 +224,7 @@ def _asked(record: Record, in_force: InForce) -> tuple[ResponsesRequest, Reading
     protocol = protocol_of(record)
     if protocol.reader is None:
         return (parse_message(record.request) if record.head.get("websocket") else parse_request(record.request)), None
-    body = protocol.parse(record.request)
+    body = protocol.body.parse(record.request)
     chat = record.chat or {}
     model = chat["chat"]["model"] if chat else body.model
     hosted = msgspec.convert(record.context.get("hosted") or {}, HostedTools)

@@ -10,6 +10,7 @@ import msgspec
 from responses_gateway.backend.members import Members
 from responses_gateway.conformance.levels import Violation
 from responses_gateway.request import Loss, Policy
+from responses_gateway.request.messages import ReadTurns
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.writer.interface import AnswerForm
 from responses_gateway.wire.errors import ApiError
@@ -47,7 +48,8 @@ class Reading(msgspec.Struct, frozen=True):
     those of the translation the names that the client knows, and `error` does so for errors. `policy`: how the request is
     translated. Requests with the same `affinity` go to the same backend; if it is empty, those with the same beginning.
     `context_window`: of the tokens that the client allows no more are asked for than this has room for. `told`: the fields of
-    the body that may tell for which agent it asks (`request/who_asks/`)."""
+    the body that may tell for which agent it asks (`request/who_asks/`). `turns`: what the next body can be read from.
+    `resumed`: the first turns of this one were not read again."""
 
     request: ResponsesRequest
     model: str
@@ -59,6 +61,8 @@ class Reading(msgspec.Struct, frozen=True):
     affinity: str = ""
     context_window: int | None = None
     told: Mapping[str, Any] = {}
+    turns: ReadTurns | None = None
+    resumed: bool = False
 
     def options(self, options: StreamOptions) -> StreamOptions:
         """Return the options of the translator of the answer. What was searched is shown to the client: nothing is stored, so
@@ -70,15 +74,30 @@ class Reading(msgspec.Struct, frozen=True):
 class BodyReader(msgspec.Struct, frozen=True):
     """How bodies of another protocol become Responses requests.
 
-    `read` takes what `ClientProtocol.parse` returned, and raises `ApiError` 400. `served_model` returns the model that is asked
-    for a client's name of one, given the model that the settings have for names that nobody serves, and what tells the models
-    that the client may use. `form` is the type of `Reading.form`. `key_header`: where its clients send what backends expect in
+    `read` takes what `BodyForm.parse` returned, and raises `ApiError` 400. `read_known` does so without reading the turns
+    again that are known; None: the whole may be read in another way. `served_model` returns the model that is asked for a
+    client's name of one, given the model that the settings have for names that nobody serves, and what tells the models that
+    the client may use. `form` is the type of `Reading.form`. `key_header`: where its clients send what backends expect in
     `Authorization`."""
 
     read: Callable[[Any, ReadingScope], Reading]
+    read_known: Callable[[Any, ReadingScope, ReadTurns], Reading | None]
     served_model: Callable[[Members, str, str | None, Allows | None], str]
     form: type[Any]
     key_header: str
+
+
+class BodyForm(NamedTuple):
+    """How bodies are decoded and checked. `parse` does it with a whole one.
+
+    Agents send again what they have sent, with more behind it: the list `elements` is what grows, and `large` are other fields
+    that seldom change. `parse_continued` takes the fields of a body that are new, those that are known, a mark, and the
+    elements that it stands for; it returns None if the list does not begin with it. Both raise `ApiError` 400."""
+
+    parse: Callable[[bytes], Any]
+    parse_continued: Callable[[dict[str, Any], Mapping[str, Any], str, Sequence[Any]], Any]
+    elements: str
+    large: Sequence[str]
 
 
 class ClientProtocol(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +105,7 @@ class ClientProtocol(msgspec.Struct, frozen=True, kw_only=True):
 
     `name` stands in metrics, log lines and records. The paths at and below `path` are its own; where it shares others, its
     clients send the `version_header`. `error` returns status and body for an error and the id of the request, which answers
-    have in the header `id_header`, too. `limit_headers` tell what is left of the limits. `parse` decodes and checks a body.
+    have in the header `id_header`, too. `limit_headers` tell what is left of the limits. `body`: how bodies are decoded.
     `check` finds what is wrong with a stream, whose last event is one of `terminals`; `show` adds what an event (its name, its
     data) tells to the items of an answer, for the window. `reader`: None where a body is a Responses request itself.
     `has_failed_answers`: a whole answer can be one that has failed."""
@@ -97,7 +116,7 @@ class ClientProtocol(msgspec.Struct, frozen=True, kw_only=True):
     id_header: str | None = None
     error: Callable[[ApiError, str | None], tuple[int, dict[str, Any]]]
     limit_headers: Callable[[Iterable[LimitCount]], dict[str, str]]
-    parse: Callable[[bytes], Any]
+    body: BodyForm
     check: Callable[[bytes], Iterable[Violation]]
     terminals: frozenset[str]
     show: Callable[[dict[int, dict[str, Any]], str, dict[str, Any]], None]

@@ -8,15 +8,25 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from responses_gateway.backend.members import Members
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.request import Loss
-from responses_gateway.request.messages import read_messages
+from responses_gateway.request.messages import MessagesReading, ReadTurns, read_known_messages, read_messages
 from responses_gateway.request.safeguards import read_safeguards
-from responses_gateway.server.protocols.interface import Allows, BodyReader, ClientProtocol, LimitCount, Reading, ReadingScope
+from responses_gateway.server.protocols.interface import (
+    Allows,
+    BodyForm,
+    BodyReader,
+    ClientProtocol,
+    LimitCount,
+    Reading,
+    ReadingScope,
+)
 from responses_gateway.stream.writer.message import MessageOptions
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.messages import MessagesRequest, error_body, error_of, parse_messages
+from responses_gateway.wire.messages import MessagesRequest, error_body, error_of, parse_continued_messages, parse_messages
 
 _RENAMED = Loss("parameter", "model", "adapted", "nobody serves a model of this name: the default model")
 # The names of Anthropic's models begin with one of these.
@@ -55,7 +65,15 @@ def _served_model(members: Members, name: str, default: str | None, allows: Allo
 
 
 def _read(body: MessagesRequest, scope: ReadingScope) -> Reading:
-    reading = read_messages(body, scope.model, scope.policy, scope.hosted, scope.served_as)
+    return _reading(read_messages(body, scope.model, scope.policy, scope.hosted, scope.served_as), body, scope)
+
+
+def _read_known(body: MessagesRequest, scope: ReadingScope, known: ReadTurns) -> Reading | None:
+    reading = read_known_messages(body, known, scope.model, scope.policy, scope.hosted, scope.served_as)
+    return None if reading is None else msgspec.structs.replace(_reading(reading, body, scope), resumed=True)
+
+
+def _reading(reading: MessagesReading, body: MessagesRequest, scope: ReadingScope) -> Reading:
     return Reading(
         request=reading.request,
         model=body.model,
@@ -79,6 +97,7 @@ def _read(body: MessagesRequest, scope: ReadingScope) -> Reading:
             "stop_sequences": body.stop_sequences,
             "output_config": body.output_config,
         },
+        turns=reading.turns,
     )
 
 
@@ -94,7 +113,7 @@ def _show(items: dict[int, dict[str, Any]], name: str, event: dict[str, Any]) ->
         item["so_far"] = item.get("so_far", "") + text
 
 
-READER = BodyReader(_read, _served_model, MessageOptions, "X-Api-Key")
+READER = BodyReader(_read, _read_known, _served_model, MessageOptions, "X-Api-Key")
 MESSAGES = ClientProtocol(
     name="messages",
     path="/v1/messages",
@@ -102,7 +121,7 @@ MESSAGES = ClientProtocol(
     id_header="request-id",
     error=_error,
     limit_headers=_limit_headers,
-    parse=parse_messages,
+    body=BodyForm(parse_messages, parse_continued_messages, "messages", ("system", "tools")),
     check=check_message_stream,
     terminals=frozenset({"message_stop", "error"}),
     show=_show,

@@ -7,9 +7,9 @@ from typing import Any
 
 from responses_gateway.conformance.checker import check_stream
 from responses_gateway.conformance.levels import Violation
-from responses_gateway.server.protocols.interface import ClientProtocol, LimitCount
+from responses_gateway.server.protocols.interface import BodyForm, ClientProtocol, LimitCount
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.requests import parse_request
+from responses_gateway.wire.requests import parse_continued, parse_request
 
 _ITEM_EVENTS = frozenset({"response.output_item.added", "response.output_item.done"})
 
@@ -58,7 +58,7 @@ RESPONSES = ClientProtocol(
     path="/v1/responses",
     error=_error,
     limit_headers=openai_headers,
-    parse=parse_request,
+    body=BodyForm(parse_request, parse_continued, "input", ("instructions", "tools")),
     check=_check,
     terminals=frozenset({"response.completed", "response.incomplete", "response.failed"}),
     show=_show,

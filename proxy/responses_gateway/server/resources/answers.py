@@ -75,23 +75,27 @@ class Answers:
         recording = creation.recording
         if recording is not None:
             recording.received(body)
+        known = self._responses.preparation.known
+        form = self._protocol.body
         growing = None
-        if self._readings is None and recording is None and len(body) >= SMALLEST:
-            known = self._responses.preparation.known
-            continued = known.read(creation.caller.tenant, body)
-            if continued is not None:
-                return await self._respond(request, creation, continued.request, growing=continued.growing)
-            growing = Growing(body) if known.keeps(body) else None
+        if recording is None and len(body) >= SMALLEST:
+            growing = known.read(creation.caller.tenant, body, form)
         large = len(body) >= LARGE_BODY
-        parse = self._protocol.parse
-        parsed = await in_thread(request, parse, body) if large else parse(body)
+        if growing is not None:
+            parsed = growing.asked
+        else:
+            parsed = await in_thread(request, form.parse, body) if large else form.parse(body)
+            growing = Growing(body, form, parsed) if recording is None and known.keeps(body) else None
         if recording is not None:
             recording.parsed()
         if self._readings is None:
             return await self._respond(request, creation, parsed, growing=growing)
-        reading = await self._readings.read(request, parsed, creation.caller, creation.in_force, large=large)
+        turns = None if growing is None else growing.turns
+        reading = await self._readings.read(request, parsed, creation.caller, creation.in_force, large=large, known=turns)
+        if turns is not None and not reading.resumed:
+            growing = Growing(body, form, parsed)
         try:
-            return await self._respond(request, creation, reading.request, reading)
+            return await self._respond(request, creation, reading.request, reading, growing)
         except ApiError as error:
             raise reading.error(error) from None
 

@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 from multidict import CIMultiDict
 
+from responses_gateway.request.messages import ReadTurns
 from responses_gateway.request.rollouts.names import ROLLOUT_HEADER, divided
 from responses_gateway.server.access.api_keys import tenant
 from responses_gateway.server.access.clients import RESERVATION
@@ -75,8 +76,17 @@ class Readings:
         self._reader = reader
         self._hosted = hosted
 
-    async def read(self, request: web.Request, body: Any, caller: Caller, in_force: InForce, *, large: bool) -> Reading:
-        """Return a parsed body as a Responses request. Raise `ApiError` 400."""
+    async def read(
+        self,
+        request: web.Request,
+        body: Any,
+        caller: Caller,
+        in_force: InForce,
+        *,
+        large: bool,
+        known: ReadTurns | None = None,
+    ) -> Reading:
+        """Return a parsed body as a Responses request; its first turns may be known. Raise `ApiError` 400."""
         await self._pool.watch.identified()
         models = self._pool.models
         model = self._reader.served_model(self._pool.members, body.model, in_force.settings.messages_model, caller.allows)
@@ -88,7 +98,9 @@ class Readings:
             models.context_of(model),
             caller.request_id,
         )
-        reading = await in_thread(request, self._reader.read, body, scope) if large else self._reader.read(body, scope)
+        reading = None if known is None else self._reader.read_known(body, scope, known)
+        if reading is None:
+            reading = await in_thread(request, self._reader.read, body, scope) if large else self._reader.read(body, scope)
         if reading.policy.continues_last_message and not models.all_vllm(model):
             raise reading.error(invalid_request(_CANNOT_CONTINUE, "input", "unsupported_value"))
         return reading

@@ -1,8 +1,9 @@
 """The last requests of threads that grow: as they came, as they were read, and what their translation can go on from.
 
 An agent sends its history again byte for byte, with more behind it, so that one comparison of bytes tells what is new. The rest
-of the body is read with a mark in the place of the items that are known. Where the mark is not what the input begins with, the
-body is read as a whole: nobody can tell from an answer whether its history was known."""
+of the body is read with a mark in the place of what is known of the list that grows: the items of an input, or messages. Where
+the mark is not what the list begins with, the body is read as a whole: nobody can tell from an answer whether its history was
+known."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from responses_gateway.request.growing import TranslatedTurns
+from responses_gateway.request.messages import ReadTurns
+from responses_gateway.server.protocols.interface import BodyForm
 from responses_gateway.tenant_shares import TenantShares
 from responses_gateway.wire.errors import ApiError
-from responses_gateway.wire.requests import ResponsesRequest, parse_continued
 
 # Smaller bodies, in bytes, are read as fast as they are compared.
 SMALLEST = 32 * 1024
@@ -25,81 +27,124 @@ SMALLEST = 32 * 1024
 _LARGEST = 4 * 1024 * 1024
 # What is kept of a body takes about so many times its size: its bytes, the items, and the messages as JSON.
 _SIZE = 4
-# What may be new, in bytes: more is read in a thread, because other streams wait meanwhile.
-_MOST_NEW = 128 * 1024
+# What may be new, in bytes, with the fields behind the list that grows: more is read in a thread, because other streams wait
+# meanwhile.
+_MOST_NEW = 256 * 1024
 # The most threads of a tenant, since each is looked at for a request that continues none of them.
 _THREADS = 128
 # Where two bodies are compared first: other threads of a client differ in their histories, and not in their instructions.
 _PROBE = 64
-# Fields that are large and seldom change.
-_LARGE = ("instructions", "tools")
 _NAME = re.compile(rb'[\s,{]*"(?:[^"\\]|\\.)*"\s*:\s*')
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Layout(NamedTuple):
-    """Where the items of the input begin in a body, and where they end, in bytes; the JSON of its other fields."""
+    """Where the elements of the list that grows begin in a body, and where those that are known end, in bytes; the JSON of its
+    other fields."""
 
     start: int
     end: int
     fields: Mapping[str, bytes]
 
 
-class KnownInput(msgspec.Struct, eq=False):
-    """A request of a growing thread. `body` is how it came; where its `layout` is known, up to the end of its items."""
+class KnownValues(NamedTuple):
+    """The first elements of a list that grows, and the values of large fields. `turns` is what the elements were read as, if
+    they are no items themselves, and `beginning` what they were translated to."""
 
-    body: bytes
-    items: Sequence[Any]
+    elements: Sequence[Any]
+    large: Mapping[str, Any]
+    turns: ReadTurns | None
     beginning: TranslatedTurns
+
+
+class KnownInput(msgspec.Struct, eq=False):
+    """A request of a growing thread, whose body is of this `form`. `body` is how it came; where its `layout` is known, up to
+    the end of the elements that are known. `size`: of the whole body. `probe`: where two bodies are compared first."""
+
+    form: BodyForm
+    body: bytes
+    values: KnownValues
     size: int
+    probe: int
     layout: Layout | None
 
-    def may_begin(self, body: bytes) -> bool:
+    def may_begin(self, body: bytes, form: BodyForm) -> bool:
         """Tell whether a body may continue this one."""
-        middle = self.size // 2
-        return self.body[middle : middle + _PROBE] == body[middle : middle + _PROBE]
+        probe = self.probe
+        return self.form is form and self.body[probe : probe + _PROBE] == body[probe : probe + _PROBE]
 
-    def read(self, body: bytes, mark: str) -> KnownRequest | None:
+    def read(self, body: bytes, mark: str) -> Growing | None:
         """Return the request in a body that continues this one; None if it does not. `mark` is a text that no body has."""
         if self.layout is None:
-            self.layout = _layout(self.body)
+            self.layout = self._laid_out()
             if self.layout is None:
                 self.body = b""  # which begins like none: it is not looked at again
                 return None
             self.body = self.body[: self.layout.end]
+            self.probe = (self.layout.start + self.layout.end) // 2
         start, end, fields = self.layout
         if not body.startswith(self.body) or len(body) - end > _MOST_NEW:
             return None
         short = b'%b"%b"%b' % (body[:start], mark.encode(), body[end:])
+        form = self.form
         try:
-            now = _layout(short)
+            now = _layout(short, form.elements)
             if now is None:
                 return None
-            same = [name for name in _LARGE if name in fields and now.fields.get(name) == fields[name]]
-            known = {name: getattr(self.beginning.request, name) for name in same}
+            large = self.values.large
+            known = {name: value for name, value in large.items() if name in fields and now.fields.get(name) == fields[name]}
             new = {name: msgspec.json.decode(text) for name, text in now.fields.items() if name not in known}
-            new["input"] = msgspec.json.decode(short[now.start - 1 : now.end + 1])
-            request = parse_continued(new, known, mark, self.items)
+            new[form.elements] = msgspec.json.decode(short[now.start - 1 : now.end + 1])
+            request = form.parse_continued(new, known, mark, self.values.elements)
         except (ApiError, ValueError, RecursionError):  # which the body as a whole has in other words
             return None
         if request is None:
             return None
-        return KnownRequest(request, Growing(body, self, now._replace(end=now.end + len(body) - len(short))))
+        return Growing(body, form, request, self, now._replace(end=now.end + len(body) - len(short)))
+
+    def _laid_out(self) -> Layout | None:
+        layout = _layout(self.body, self.form.elements)
+        if layout is None or self.values.turns is None:
+            return layout
+        return layout._replace(end=_end_of(len(self.values.elements), self.body, layout.start, layout.end))
 
 
 class Growing(NamedTuple):
-    """The body of a request that may be one of a growing thread; its `layout`, where it continues one that is known."""
+    """A request whose `body` may be one of a growing thread, and how it was `asked`; where its list ends (`layout`), if it
+    continues one that is known."""
 
     body: bytes
+    form: BodyForm
+    asked: Any
     continued: KnownInput | None = None
     layout: Layout | None = None
 
+    @property
+    def beginning(self) -> TranslatedTurns | None:
+        """What its translation can go on from."""
+        return None if self.continued is None else self.continued.values.beginning
 
-class KnownRequest(NamedTuple):
-    """A request, and how it was known."""
+    @property
+    def turns(self) -> ReadTurns | None:
+        """What its reading can go on from."""
+        return None if self.continued is None else self.continued.values.turns
 
-    request: ResponsesRequest
-    growing: Growing
+    def keepable(self, beginning: TranslatedTurns, turns: ReadTurns | None) -> KnownInput:
+        """Return what is kept of it."""
+        body, form, asked, continued, layout = self
+        elements = getattr(asked, form.elements)
+        if turns is not None:
+            elements = elements[: turns.messages]
+        values = KnownValues(elements, {name: getattr(asked, name) for name in form.large}, turns, beginning)
+        if continued is None or layout is None:
+            probe = body.find(b'"%b"' % form.elements.encode())
+            return KnownInput(form, body, values, len(body), probe, None)
+        if turns is not None:
+            assert continued.layout is not None
+            new = len(elements) - len(continued.values.elements)
+            layout = layout._replace(end=_end_of(new, body, continued.layout.end, layout.end))
+        return KnownInput(form, body[: layout.end], values, len(body), (layout.start + layout.end) // 2, layout)
 
 
 class KnownInputs:
@@ -121,24 +166,25 @@ class KnownInputs:
         """Tell whether a request with this body is worth being kept, and may be."""
         return SMALLEST <= len(body) <= min(_LARGEST, self._most // _SIZE)
 
-    def read(self, tenant: str, body: bytes) -> KnownRequest | None:
+    def read(self, tenant: str, body: bytes, form: BodyForm) -> Growing | None:
         """Return the request in a body; None if it continues none that is known."""
         for known in reversed(self._threads.get(tenant, ())):
-            if known.may_begin(body):
+            if known.may_begin(body, form):
                 continued = known.read(body, self._mark)
                 if continued is not None:
                     return continued
         return None
 
-    def keep(self, tenant: str, growing: Growing, items: Sequence[Any], beginning: TranslatedTurns) -> None:
-        """Keep a request, in the place of the one that it continues."""
+    def keep(self, tenant: str, growing: Growing, beginning: TranslatedTurns, turns: ReadTurns | None = None) -> None:
+        """Keep a request, in the place of the one that it continues: its turns that are translated, as they were read."""
         threads = self._threads[tenant]
-        body, continued, layout = growing
+        continued = growing.continued
         if continued is not None and continued in threads:
             threads.remove(continued)
             self._count(tenant, -continued.size)
-        threads.append(KnownInput(body if layout is None else body[: layout.end], items, beginning, len(body), layout))
-        self._count(tenant, len(body))
+        kept = growing.keepable(beginning, turns)
+        threads.append(kept)
+        self._count(tenant, kept.size)
         if len(threads) > _THREADS:
             self._forget(tenant)
         while self._sizes.total > self._most:  # of whoever takes most of it, so that nobody shuts out the others
@@ -159,9 +205,9 @@ class KnownInputs:
         self._sizes.add(tenant, size * _SIZE)
 
 
-def _layout(body: bytes) -> Layout | None:
+def _layout(body: bytes, elements: str) -> Layout | None:
     """Return how a body is laid out; None if its fields do not stand there in this order, because one occurs twice, or if it
-    has no list as input. Raise `ValueError` for what is no JSON object."""
+    has no list of this name. Raise `ValueError` for what is no JSON object."""
     place = 0
     start = end = 0
     fields: dict[str, bytes] = {}
@@ -171,9 +217,20 @@ def _layout(body: bytes) -> Layout | None:
         if field is None or not body.startswith(text, field.end()):
             return None
         place = field.end() + len(text)
-        if name == "input":
+        if name == elements:
             start = field.end() + 1
             end = place - 1
         else:
             fields[name] = text
     return Layout(start, end, fields) if start else None
+
+
+def _end_of(number: int, body: bytes, start: int, end: int) -> int:
+    """Return where so many of the elements end that stand between two places of a body."""
+    values = _LIST.decode(b"[%b]" % body[start:end].lstrip(b", \t\r\n"))
+    if number == len(values):
+        return end
+    for value in values[:number]:
+        text = bytes(value)
+        start = body.index(text, start) + len(text)
+    return start

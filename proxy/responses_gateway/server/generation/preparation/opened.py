@@ -69,8 +69,8 @@ async def open_for(ground: Ground, toolboxes: Sequence[HostedToolbox], pdf_reade
             break
     items_of_request: Sequence[Item] = request.input if isinstance(request.input, list) else ()
     growing = ground.scope.growing
-    if growing is not None and growing.continued is not None:  # because what is known has no documents
-        items_of_request = items_of_request[growing.continued.beginning.items :]
+    if growing is not None and growing.beginning is not None:  # because what is known has no documents
+        items_of_request = items_of_request[growing.beginning.items :]
     if pdf_reader is None or not (items_of_request or context.history):
         return Openings(tools, NO_DOCUMENTS)
     items = chain(items_of_request, context.history, context.references.values())

@@ -84,15 +84,17 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
             return chat_request
         return self._whole(chat_request, context, request_input, request.model)
 
-    def grow(self, request: ResponsesRequest, context: Context, known: TranslatedTurns | None) -> Grown | None:
-        """Do as `translate`, from where the translation of the request that this one continues had got to. Return None where
-        that cannot be done. Raise `ApiError` 400."""
+    def grow(
+        self, request: ResponsesRequest, context: Context, known: TranslatedTurns | None, kept: int | None
+    ) -> Grown | None:
+        """Do as `translate`, from where the translation of the request that this one continues had got to. So many of its items
+        may be `kept`, as in `translate_growing`. Return None where that cannot be done. Raise `ApiError` 400."""
         items = request.input
         assert isinstance(items, list)
         before = 0 if known is None else known.items
         rest = items[before:] if before else items
         readable = self.encryption.decrypt_items(rest, self.tenant, request.model, "input", before)
-        grown = translate_growing(request, self.policy, readable, known)
+        grown = translate_growing(request, self.policy, readable, known, kept)
         if grown is None:
             return None
         return msgspec.structs.replace(grown, chat=self._whole(grown.chat, context, items, request.model))
@@ -220,21 +222,27 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         context = ground.context
         growing = ground.scope.growing
         assert growing is not None
+        reading = ground.scope.reading
+        kept = None
+        if reading is not None:
+            if reading.turns is None:
+                return None
+            kept = reading.turns.items
         simple = not context.history and not context.references and opened.tools is None and not opened.documents.texts
         if not simple or request.context_management or not isinstance(request.input, list):
             return None
-        known = None if growing.continued is None else growing.continued.beginning
+        known = growing.beginning
         if not _is_long(request.input[0 if known is None else known.items :]):
-            return translation.grow(request, context, known)
-        return await self.queue.in_thread(translation.tenant, translation.grow, request, context, known)
+            return translation.grow(request, context, known, kept)
+        return await self.queue.in_thread(translation.tenant, translation.grow, request, context, known, kept)
 
     def _encoded(self, grown: Grown, body: Mapping[str, Any], ground: Ground) -> bytes:
         """Return the chat request as JSON, and keep what the next request of the thread can go on from."""
         data, beginning = encoded(grown, body)
         growing = ground.scope.growing
-        items = ground.request.input
-        if beginning is not None and growing is not None and isinstance(items, list):
-            self.known.keep(ground.scope.caller.tenant, growing, items, beginning)
+        turns = None if ground.scope.reading is None else ground.scope.reading.turns
+        if beginning is not None and growing is not None and (turns is None or turns.items == beginning.items):
+            self.known.keep(ground.scope.caller.tenant, growing, beginning, turns)
         return data
 
     def _continuable(self, ground: Ground, chat: ChatRequest) -> Continuable:
