@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,17 +34,16 @@ class Block(NamedTuple):
     fields: Object
 
 
-def blocks(content: object, path: str) -> Iterator[Block]:
-    """Yield the blocks of a content, of which a string is one; texts that are empty are left out. A content that is null
+def blocks(content: object, path: str) -> list[Block]:
+    """Return the blocks of a content, of which a string is one; texts that are empty are left out. A content that is null
     or missing is empty, and so is a block or a text that is null (as in `request/input/content.py`)."""
     if isinstance(content, str):
-        if content:
-            yield Block(path, "text", {"type": "text", "text": content})
-        return
+        return [Block(path, "text", {"type": "text", "text": content})] if content else []
     if content is None:
-        return
+        return []
     if not isinstance(content, list):
         raise wrong_type(path, "a string or a list of blocks")
+    found: list[Block] = []
     for index, block in enumerate(content):
         if block is None:
             continue
@@ -56,7 +54,8 @@ def blocks(content: object, path: str) -> Iterator[Block]:
         if not isinstance(kind, str):
             kind = text(block, "type", place)
         if kind != "text" or nullable_text(block, "text", place):
-            yield Block(place, kind, block)
+            found.append(Block(place, kind, block))
+    return found
 
 
 def text_of(block: Block) -> str:

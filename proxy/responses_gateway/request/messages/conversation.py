@@ -207,16 +207,23 @@ class Conversation(msgspec.Struct):
         if "cache_control" in result:
             self._content.note_cache_control(result)
         content = result.get("content")
+        failed = result.get("is_error") is True
+        if type(content) is str and content and not failed:  # as nearly always
+            self._answer(block.path, call_id, content, (f"{block.path}.content",))
+            return
         parts, places = self._parts(() if content is None else blocks(content, f"{block.path}.content"))
-        if result.get("is_error") is True:
+        if failed:
             first = parts[0]["text"] if parts and parts[0]["type"] == "input_text" else None
             if first is None:
                 parts.insert(0, {"type": "input_text", "text": _FAILED})
                 places = [block.path, *places]
             else:
                 parts[0] = {"type": "input_text", "text": self._failure(first)}
+        self._answer(block.path, call_id, as_content(parts), places)
+
+    def _answer(self, path: str, call_id: str, output: str | list[Object], places: Sequence[str]) -> None:
         self._open.discard(call_id)
-        self._add({"type": "function_call_output", "call_id": call_id, "output": as_content(parts)}, block.path, places)
+        self._add({"type": "function_call_output", "call_id": call_id, "output": output}, path, places)
 
     def _failure(self, told: str) -> str:
         """Return the result of a call that has failed in words that say so: chat messages have no other place for it."""
@@ -247,7 +254,7 @@ class Conversation(msgspec.Struct):
 
     def _say(self, said: list[Block]) -> None:
         """Add the texts that the model wrote in a row: citations split one text into several."""
-        content = "".join([block.fields["text"] for block in said])
+        content = said[0].fields["text"] if len(said) == 1 else "".join([block.fields["text"] for block in said])
         self._add({"type": "message", "role": "assistant", "content": content}, said[0].path)
 
     def _do(self, block: Block) -> None:
@@ -279,7 +286,7 @@ class Conversation(msgspec.Struct):
         self._calls[call_id] = len(self.items)
         self._unanswered[call_id] = self._unanswered.get(call_id, 0) + 1
         item = {"type": "function_call", "call_id": call_id, "name": name, "arguments": json_of(arguments)}
-        extra = optional_object(fields, "extra_content", path)
+        extra = optional_object(fields, "extra_content", path) if "extra_content" in fields else None
         self._add(item if extra is None else {**item, "extra_content": extra}, path)
 
     def _server_result(self, fields: Object, path: str) -> None:
