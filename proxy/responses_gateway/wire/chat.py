@@ -34,8 +34,8 @@ _ERROR_TEXT = re.compile(
 )
 # What a part of a chunk has in it, or a page in its place.
 _MARKS = re.compile(rb'[{}\[\]"\\<>]')
-# A sign of life in brackets, as `[DONE]` is: no JSON begins like that.
-_LABEL = re.compile(rb"\[(?!(?:null|true|false|NaN|Infinity)\])[A-Za-z][\w -]*\]")
+# A sign of life in brackets, as `[DONE]` is: no JSON begins like that. What may be meant for that is none.
+_LABEL = re.compile(rb"\[(?!(?:null|true|false|NaN|Infinity|done)\])[A-Za-z][\w -]*\]")
 
 
 class FunctionDelta(msgspec.Struct, gc=False):
