@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import sys
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from pathlib import Path
@@ -141,6 +142,21 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     finally:
         tracing.pause()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Drop what a test that has failed leaves open: pytest and a plugin keep its frames until later tests run,
+    which would be blamed for it, though it may pass when it is repeated."""
+    result = yield
+    if getattr(sys, "last_traceback", None) is not None:
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            vars(sys).pop(name, None)
+        vars(item).get("_rerun_condition_excinfos", {}).clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+    return result
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
