@@ -77,15 +77,14 @@ class Answers:
             recording.received(body)
         known = self._responses.preparation.known
         form = self._protocol.body
-        growing = None
-        if recording is None and len(body) >= SMALLEST:
-            growing = known.read(creation.caller.tenant, body, form)
+        may_grow = recording is None and len(body) >= SMALLEST
+        growing = known.read(creation.caller.tenant, body, form) if may_grow else None
         large = len(body) >= LARGE_BODY
         if growing is not None:
             parsed = growing.asked
         else:
             parsed = await in_thread(request, form.parse, body) if large else form.parse(body)
-            growing = Growing(body, form, parsed) if recording is None and known.keeps(body) else None
+            growing = Growing(body, form, parsed) if may_grow and known.keeps(body) else None
         if recording is not None:
             recording.parsed()
         if self._readings is None:
