@@ -2,6 +2,7 @@
 
     python -m bench.agent                        all, three rounds: some minutes
     python -m bench.agent --only turn600 --rounds 1
+    python -m bench.agent --only session --picture docs/images/agent.svg
 
     turn600, turn900   600 KB in 150 items; 750 KB in 900. Each request has another history from its first item on, so that
                        nothing can be kept from the last one
@@ -18,15 +19,17 @@ import argparse
 import re
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from bench import processes
 from bench.agent_requests import Door, Object, body, history
+from bench.growth_picture import picture
 from bench.processes import Target
 from bench.programs import HarnessError, build
 
@@ -41,7 +44,12 @@ _FIRST = 5
 _PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 _ENDS = {"chat": b"[DONE]", "responses": b"response.completed", "messages": b"message_stop"}
 _ID = re.compile(rb'"response":\{"id":"([^"]+)"')
+_TITLE = "CPU time of each turn of an agent that sends its whole history, ms"
 _SERVE = ["responses_gateway", "serve", "--no-adapt"]
+
+
+# The CPU time of a request, or of each turn of a session, in microseconds.
+Cost: TypeAlias = float | list[float]
 
 
 class Way(NamedTuple):
@@ -139,20 +147,36 @@ def _each_turn(way: Way, requests: Sequence[bytes]) -> list[float]:
     return used
 
 
-def measured(name: str, ways: Sequence[Way], number: int) -> list[str]:
-    """Run one round of a load; return the rows of its table."""
-    relay = 0.0
-    rows: list[str] = []
+def measured(name: str, ways: Sequence[Way], number: int) -> dict[str, Cost]:
+    """Run one round of a load; return the CPU time of a request of each target, or of each turn."""
+    costs: dict[str, Cost] = {}
     for way in ways:
         if name == "chain" and way.protocol != "chat" and not way.stores:
             continue
-        loads: dict[str, Callable[[Way, int], float | list[float]]] = {"session": session, "chain": chain}
-        used = loads.get(name, partial(turn, name))(way, number)
+        loads: dict[str, Callable[[Way, int], Cost]] = {"session": session, "chain": chain}
+        costs[way.name] = loads.get(name, partial(turn, name))(way, number)
+    return costs
+
+
+def table(name: str, costs: Mapping[str, Cost]) -> list[str]:
+    """Return the rows of a load, with the ratios to the first target, which is the relay."""
+    relay = 0.0
+    rows: list[str] = []
+    for target, used in costs.items():
         cpu = mean(used) if isinstance(used, list) else used
         relay = relay or cpu
         growth = f"{median(used[:5]) / 1000:.2f} to {median(used[-5:]) / 1000:.2f}" if isinstance(used, list) else ""
-        rows.append(f"| {name} | {way.name} | {cpu / 1000:.2f} | {cpu / relay:.2f} | {growth} |")
+        rows.append(f"| {name} | {target} | {cpu / 1000:.2f} | {cpu / relay:.2f} | {growth} |")
     return rows
+
+
+def growth(rounds: Sequence[Mapping[str, Cost]]) -> dict[str, list[float]]:
+    """Return the median cost of each turn of a session in several rounds, in milliseconds."""
+    lines: dict[str, list[float]] = {}
+    for target in rounds[0]:
+        turns = zip(*(costs[target] for costs in rounds), strict=True)
+        lines[target] = [median(turn) / 1000 for turn in turns]
+    return lines
 
 
 def main() -> None:
@@ -160,7 +184,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="these loads")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the turns of the sessions as SVG")
     options = parser.parse_args()
+    sessions: list[dict[str, Cost]] = []
     try:
         with ExitStack() as stack:
             upstream = stack.enter_context(processes.upstream(build("upstream")))
@@ -181,7 +207,12 @@ def main() -> None:
             for number in range(options.rounds):
                 print("| load | target | CPU of a request, ms | ratio | first to last turns, ms |\n|---|---|---|---|---|")
                 for name in options.only:
-                    print("\n".join(measured(name, ways, number)), flush=True)
+                    costs = measured(name, ways, number)
+                    print("\n".join(table(name, costs)), flush=True)
+                    if name == "session":
+                        sessions.append(costs)
+        if options.picture is not None and sessions:
+            options.picture.write_text(picture(growth(sessions), _TITLE), "utf-8")
     except HarnessError as error:
         sys.exit(f"bench: {error}")
 

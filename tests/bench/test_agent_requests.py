@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+from xml.etree import ElementTree
 
 import pytest
 
-from bench.agent import SESSION, SIZES, TURNS, growing
+from bench.agent import SESSION, SIZES, TURNS, growing, growth
 from bench.agent_requests import TOOLS, Door, body, history
+from bench.growth_picture import picture
 from responses_gateway.request import Policy, translate
 from responses_gateway.request.messages import read_messages
 from responses_gateway.wire.messages import parse_messages
@@ -48,3 +50,14 @@ def test_the_mark_for_the_cache_of_anthropic_moves_from_turn_to_turn() -> None:
         assert marked == [later[-1]]
         assert later[: len(earlier) - 1] == earlier[:-1]
         assert later[len(earlier) - 1] != earlier[-1]
+
+
+def test_the_picture_has_a_line_for_each_target_with_the_median_of_each_turn() -> None:
+    lines = growth(
+        [{"relay": [1000.0, 2000.0], "messages": [3000.0, 4000.0]}, {"relay": [3000.0, 2000.0], "messages": [5000.0, 4000.0]}]
+    )
+    assert lines == {"relay": [2.0, 2.0], "messages": [4.0, 4.0]}
+    drawn = ElementTree.fromstring(picture(lines, "a < b"))
+    shapes = [shape.tag.rpartition("}")[2] for shape in drawn]
+    assert shapes.count("polyline") == 2
+    assert {shape.text for shape in drawn} > {"a < b", "relay", "messages"}

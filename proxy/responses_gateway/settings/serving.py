@@ -41,7 +41,8 @@ class ListeningSettings(Section):
     still being received is refused with 503."""
     known_history_bytes: ByteSize = Field(default=ByteSize(64 * 1024 * 1024))
     """Memory of one process for the histories of recent requests. An agent sends its whole history with each turn; what is
-    known of it is not read and translated again. 0 turns this off."""
+    known of it is not read and translated again. That is done with bodies of 32 KiB to 4 MiB; each takes about four times its
+    size (docs/sizing.md). 0 turns this off."""
 
 
 class TimingSettings(Section):
