@@ -163,13 +163,13 @@ def told(reading: MessagesReading) -> object:
     return msgspec.to_builtins(msgspec.structs.replace(reading, turns=None), enc_hook=repr)
 
 
-def body_of(messages: Sequence[Any], **fields: Any) -> bytes:
+def body_of(messages: Sequence[Any], *, indent: int | None = None, **fields: Any) -> bytes:
     """Return a body as Claude Code lays it out, with its mark on the last block, and what it writes in the past as strings."""
     system = [{"type": "text", "text": LONG, "cache_control": MARK}]
     return json.dumps({
         "model": "m", "messages": [*map(past, messages[:-1]), *map(marked, messages[-1:])], "system": system, "tools": TOOLS,
         "max_tokens": 9, **fields,
-    }).encode()  # fmt: skip
+    }, indent=indent).encode()  # fmt: skip
 
 
 def past(message: Any) -> Any:
@@ -258,14 +258,15 @@ def test_an_edit_anywhere_is_seen(messages: list[Any], place: int, other: list[A
     )
 
 
+@pytest.mark.parametrize("indent", [None, 0, 3])
 @pytest.mark.parametrize("marks", [1, 2])
-def test_a_conversation_of_an_agent_is_continued_though_its_marks_move(marks: int) -> None:
+def test_a_conversation_of_an_agent_is_continued_though_its_marks_move(marks: int, indent: int | None) -> None:
     conversation = Conversation()
     for number in range(1, 20):
         messages = steps(number, 3000)
         if marks == 2:
             messages[-3] = marked(messages[-3])
-        conversation.ask(body_of(messages), Policy())
+        conversation.ask(body_of(messages, indent=indent), Policy())
     assert conversation.resumed == conversation.continued >= 15
 
 

@@ -38,6 +38,8 @@ _PROBE = 64
 _NAME = re.compile(rb'[\s,{]*"(?:[^"\\]|\\.)*"\s*:\s*')
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
+# What stands between the elements of a list.
+_BETWEEN = b", \t\r\n"
 
 
 class Layout(NamedTuple):
@@ -227,11 +229,12 @@ def _layout(body: bytes, elements: str) -> Layout | None:
 
 
 def _end_of(number: int, body: bytes, start: int, end: int) -> int:
-    """Return where so many of the elements end that stand between two places of a body."""
-    values = _LIST.decode(b"[%b]" % body[start:end].lstrip(b", \t\r\n"))
+    """Return where so many of the elements end that stand between two places of a body, separated by commas and space."""
+    values = _LIST.decode(b"[%b]" % body[start:end].lstrip(_BETWEEN))
     if number == len(values):
         return end
     for value in values[:number]:
-        text = bytes(value)
-        start = body.index(text, start) + len(text)
+        while body[start] in _BETWEEN:
+            start += 1
+        start += memoryview(value).nbytes  # not searched for, because that takes long for long texts
     return start
