@@ -128,6 +128,16 @@ def test_a_conversation_that_is_too_long_is_summarised_and_goes_on(servers: Serv
 def test_each_prompt_begins_with_the_one_before(servers: Servers, tmp_path: Path) -> None:
     steps = [calls(("Bash", {"command": f"echo {number}", "description": "Count"}), thought="Hm.") for number in range(28)]
     served, talking = servers.open_model(*steps, says("Counted."))
+    known = served.parts.responses.preparation.known
+    read = known.read
+    continued: list[bool] = []
+
+    def noting(*arguments: Any) -> Any:
+        growing = read(*arguments)
+        continued.append(growing is not None)
+        return growing
+
+    known.read = noting
     claude = ClaudeCode(tmp_path, served.url)
     assert claude.run("Count to 28.").result == "Counted."
     assert claude.run("Once more.", "--continue").result == "Counted."
@@ -135,3 +145,4 @@ def test_each_prompt_begins_with_the_one_before(servers: Servers, tmp_path: Path
     assert len(prompts) == 30
     assert [number for number, (one, following) in enumerate(pairwise(prompts)) if following[: len(one)] != one] == []
     assert len({json.dumps(body["tools"]) for body in talking.requests}) == 1
+    assert sum(continued) >= 25  # though the mark for Anthropic's cache moves with each request
