@@ -67,12 +67,13 @@ def test_a_chain_of_stored_responses_is_named_by_its_first_one() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:
             first = (await post(served, store=True)).final["id"]
+            assert lines_of(served) == [(None, None, None)]  # nothing continues it yet
             second = (await post(served, previous_response_id=first, store=True)).final["id"]
             await post(served, previous_response_id=second, store=True)
             named = (await post(served, store=True, headers={"x-session-id": "s"})).final["id"]
             await post(served, previous_response_id=named, store=True)
             chain = (first, first, None)
-            assert lines_of(served) == [(None, None, None), chain, chain, ("s", "s", None), ("s", "s", None)]
+            assert lines_of(served) == [chain, chain, chain, ("s", "s", None), ("s", "s", None)]
 
     run(test())
 
@@ -86,9 +87,10 @@ def test_a_chain_over_a_websocket_is_named_by_its_first_response() -> None:
         ):
             socket = Socket(websocket)
             first = (await socket.ask())["id"]
+            assert lines_of(served) == [(None, None, None)]
             second = (await socket.ask(previous_response_id=first))["id"]
             await socket.ask(previous_response_id=second)
-            assert lines_of(served) == [(None, None, None), (first, first, None), (first, first, None)]
+            assert lines_of(served) == [(first, first, None)] * 3
 
     run(test())
 
