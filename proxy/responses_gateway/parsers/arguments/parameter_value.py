@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from responses_gateway.parsers.arguments.values import escape
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
@@ -11,6 +11,10 @@ from responses_gateway.parsers.format import CallFormat, TaggedParameters
 _LOOKED_AT = 256  # characters behind a tag inside a value that tell what the tag is
 _NAME = re.compile(r"""\s*["']?[\w.\-:/]+["']?\s*>?\s*""")
 _PARAMETER_ON_LINES = re.compile(r"[^<>\n]+>\n\s*\S")
+_LAST_TAG = re.compile(r"</([^<>\s]{2,80})>?\s*\Z")
+_LAST_TAG_LENGTH = 128  # with the white space behind it
+_NAME_OF_TAG = re.compile(r"\W")
+_SURE_BEGINNING = 3  # characters of a tag's name: `</p>` is not the beginning of `</parameter>`
 
 
 class ParameterValue:
@@ -24,6 +28,7 @@ class ParameterValue:
         self._lead: list[str] = []  # white space at the beginning: it may stand before a second opening
         self._tail = ""  # a newline that belongs to the markup if the value ends here
         self._kept: list[str] = []
+        self._end = ""  # what came last
         if convert is None:
             emit('"')
 
@@ -38,6 +43,7 @@ class ParameterValue:
         """Add the next piece."""
         if not piece:
             return
+        self._end = (self._end + piece[-_LAST_TAG_LENGTH:])[-_LAST_TAG_LENGTH:]
         if not self.blank:
             self._write(piece)
         elif piece.isspace():
@@ -59,6 +65,18 @@ class ParameterValue:
             self._emit(escape(piece))
         else:
             self._kept.append(piece)
+
+    def ends_in(self, tags: Iterable[str], key: str) -> bool:
+        """Tell whether the value ends in what may stand for its end: one of these end tags, cut, with something behind its name
+        or without its mark, or one that is named after the key."""
+        last = _LAST_TAG.search(self._end)
+        if last is None:
+            return False
+        name = last[1]
+        known = {tag[2:-1] for tag in tags}
+        known |= {_NAME_OF_TAG.split(tag)[-1] for tag in known}
+        begun = len(name) >= _SURE_BEGINNING and any(tag.startswith(name) for tag in known)
+        return begun or name == key or name.startswith(tuple(known))
 
     def opened_again(self, opening: str, closes: tuple[str, ...]) -> DoubledValue:
         """Return what goes on in the place of a blank value whose opening, as it is written, stands there twice."""
@@ -134,6 +152,7 @@ class InnerMarkup:
         self.values = 0
         self.calls = 0
         self.openings = 0
+        self.keys: set[str] = set()  # of the tool, which open within a line
         self._keyed = bool(syntax.values)  # key and value have tags of their own
         self._trim = syntax.trim
         self._kinds = {

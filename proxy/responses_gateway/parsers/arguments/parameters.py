@@ -4,7 +4,8 @@ Values are typed by the JSON schema of the tool. A value that can only be a stri
 when it is complete. An end tag counts only where the markup continues after it, so that a value may contain tags.
 
 Models write tags twice, leave them open or out. What can mean only one thing is read so. A parameter that cannot be read ends
-the call as incomplete, or as text if nothing of it was given out: never as complete without it."""
+the call as incomplete, or as text if nothing of it was given out: never as complete without it. So does a value without its
+own end that ends in another end tag, because that may be its end."""
 
 from __future__ import annotations
 
@@ -152,6 +153,9 @@ class ParametersReader(ArgumentsReader):
     def _end(self) -> None:
         self._begin()
         self._deltas.arguments("}" if self._keys else "{}")
+        if self._types.doubted - self._keys:  # the value before it may have been left open
+            self._deltas.repair("malformed_arguments")
+            self._deltas.cut_call()
         self.status = ReadStatus.DONE
 
     # What cannot be read
@@ -345,18 +349,25 @@ class ParametersReader(ArgumentsReader):
         """Tell whether a parameter that opens inside a value ends it: if the tool declares it and it is new; in families that
         write each on lines of their own only at the beginning of a line."""
         assert self._value is not None
-        if self._inner.in_call or (self._syntax.trim and not self._value.at_line_start):
+        if self._inner.in_call:
             return False
         head = self._headers.head_behind(text, at)
         if head is None:
             return None
         key = key_of(head.key, self._syntax) if head.key else ""
-        return key in self._types.properties and key not in self._keys
+        new = key in self._types.properties and key not in self._keys
+        if new and self._syntax.trim and not self._value.at_line_start:
+            self._inner.keys.add(key)
+            return False
+        return new
 
     def _close_value(self, hit: Hit) -> int:
         assert self._value is not None
         closed = hit.marker in self._syntax.closes
-        missing = not closed and self._value.blank
+        ends = [tag for tag in (*self._syntax.closes, *self._syntax.between, *self._call.closes) if tag.startswith("</")]
+        missing = not closed and (self._value.blank or self._value.ends_in(ends, key_of(self._key, self._syntax)))
+        if self._inner.values > 0:
+            self._types.doubted |= self._inner.keys
         unclear = missing or (self._inner.left_open and not isinstance(self._value, DoubledValue))
         value = self._value.close()
         self._value = None
@@ -392,6 +403,7 @@ class ParameterTypes:
         self._schema = schema
         properties = schema.get("properties")
         self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+        self.doubted: set[str] = set()  # those that were left open in the value of another
 
     def conversion(self, key: str, groups: Mapping[str, str | None]) -> Callable[[str], str] | None:
         """Return the function that makes the value JSON; None if it is a string in any case."""

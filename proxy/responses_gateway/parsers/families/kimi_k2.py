@@ -18,11 +18,11 @@ CALL = CallFormat(
     header=CallHeader(
         pattern=r"(?P<id>(?:functions\.)?(?P<name>[\w.\-/]+?)(?::\d+)?)\s*",
         ends=("<|tool_call_argument_begin|>",),
-        stops=("{",),
+        stops=("{", "<|tool_call_end|>"),
     ),
     arguments=JsonArguments(),
     closes=("<|tool_call_end|>",),
-    fillers=("}",),
+    fillers=("}", "<|tool_call_argument_end|>"),
 )
 TOOLS = ToolFormat(
     calls=(CALL,),
