@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -389,6 +390,7 @@ def test_a_library_that_is_missing_is_found_before_the_first_page(capsys: pytest
     settings = Settings(backend=["http://127.0.0.1:9/v1"], web_search_url="http://b.example", store="none")
     with pytest.raises(SettingsError, match=r"No module named lxml_html_clean.*'\.\[web\]'"):
         check(settings)
+    gc.collect()  # which would tell of a session that was left open
     assert main(["doctor", "http://127.0.0.1:9"]) == 2
     assert "web pages cannot be read: No module named lxml_html_clean" in capsys.readouterr().err
 

@@ -47,8 +47,8 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
         stack.push_async_callback(servers.close)
     web = open_web(settings, _caller_for(servers, settings.searches_with or ""))
     if web is not None:
-        await try_page_reader()
         stack.push_async_callback(web.close)
+        await try_page_reader()
     stores = settings.file_search_tools
     model = settings.image_generation_model
     most = settings.hosted_result_bytes
