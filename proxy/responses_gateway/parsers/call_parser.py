@@ -316,6 +316,11 @@ class CallParser:
         marker = lexer.at(source.text, source.at)
         if marker == UNDECIDED:
             return Progress.WAIT
+        if marker is None and source.text[source.at] == "{" and isinstance(call.arguments, JsonArguments | RelaxedObject):
+            self._deltas.repair("malformed_arguments")
+            self._deltas.cut_call()
+            self._step = self._pass_over
+            return Progress.ON
         if marker is None:
             return self._without_end(call)
         lexer.take(marker)
@@ -325,6 +330,22 @@ class CallParser:
         if marker in ("}", "]"):
             self._deltas.repair("extra_bracket")
         return Progress.ON
+
+    def _pass_over(self) -> Progress:
+        """Pass over a second object behind the arguments, because either may be the ones that the model means."""
+        assert self._call is not None
+        source = self._source
+        outer = self._outer()
+        lexer = source.markers(*self._call.opens, *self._call.closes, *outer.closes, *outer.opens)
+        hit = lexer.find(source.text, source.at)
+        if hit is None:
+            source.advance(lexer.held(source.text, source.at))
+            return Progress.WAIT
+        source.advance(hit.start)
+        if hit.marker in self._call.closes:
+            lexer.take(hit.marker)
+            source.advance(hit.end)
+        return self._leave()
 
     def _without_end(self, call: CallFormat) -> Progress:
         """Continue without an end marker: with another object, or with the end of the call."""
