@@ -40,7 +40,7 @@ SESSION = (1 + 4 * TURNS, 600_000)
 NAMES = (*SIZES, "session", "chain")
 # Requests of one load of a turn, and those before it that fill the caches.
 _REQUESTS = 30
-_FIRST = 5
+FIRST = 5
 _PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 _ENDS = {"chat": b"[DONE]", "responses": b"response.completed", "messages": b"message_stop"}
 _ID = re.compile(rb'"response":\{"id":"([^"]+)"')
@@ -97,15 +97,20 @@ class Client:
 def turn(name: str, way: Way, number: int) -> float:
     """Return the CPU time of one request with a history of its own, in microseconds."""
     items, size = SIZES[name]
-    seeds = range(number * 1000, number * 1000 + _FIRST + _REQUESTS)
+    seeds = range(number * 1000, number * 1000 + FIRST + _REQUESTS)
     requests = [body(way.door, history(items, size, seed), seed, store=way.stores) for seed in seeds]
+    return cpu_of_one(way, requests)
+
+
+def cpu_of_one(way: Way, requests: Sequence[bytes]) -> float:
+    """Return the CPU time of one of these requests, in microseconds; the first `FIRST` of them fill the caches."""
     client = Client(way)
-    for request in requests[:_FIRST]:
+    for request in requests[:FIRST]:
         client.ask(request)
     before = way.target.cpu_us()
-    for request in requests[_FIRST:]:
+    for request in requests[FIRST:]:
         client.ask(request)
-    return (way.target.cpu_us() - before) / _REQUESTS
+    return (way.target.cpu_us() - before) / (len(requests) - FIRST)
 
 
 def session(way: Way, number: int) -> list[float]:

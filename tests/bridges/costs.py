@@ -18,7 +18,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from bench import processes
-from bench.agent import Client, Way
+from bench.agent import FIRST, Client, Way, cpu_of_one
 from bench.agent_requests import body, history
 from bench.processes import Target
 from bench.programs import build, request_body
@@ -31,7 +31,6 @@ BEGIN = "<!-- costs: written by `python -m tests.bridges.costs` -->"
 END = "<!-- /costs -->"
 _ROUNDS = 3
 _REQUESTS = 30
-_FIRST = 5  # requests that fill the caches
 _CHUNKS = 1000
 # Items and characters of an agent's history.
 _HISTORY = (150, 600_000)
@@ -56,23 +55,12 @@ def _running(bridge: Bridge, backend: str, folder: Path) -> Iterator[Target]:
         yield processes.running(bridge.name, "responses", port)
 
 
-def _cpu(way: Way, requests: list[bytes]) -> float:
-    """Return the CPU time of one of these requests, in microseconds."""
-    client = Client(way)
-    for request in requests[:_FIRST]:
-        client.ask(request)
-    before = way.target.cpu_us()
-    for request in requests[_FIRST:]:
-        client.ask(request)
-    return (way.target.cpu_us() - before) / (len(requests) - _FIRST)
-
-
 def _round(way: Way, number: int) -> list[float]:
     """Return the CPU time of what `_CPU` names, in microseconds."""
-    one = _cpu(way, [request_body(way.protocol, "burst:1").encode()] * (_FIRST + _REQUESTS))
-    many = _cpu(way, [request_body(way.protocol, f"burst:{_CHUNKS}").encode()] * (_FIRST + _REQUESTS // 3))
-    seeds = range(number * 1000, number * 1000 + _FIRST + _REQUESTS // 3)
-    turn = _cpu(way, [body("responses", history(*_HISTORY, seed), seed) for seed in seeds])
+    one = cpu_of_one(way, [request_body(way.protocol, "burst:1").encode()] * (FIRST + _REQUESTS))
+    many = cpu_of_one(way, [request_body(way.protocol, f"burst:{_CHUNKS}").encode()] * (FIRST + _REQUESTS // 3))
+    seeds = range(number * 1000, number * 1000 + FIRST + _REQUESTS // 3)
+    turn = cpu_of_one(way, [body("responses", history(*_HISTORY, seed), seed) for seed in seeds])
     return [one, (many - one) / _CHUNKS, turn]
 
 
