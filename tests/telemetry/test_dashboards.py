@@ -26,7 +26,7 @@ from tests.waiting import PATIENCE
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
 RULES = sorted((ROOT / "deploy" / "prometheus").glob("*.yml"))
-# What has no series in the traffic of this test: a gateway that does well, without keys, with one backend.
+# What has no series in the traffic of this test: a gateway that does well, without keys and TLS, with one backend.
 LAWFULLY_EMPTY = {
     "invariant_violations_total", "token_disagreements_total", "key_requests_total", "key_tokens_total",
     "key_time_to_first_token_seconds_bucket", "key_request_duration_seconds_bucket",
@@ -34,6 +34,7 @@ LAWFULLY_EMPTY = {
     "queue_wait_seconds_bucket", "pool_members", "pool_source_stale_seconds", "hosted_calls_total",
     "hosted_call_duration_seconds_bucket", "quota_used_ratio", "quota_warnings_total",
     "webhook_deliveries_total", "missed_windows_total", "moderation_judgements_total", "worker_deaths_total",
+    "certificate_expiry_timestamp_seconds",
 }  # fmt: skip
 # What parts of the gateway that may not be there bring with them: keys, quotas, a pool of backends, several processes.
 OPTIONAL = {

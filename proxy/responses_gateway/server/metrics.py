@@ -17,8 +17,14 @@ BUILD_INFO = Gauge(
     "build_info", "1, labelled with the version and the commit of the gateway.", ("version", "commit"), together="livemax"
 )
 WORKERS = Gauge("workers", "Worker processes that serve requests.")
+CERTIFICATE_EXPIRY = Gauge(
+    "certificate_expiry_timestamp_seconds",
+    "When the certificate of `tls_cert` expires, in seconds since 1970.",
+    ("file",),
+    together="livemin",
+)
 # What is shown before anything was counted. Features add theirs when they are opened.
 METRICS = (
-    DEFECTS, BUILD_INFO, WORKERS, *REQUEST_METRICS, HTTP_REQUESTS, HTTP_DURATION, *POOL_METRICS, *STORE_METRICS,
+    DEFECTS, BUILD_INFO, WORKERS, CERTIFICATE_EXPIRY, *REQUEST_METRICS, HTTP_REQUESTS, HTTP_DURATION, *POOL_METRICS, *STORE_METRICS,
     CUSTOM_TOOL_INPUTS, ACCESS_REFUSALS, BODY_BYTES, LIMITS_GATEWAYS, KEY_REQUESTS, KEY_TOKENS, QUOTA_USED, QUOTA_WARNINGS,
 )  # fmt: skip

@@ -26,7 +26,8 @@ class ListeningSettings(Section):
     operations_host: str | None = None
     """Address of `operations_port`. Default: `host`, or `127.0.0.1` if that is a Unix socket."""
     tls_cert: Path | None = None
-    """PEM file with a certificate and its chain: serve HTTPS, on both ports. A rolling restart reloads it."""
+    """PEM file with a certificate and its chain: serve HTTPS, on both ports. `responses-gateway reload` and a
+    rolling restart read it again."""
     tls_key: Path | None = None
     """PEM file with the private key, without a password, unless it is in `tls_cert`."""
     workers: int = Field(default=1, ge=1, le=256)

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import ssl
+import time
 from pathlib import Path
 
 import aiohttp
@@ -26,8 +27,8 @@ WORKERS = pytest.mark.parametrize("workers", [("--workers", "2"), ()], ids=["2 w
 SIMULATED = ("--simulator", "--store", "none")
 
 
-def certificate(folder: Path, name: str = "server", password: bytes | None = None) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself, and its key; `name` is its common name."""
+def certificate(folder: Path, name: str = "server", password: bytes | None = None, days: int = 1) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that signs itself, and its key; `name` is its common name, and `days` how long it is valid."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -35,7 +36,7 @@ def certificate(folder: Path, name: str = "server", password: bytes | None = Non
         x509.CertificateBuilder(subject_name=subject, issuer_name=subject, public_key=key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -101,6 +102,46 @@ def test_a_rolling_restart_takes_a_new_certificate(tmp_path: Path) -> None:
             await running.says(" rolled ")
             await until(lambda: len(running.workers) == 2)
             assert await asyncio.to_thread(name_of_certificate, running.port) == "new"
+
+    run(test())
+
+
+async def days_left(running: Program) -> list[float]:
+    """How long the certificates are valid that `/metrics` names, in days."""
+    async with fresh_connections() as session, session.get(f"{running.url}/metrics", ssl=False) as answer:
+        lines = [line for line in (await answer.text()).splitlines() if line.startswith("responses_gateway_certificate_expiry_")]
+    return [round((float(line.split()[-1]) - time.time()) / 86400, 1) for line in lines]
+
+
+@WORKERS
+def test_reloaded_settings_take_a_renewed_certificate(workers: tuple[str, ...], tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, "old")
+    file = tmp_path / "gateway.yaml"
+    file.write_text(f"backend: http://127.0.0.1:9/v1\nstore: none\ntls_cert: {cert}\ntls_key: {key}\n", encoding="utf-8")
+
+    async def test() -> None:
+        async with program("--config", str(file), *workers) as running:
+            assert await days_left(running) == [1]
+            new = certificate(tmp_path, "new", days=90)
+            os.replace(new[0], cert)  # as a program does that renews it: for a moment, the key is another one's
+            running.signal(signal.SIGHUP)
+            await running.says("settings not reloaded: nothing has changed")
+            assert await asyncio.to_thread(name_of_certificate, running.port) == "old"
+            assert await days_left(running) == [1]
+            os.replace(new[1], key)
+            running.signal(signal.SIGHUP)
+            await running.says("settings reloaded")
+            while await days_left(running) != [90]:  # the slower of two workers, too
+                await asyncio.sleep(0.02)
+            assert await asyncio.to_thread(name_of_certificate, running.port) == "new"
+
+    run(test())
+
+
+def test_without_tls_no_certificate_expires() -> None:
+    async def test() -> None:
+        async with program(*SIMULATED) as running:
+            assert await days_left(running) == []
 
     run(test())
 

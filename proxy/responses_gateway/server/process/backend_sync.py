@@ -38,12 +38,19 @@ from responses_gateway.telemetry import logs
 class WorkerSync:
     """The worker's side: applies states, and sends reports."""
 
-    def __init__(self, parts: Parts, send: Callable[[bytes], None], reload: Reload | None = None) -> None:
-        """`parts` are those of this process; `send` writes a line to the parent; `reload` reads the settings again."""
+    def __init__(
+        self,
+        parts: Parts,
+        send: Callable[[bytes], None],
+        reload: Reload | None = None,
+        renew_certificate: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`parts` are those of this process; `send` writes a line to the parent; `reload` reads the settings again, and
+        `renew_certificate` the files of the certificate."""
         self._parts = parts
         self._send = send
         self._reload = reload
-        self._reloading = Reloading(parts)
+        self._reloading = Reloading(parts, renew_certificate)
         self._tasks: set[asyncio.Task[None]] = set()
         self._reports = 0
         self._specs = {spec.name: spec for spec in specs_of(parts.settings)}

@@ -24,7 +24,7 @@ from responses_gateway.server.app import create_app, create_operations_app
 from responses_gateway.server.generation.in_flight import State
 from responses_gateway.server.http.connections import Runner, body_limit
 from responses_gateway.server.lifespan import open_parts, try_parts
-from responses_gateway.server.metrics import WORKERS
+from responses_gateway.server.metrics import CERTIFICATE_EXPIRY, WORKERS
 from responses_gateway.server.parts import Parts
 from responses_gateway.server.process.announcement import announce, show_waiting
 from responses_gateway.server.process.backend_sync import WorkerSync
@@ -32,7 +32,14 @@ from responses_gateway.server.process.control import Control
 from responses_gateway.server.process.handover import Handover
 from responses_gateway.server.process.reloading import Reloading
 from responses_gateway.server.process.signals import Reload, StopSignals
-from responses_gateway.server.process.sockets import BACKLOG, Listeners, open_listeners, tls_context
+from responses_gateway.server.process.sockets import (
+    BACKLOG,
+    Listeners,
+    certificate_expiry,
+    open_listeners,
+    renew_certificate,
+    tls_context,
+)
 from responses_gateway.server.process.supervisor import Prepare
 from responses_gateway.server.process.worker_link import READY, WorkerLink
 from responses_gateway.server.setup.backend_specs import specs_of
@@ -136,7 +143,7 @@ async def _serve(
 
 async def _serve_alone(server: _Server, parts: Parts, control: Control, listeners: Listeners, handover: Handover) -> None:
     def handle_hangup() -> None:
-        control.handle(partial(_use, parts, Reloading(parts)), server.stop_signals)
+        control.handle(partial(_use, parts, Reloading(parts, server.renew_certificate)), server.stop_signals)
 
     handle_hangup()
     await control.open(listeners)
@@ -150,7 +157,7 @@ async def _serve_alone(server: _Server, parts: Parts, control: Control, listener
 async def _serve_as_worker(
     server: _Server, parts: Parts, link: WorkerLink, listeners: Listeners, reload: Reload | None
 ) -> None:
-    sync = WorkerSync(parts, link.send, reload)
+    sync = WorkerSync(parts, link.send, reload, server.renew_certificate)
     sync.receive(link.config.state.encode())
     await parts.pool.watch.first_checks()
     await link.open(server.stop_signals, sync.receive)
@@ -186,10 +193,17 @@ class _Server:
         if listeners.operators:
             await self._start(create_operations_app(self._parts, on_change, folder), listeners.operators)
         self._parts.metrics.set(WORKERS, 1)
+        self._show_certificate()
         # What lives now lives as long as the process: the collector need not examine it again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
+
+    def renew_certificate(self) -> None:
+        """Read the files of the certificate again. Raise `SettingsError` and change nothing if they are wrong."""
+        if self._tls is not None:
+            renew_certificate(self._tls, self._parts.settings)
+            self._show_certificate()
 
     async def serve(self) -> None:
         """Serve until a signal to stop, then stop in good order."""
@@ -206,6 +220,15 @@ class _Server:
         for runner in reversed(self._runners):
             await runner.cleanup()
         self._parts.in_flight.enter(State.STOPPED)
+
+    def _show_certificate(self) -> None:
+        file = self._parts.settings.tls_cert
+        if file is None:
+            return
+        try:
+            self._parts.metrics.set(CERTIFICATE_EXPIRY, certificate_expiry(file), str(file))
+        except (OSError, ValueError) as error:  # what OpenSSL serves may still not follow the standard to the letter
+            logs.logger().warning("when the certificate expires is unknown", extra=logs.fields(file=file, error=str(error)))
 
     async def _start(self, app: web.Application, listeners: list[socket.socket]) -> list[web.SockSite]:
         runner = Runner(app)

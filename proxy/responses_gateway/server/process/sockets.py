@@ -95,6 +95,25 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
             raise SettingsError(f"{flag(name)}: {path}: {error.strerror}") from None
     context = TLSContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["http/1.1"])
+    _load_certificate(context, settings)
+    return context
+
+
+def renew_certificate(context: ssl.SSLContext, settings: Settings) -> None:
+    """Have new connections use the certificate as its files are now. Raise `SettingsError` and change nothing if it is wrong."""
+    tls_context(settings)  # because a context keeps the certificate of a pair whose key it has refused
+    _load_certificate(context, settings)
+
+
+def certificate_expiry(path: Path) -> float:
+    """Return when the certificate expires, in seconds since 1970. It is the first one in its file, before its chain."""
+    from cryptography import x509  # noqa: PLC0415  (a gateway without TLS needs none of it)
+
+    return x509.load_pem_x509_certificates(path.read_bytes())[0].not_valid_after_utc.timestamp()
+
+
+def _load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
+    assert settings.tls_cert is not None
     try:
         # Without a password OpenSSL would ask for one on the terminal.
         context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
@@ -105,7 +124,6 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         files = " and ".join(str(path) for path in (settings.tls_cert, settings.tls_key) if path is not None)
         message = f"{files}: a certificate and its key are expected, in PEM, the key without a password ({reason})"
         raise SettingsError(f"{flag('tls_cert')}: {message}") from None
-    return context
 
 
 def _tcp(host: str, port: int, setting: str) -> list[socket.socket]:
