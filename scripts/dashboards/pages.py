@@ -123,7 +123,7 @@ OVERVIEW = Dashboard(
                       {f"{PREFIX}request_body_bytes{{{GATEWAYS}}}": "{{instance}}"}),
                 Panel("Connections", "Open file descriptors, as a share of the limit: two for each request in flight.", SHARE,
                       {f"process_open_fds{{{GATEWAYS}}} / process_max_fds{{{GATEWAYS}}}": "{{instance}}"}, warn=0.8),
-                Panel("Certificate", "How long the certificate that is served is still valid. Empty without `tls_cert`.", SECONDS,
+                Panel("Certificate", "How long the certificate of `tls_cert` is still valid, as it is served.", SECONDS,
                       {f"min by (file) ({PREFIX}certificate_expiry_timestamp_seconds{{{GATEWAYS}}}) - time()": "{{file}}"}),
             ],
         ),

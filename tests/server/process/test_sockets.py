@@ -28,7 +28,7 @@ SIMULATED = ("--simulator", "--store", "none")
 
 
 def certificate(folder: Path, name: str = "server", password: bytes | None = None, days: int = 1) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself, and its key; `name` is its common name, and `days` how long it is valid."""
+    """A certificate for 127.0.0.1 that signs itself, and its key; `name` is its common name, `days` how long it is valid."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -109,8 +109,9 @@ def test_a_rolling_restart_takes_a_new_certificate(tmp_path: Path) -> None:
 async def days_left(running: Program) -> list[float]:
     """How long the certificates are valid that `/metrics` names, in days."""
     async with fresh_connections() as session, session.get(f"{running.url}/metrics", ssl=False) as answer:
-        lines = [line for line in (await answer.text()).splitlines() if line.startswith("responses_gateway_certificate_expiry_")]
-    return [round((float(line.split()[-1]) - time.time()) / 86400, 1) for line in lines]
+        lines = (await answer.text()).splitlines()
+    ends = [float(line.split()[-1]) for line in lines if line.startswith("responses_gateway_certificate_expiry_")]
+    return [round((end - time.time()) / 86400, 1) for end in ends]
 
 
 @WORKERS
@@ -131,7 +132,7 @@ def test_reloaded_settings_take_a_renewed_certificate(workers: tuple[str, ...], 
             os.replace(new[1], key)
             running.signal(signal.SIGHUP)
             await running.says("settings reloaded")
-            while await days_left(running) != [90]:  # the slower of two workers, too
+            while await days_left(running) != [90]:  # noqa: ASYNC110  (the slower of two workers, which says nothing)
                 await asyncio.sleep(0.02)
             assert await asyncio.to_thread(name_of_certificate, running.port) == "new"
 

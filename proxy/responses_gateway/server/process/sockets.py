@@ -100,7 +100,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def renew_certificate(context: ssl.SSLContext, settings: Settings) -> None:
-    """Have new connections use the certificate as its files are now. Raise `SettingsError` and change nothing if it is wrong."""
+    """Have new connections use the certificate as it is now. Raise `SettingsError` and change nothing if it is wrong."""
     tls_context(settings)  # because a context keeps the certificate of a pair whose key it has refused
     _load_certificate(context, settings)
 
