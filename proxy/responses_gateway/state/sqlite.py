@@ -273,13 +273,12 @@ class _Transaction:
             return self._execute(statement, storable(values))
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
-        self._execute("SAVEPOINT many")
+        rest = iter(rows)
         try:
-            self._executemany(statement, rows)
-        except UnicodeEncodeError:
-            self._execute("ROLLBACK TO many")  # because the rows before are written already
-            self._executemany(statement, [storable(row) for row in rows])
-        self._execute("RELEASE many")
+            self._executemany(statement, rest)
+        except UnicodeEncodeError:  # in the row that was taken last: those before it are written
+            first = len(rows) - 1 - len(list(rest))
+            self._executemany(statement, [storable(row) for row in rows[first:]])
 
     def new_keys(self, table: str, count: int, /) -> Sequence[int]:
         row = self._execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
