@@ -113,6 +113,10 @@ class Counting:
         self._statements.append(statement)
         self._sql.executemany(statement, rows)
 
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], /) -> None:
+        self._statements.append(table)
+        self._sql.insert(table, columns, rows)
+
     def new_keys(self, table: str, count: int, /) -> Sequence[int]:
         return self._sql.new_keys(table, count)
 

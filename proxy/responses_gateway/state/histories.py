@@ -135,7 +135,7 @@ def _append_many(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], 
             bodies[digest] = item if isinstance(item, str) else _text(item)
     new_keys = sql.new_keys("items", len(bodies)) if bodies else ()
     rows = [(key, tenant, digest, body) for key, (digest, body) in zip(new_keys, bodies.items(), strict=True)]
-    sql.executemany("INSERT INTO items (key, tenant, digest, body) VALUES (?, ?, ?, ?)", rows)
+    sql.insert("items", ("key", "tenant", "digest", "body"), rows)
     keys.update(zip(bodies, new_keys, strict=True))
     if results:
         kept = [(results.get(str(value.get("id"))), keys[digest]) for value, digest in zip(values, digests, strict=True)]
@@ -175,7 +175,7 @@ def _add_nodes(sql: Sql, tenant: str, place: Place, items: Sequence[tuple[int, d
     for node, (key, value), made_up_id in zip(sql.new_keys("nodes", len(new)), new, made_up, strict=True):
         rows.append((node, tenant, place, key, _id_of(value) or made_up_id))
         place = node
-    sql.executemany("INSERT INTO nodes (key, tenant, parent, item, item_id) VALUES (?, ?, ?, ?, ?)", rows)
+    sql.insert("nodes", ("key", "tenant", "parent", "item", "item_id"), rows)
     return place
 
 
