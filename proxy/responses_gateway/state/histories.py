@@ -129,14 +129,19 @@ def _append_many(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], 
     digests = [_digest(value) for value in values]
     keys = _known_keys(sql, tenant, list(dict.fromkeys(digests)))
     known = next((number for number, digest in enumerate(digests) if digest not in keys), len(digests))
-    bodies: dict[bytes, str] = {}
+    new: dict[bytes, NewItem] = {}
     for item, digest in zip(items, digests, strict=True):
-        if digest not in keys and digest not in bodies:
-            bodies[digest] = item if isinstance(item, str) else _text(item)
-    new_keys = sql.new_keys("items", len(bodies)) if bodies else ()
-    rows = [(key, tenant, digest, body) for key, (digest, body) in zip(new_keys, bodies.items(), strict=True)]
-    sql.insert("items", ("key", "tenant", "digest", "body"), rows)
-    keys.update(zip(bodies, new_keys, strict=True))
+        if digest not in keys:
+            new.setdefault(digest, item)
+    if new:
+        new_keys = sql.new_keys("items", len(new))
+        # Each text is made when its row is written: all at once would be as long as the request.
+        rows = (
+            (key, tenant, digest, item if isinstance(item, str) else _text(item))
+            for key, (digest, item) in zip(new_keys, new.items(), strict=True)
+        )
+        sql.insert("items", ("key", "tenant", "digest", "body"), rows)
+        keys.update(zip(new, new_keys, strict=True))
     if results:
         kept = [(results.get(str(value.get("id"))), keys[digest]) for value, digest in zip(values, digests, strict=True)]
         sql.executemany("UPDATE items SET result = ? WHERE key = ?", [row for row in kept if row[0] is not None])

@@ -5,7 +5,7 @@ cancelled never leaves a transaction half done: the function runs to its end eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -44,7 +44,7 @@ class Sql(Protocol):
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
         """Do the same with each of the rows, which returns nothing."""
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], /) -> None:
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /) -> None:
         """Write new rows, which is faster than statements. If one cannot be written, the transaction cannot go on."""
 
     def new_keys(self, table: str, count: int, /) -> Sequence[int]:

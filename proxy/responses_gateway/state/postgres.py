@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -162,7 +162,7 @@ class _Transaction:
         with self._connection.cursor() as cursor:
             cursor.executemany(cast("Any", _translated(statement)), [storable(row) for row in rows])
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], /) -> None:
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /) -> None:
         statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(cast("Any", statement)) as copy:
             for row in rows:

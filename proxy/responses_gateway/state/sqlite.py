@@ -8,10 +8,10 @@ import asyncio
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -293,9 +293,9 @@ class _Transaction:
             first = len(rows) - 1 - len(list(rest))
             self._executemany(statement, [storable(row) for row in rows[first:]])
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], /) -> None:
-        for first in range(0, len(rows), _ROWS):
-            some = rows[first : first + _ROWS]
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /) -> None:
+        rest = iter(rows)
+        while some := list(islice(rest, _ROWS)):
             self.execute(_insertion(table, tuple(columns), len(some)), list(chain.from_iterable(some)))
 
     def new_keys(self, table: str, count: int, /) -> Sequence[int]:
