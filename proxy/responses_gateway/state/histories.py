@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -47,9 +48,12 @@ _BRANCH = (
 )
 # From so many items on they are looked up and written together: for fewer, statements of their own are cheaper.
 _MANY = 8
+# Bytes of the digest of an item, and of a text: they are never the same.
+_OF_ITEM = 16
+_OF_TEXT = 32
 # Digests in one look-up.
 _LOOKED_UP = 100
-_KEYS = f"SELECT digest, key FROM items WHERE tenant = ? AND digest IN ({', '.join('?' * _LOOKED_UP)})"
+_KEYS = f"SELECT digest, key FROM items WHERE digest IN ({', '.join('?' * _LOOKED_UP)})"
 
 
 @dataclass(eq=False)
@@ -116,7 +120,7 @@ def append(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], result
     for item in items:
         body = item if isinstance(item, str) else _text(item)
         value: dict[str, Any] = _decode(body) if isinstance(item, str) else item
-        key = _item(sql, tenant, body, value)
+        key = _body(sql, _digest(tenant, value), body)
         if results and (result := results.get(str(value.get("id")))) is not None:
             sql.execute("UPDATE items SET result = ? WHERE key = ?", (result, key))
         place = _node(sql, tenant, place, key, value)
@@ -126,8 +130,8 @@ def append(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], result
 def _append_many(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], results: Mapping[str, bytes]) -> Place:
     """Do the same with few statements for all of them."""
     values = [cast("dict[str, Any]", _decode(item)) if isinstance(item, str) else item for item in items]
-    digests = [_digest(value) for value in values]
-    keys = _known_keys(sql, tenant, list(dict.fromkeys(digests)))
+    digests = [_digest(tenant, value) for value in values]
+    keys = _known_keys(sql, list(dict.fromkeys(digests)))
     known = next((number for number, digest in enumerate(digests) if digest not in keys), len(digests))
     new: dict[bytes, NewItem] = {}
     for item, digest in zip(items, digests, strict=True):
@@ -137,10 +141,10 @@ def _append_many(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], 
         new_keys = sql.new_keys("items", len(new))
         # Each text is made when its row is written: all at once would be as long as the request.
         rows = (
-            (key, tenant, digest, item if isinstance(item, str) else _text(item))
+            (key, digest, item if isinstance(item, str) else _text(item))
             for key, (digest, item) in zip(new_keys, new.items(), strict=True)
         )
-        sql.insert("items", ("key", "tenant", "digest", "body"), rows)
+        sql.insert("items", ("key", "digest", "body"), rows)
         keys.update(zip(new, new_keys, strict=True))
     if results:
         kept = [(results.get(str(value.get("id"))), keys[digest]) for value, digest in zip(values, digests, strict=True)]
@@ -148,13 +152,13 @@ def _append_many(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], 
     return _add_nodes(sql, tenant, place, [(keys[digest], value) for digest, value in zip(digests, values, strict=True)], known)
 
 
-def _known_keys(sql: Sql, tenant: str, digests: Sequence[bytes]) -> dict[bytes, int]:
+def _known_keys(sql: Sql, digests: Sequence[bytes]) -> dict[bytes, int]:
     """Return the keys of the items that are stored, by their digests."""
     keys: dict[bytes, int] = {}
     for first in range(0, len(digests), _LOOKED_UP):
         some = list(digests[first : first + _LOOKED_UP])
         asked = [*some, *(some[-1:] * (_LOOKED_UP - len(some)))]  # always as many: one statement, which is prepared once
-        keys.update((bytes(digest), key) for digest, key in sql.execute(_KEYS, (tenant, *asked)).fetchall())
+        keys.update((bytes(digest), key) for digest, key in sql.execute(_KEYS, asked).fetchall())
     return keys
 
 
@@ -197,8 +201,8 @@ def append_texts(sql: Sql, tenant: str, texts: Iterable[str]) -> Place:
     items. Return the place of the last one."""
     place = 0
     for text in texts:
-        digest = hashlib.sha256(text.encode()).digest()  # longer than that of an item: they are never the same
-        key = _known(sql, tenant, digest) or _body(sql, tenant, digest, text)
+        digest = hashlib.blake2b(text.encode(), digest_size=_OF_TEXT, key=_key_of(tenant)).digest()
+        key = _known(sql, digest) or _body(sql, digest, text)
         row = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (place, key)).fetchone()
         place = row[0] if row is not None else _child(sql, tenant, place, key, "")
     return place
@@ -249,24 +253,26 @@ def _is_used(sql: Sql, place: Place) -> bool:
     return bool(sql.execute(_IS_USED, (place,) * len(_USERS)).fetchone()[0])
 
 
-def _item(sql: Sql, tenant: str, body: str, value: dict[str, Any]) -> int:
-    return _body(sql, tenant, _digest(value), body)
+def _digest(tenant: str, value: dict[str, Any]) -> bytes:
+    return hashlib.blake2b(_canonical_text(value), digest_size=_OF_ITEM, key=_key_of(tenant)).digest()
 
 
-def _digest(value: dict[str, Any]) -> bytes:
-    return hashlib.blake2b(_canonical_text(value), digest_size=20).digest()
+@lru_cache(maxsize=256)
+def _key_of(tenant: str) -> bytes:
+    """Return what makes the digests of a tenant others than those of any other tenant."""
+    return hashlib.blake2b(tenant.encode("utf-8", "surrogatepass")).digest()
 
 
-def _body(sql: Sql, tenant: str, digest: bytes, body: str) -> int:
+def _body(sql: Sql, digest: bytes, body: str) -> int:
     row = sql.execute(
-        "INSERT INTO items (tenant, digest, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING key",
-        (tenant, digest, body),
+        "INSERT INTO items (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING key",
+        (digest, body),
     ).fetchone()
-    return int(row[0]) if row is not None else cast("int", _known(sql, tenant, digest))
+    return int(row[0]) if row is not None else cast("int", _known(sql, digest))
 
 
-def _known(sql: Sql, tenant: str, digest: bytes) -> int | None:
-    row = sql.execute("SELECT key FROM items WHERE tenant = ? AND digest = ?", (tenant, digest)).fetchone()
+def _known(sql: Sql, digest: bytes) -> int | None:
+    row = sql.execute("SELECT key FROM items WHERE digest = ?", (digest,)).fetchone()
     return row[0] if row is not None else None
 
 
@@ -315,7 +321,7 @@ def _add_moved(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> 
         return place
     # The same item is there already, with another id from the store: with an id of its own it is another item.
     value = _value(sql, key) | {"id": item_id}
-    return _child(sql, tenant, parent, _item(sql, tenant, _text(value), value), item_id)
+    return _child(sql, tenant, parent, _body(sql, _digest(tenant, value), _text(value)), item_id)
 
 
 def _value(sql: Sql, key: int) -> dict[str, Any]:

@@ -16,14 +16,15 @@ POSTGRES = {
 }
 
 # Changes with the tables. Begins above 12, because builds that were never released numbered their stores up to that.
-VERSION = 16
+VERSION = 17
 
 _TABLES = (
-    # Each item once; `digest` is that of its JSON in canonical form. `result` is that of the hosted call that the item is, as
-    # the model got it (see `hosted_calls.py`). No key is ever used twice, because a running request may still refer to one that
-    # was deleted.
-    "CREATE TABLE items (key {key}, tenant TEXT NOT NULL, digest {blob} NOT NULL, body TEXT NOT NULL, result {blob})",
-    "CREATE UNIQUE INDEX items_digest ON items (tenant, digest)",
+    # Each item of a tenant once; `digest` is that of the tenant and of the JSON in canonical form. A new item may change any
+    # page of its index, so the rows of that are short: there are fewer pages. `result` is that of the hosted call that the
+    # item is, as the model got it (see `hosted_calls.py`). No key is ever used twice, because a running request may still refer
+    # to one that was deleted.
+    "CREATE TABLE items (key {key}, digest {blob} NOT NULL, body TEXT NOT NULL, result {blob})",
+    "CREATE UNIQUE INDEX items_digest ON items (digest)",
     # Histories, as a tree: each node is an item that follows those of its parents (0: the beginning).
     "CREATE TABLE nodes (key {key}, tenant TEXT NOT NULL, parent {integer} NOT NULL, "
     "item {integer} NOT NULL, item_id TEXT NOT NULL)",
