@@ -146,11 +146,15 @@ class FileRecorder:
         """Return the record of this name, once what waits is written; None if there is none, or none any more."""
         if not fnmatchcase(name, PATTERN) or "/" in name:
             return None
-        self._thread.submit(lambda: None).result()
         try:
-            return (self._folder / name).read_text(encoding="utf-8")
+            return (self.folder() / name).read_text(encoding="utf-8")
         except OSError:
             return None
+
+    def folder(self) -> Path:
+        """Return the folder with the records, once what waits is written."""
+        self._thread.submit(lambda: None).result()
+        return self._folder
 
     def so_far(self, recording: Recording) -> str:
         """Return the record of a running exchange, as it stands."""
@@ -273,6 +277,10 @@ class TimedRecorder:
     def read(self, name: str) -> str | None:
         """Return the record of this name."""
         return None if self._files is None else self._files.read(name)
+
+    def folder(self) -> Path | None:
+        """Return the folder with the records, if any was ever made."""
+        return None if self._files is None else self._files.folder()
 
     def so_far(self, recording: Recording) -> str | None:
         """Return the record of a running exchange, as it stands."""

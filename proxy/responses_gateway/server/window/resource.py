@@ -31,6 +31,8 @@ MOST_VISITORS = 20
 _USAGE_AGE = 2.0
 # Longest time for which requests are recorded, in minutes.
 _LONGEST_RECORDING = 24 * 60
+# Characters of a text that is searched for.
+_LONGEST_SEARCH = 500
 
 
 class Window:
@@ -64,6 +66,7 @@ class Window:
         router.add_get("/ui/api/plots", self.plots)
         router.add_get("/ui/api/usage", self.usage)
         router.add_post("/ui/api/recording", self.record)
+        router.add_post("/ui/api/search", self.search)
         router.add_get("/ui/api/requests/{id}", self.request)
         router.add_get("/ui/api/requests/{id}/live-steps", self.live_steps)
         router.add_get("/ui/api/requests/{id}/contents", self.contents)
@@ -126,6 +129,19 @@ class Window:
         if found is None:
             raise invalid_request(f"'days' must be one of {', '.join(map(str, PERIODS))}.", "days", "invalid_value")
         return _json({**await found.get(), "quotas": await self._quotas.get()})
+
+    @needs(Needs.NOTHING)
+    async def search(self, request: web.Request) -> web.Response:
+        """Answer with the ids of the recorded requests that contain a `text`, they or their answers."""
+        self._access.require(request, Permission.CONTENT)
+        text = read_object(await read_json_body(request)).get("text")
+        if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST_SEARCH:
+            message = f"'text' must be a text of at most {_LONGEST_SEARCH} characters."
+            raise invalid_request(message, "text", "invalid_value")
+        total: dict[str, Any] = {"found": [], "searched": 0, "recorded": 0}
+        for view in await self._workers.ask_all("search", text):
+            total = {name: value + view[name] for name, value in total.items()}
+        return _json(total)
 
     # ---- one request -------------------------------------------------------------------------------------------------
 

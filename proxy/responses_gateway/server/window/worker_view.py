@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import time
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from responses_gateway.backend.pool import Pool
+from responses_gateway.child_process import run_program
 from responses_gateway.probing.autoconfiguration import Autoconfiguration
 from responses_gateway.server.generation.replay import UnusableRecord
 from responses_gateway.server.generation.request_log.recent_requests import RecentRequests, details, shown
@@ -30,6 +33,10 @@ WATCH_TIMEOUT = 15.0
 _STEPS = 300
 # The number of steps that are kept, the most recent ones.
 _KEPT = 500
+# Seconds for which recordings are searched, and in which the process that does so has to end.
+_SEARCHED = 2.0
+_SEARCH_TIMEOUT = 10.0
+_SEARCH_PROCESS = Path(__file__).with_name("search_process.py")
 _EVENT = re.compile(rb"^event: (\S+)", re.MULTILINE)
 _CHUNK = re.compile(rb"^data: ?(?!\[DONE\])", re.MULTILINE)
 
@@ -47,6 +54,7 @@ class WorkerView:
         self._found = found
         self._usage = usage
         self._live_steps: dict[str, tuple[LiveSteps, asyncio.TimerHandle]] = {}
+        self._searching = asyncio.Lock()
 
     def close(self) -> None:
         """Stop noting steps."""
@@ -61,6 +69,24 @@ class WorkerView:
         running = [creation.snapshot() for creation in self._running()] + self._responses.reports.relayed()
         ended = [shown(facts) for facts in self._recent.since(seen.get(self.name, 0))]
         return {"process": self.name, "last": self._recent.last, "running": [*map(shown, running)], "ended": ended}
+
+    async def search(self, text: str) -> dict[str, Any]:
+        """Return which requests have a recording with the text, and how many recordings there are and were searched: as many of
+        the latest ones as there is time for. Raise `ApiError` 503."""
+        self._responses.metrics.flush()
+        names = {facts.record: facts.id for facts in reversed(self._recent.since(0)) if facts.record is not None}
+        folder = await asyncio.to_thread(self._recorder.folder)
+        if folder is None or not names:
+            return {"found": [], "searched": 0, "recorded": 0}
+        question = {"paths": [str(folder / name) for name in names], "text": text, "seconds": _SEARCHED}
+        try:
+            # In a process, because a long recording would hold the interpreter, and with it all streams.
+            async with asyncio.timeout(_SEARCH_TIMEOUT), self._searching:
+                answers = await run_program(_SEARCH_PROCESS, json.dumps(question).encode())
+        except (OSError, ValueError):  # also `TimeoutError`
+            raise ApiError(503, "The recordings could not be searched. Please try again.", code="search_failed") from None
+        found = [request_id for request_id, contains in zip(names.values(), answers, strict=False) if contains]
+        return {"found": found, "searched": len(answers), "recorded": len(names)}
 
     def intervals(self) -> list[dict[str, Any]]:
         """Return the intervals of the last hour, the oldest first."""

@@ -48,6 +48,7 @@ _METHODS = frozenset(
         "replay",
         "request",
         "requests",
+        "search",
         "steps",
         "unstored_usage",
     }

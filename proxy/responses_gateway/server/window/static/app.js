@@ -58,6 +58,7 @@ async function connect() {
       const found = await ask("api/state");
       setText(byId("version"), found.version);
       state.contents = found.contents;
+      byId("search-label").hidden = !found.contents;
       state.admin = found.admin;
       state.needsKey = found.needs_key;
       state.clientPort = found.client_port;
@@ -136,6 +137,7 @@ const KEYS = {
   ArrowDown: () => step(1),
   ArrowUp: () => step(-1),
   "/": () => byId(byId("sessions").hidden ? "filter" : "session-filter").focus(),
+  c: () => byId("requests").hidden || byId("search").focus(),
   h: () => byId("pause").click(),
   "?": () => byId("help-dialog").showModal(),
   1: () => (location.hash = "#/requests"),

@@ -1,5 +1,6 @@
 // The list of requests: running and recently ended ones.
 
+import { ask } from "./api.js";
 import { byId, clock, h, legible, number, seconds, setText } from "./dom.js";
 import { Sorting } from "./sorting.js";
 import { faults, isKind, turnOf } from "./turns.js";
@@ -20,10 +21,13 @@ export class Requests {
     this.rows = new Map(); // id -> elements
     this.paces = new Map(); // id -> [time, chunks] of a moment ago
     this.selected = null;
+    this.found = null; // the ids of those whose contents match; null without a search
     this.ended = 0; // in all workers, including those that are not in the list any more
     this.body = byId("rows");
     this.sorting = new Sorting(document.querySelectorAll(".requests th"), VALUES, 0, true, () => this.drawRows());
     byId("filter").addEventListener("input", () => this.draw());
+    byId("search").addEventListener("keydown", (event) => event.key === "Enter" && this.search());
+    byId("search").addEventListener("input", () => byId("search").value || this.search());
     byId("turns").addEventListener("change", () => this.draw());
     byId("pause").addEventListener("change", () => this.draw());
     this.body.addEventListener("click", (event) => {
@@ -57,6 +61,26 @@ export class Requests {
     }
     this.forget();
     this.draw();
+  }
+
+  // Keeps only the recorded requests that contain the text: all, if there is none.
+  async search() {
+    const text = byId("search").value.trim();
+    const say = (message) => setText(byId("search-result"), message);
+    this.found = null;
+    say(text && "searching…");
+    this.drawRows();
+    if (!text) return;
+    try {
+      const { found, searched, recorded } = await ask("api/search", { method: "POST", body: JSON.stringify({ text }) });
+      if (byId("search").value.trim() !== text) return; // the answer to what was typed before
+      this.found = new Set(found);
+      const rest = searched < recorded ? ` of ${number(recorded)}: the latest` : "";
+      say(recorded ? `${number(found.length)} found in ${number(searched)}${rest} recorded` : "no request of this list is recorded");
+    } catch (error) {
+      say(error.message);
+    }
+    this.drawRows();
   }
 
   select(id) {
@@ -111,7 +135,7 @@ export class Requests {
   drawRows() {
     const wanted = byId("filter").value.trim().toLowerCase();
     const kind = byId("turns").value;
-    const matching = [...this.all.values()].filter((summary) => isKind(summary, kind) && matches(summary, wanted));
+    const matching = [...this.all.values()].filter((summary) => isKind(summary, kind) && matches(summary, wanted) && (this.found?.has(summary.id) ?? true));
     matching.sort((a, b) => b.started - a.started || (a.id < b.id ? 1 : -1));
     const shown = this.sorting.sorted(matching);
     const ids = new Set(shown.map((summary) => summary.id));
@@ -130,6 +154,7 @@ export class Requests {
       previous = row.row;
     }
     byId("empty").hidden = this.all.size > 0;
+    setText(byId("unmatched"), `No request matches the ${this.found ? "search" : "filter"}.`);
     byId("unmatched").hidden = this.all.size === 0 || shown.length > 0;
   }
 
