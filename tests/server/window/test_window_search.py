@@ -124,7 +124,7 @@ def test_a_search_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await last_ended(served)
             broken = tmp_path / "broken.py"
             broken.write_text("raise SystemExit(1)", encoding="utf-8")
-            monkeypatch.setattr("responses_gateway.server.window.worker_view._SEARCH_PROCESS", broken)
+            monkeypatch.setattr("responses_gateway.server.window.worker_view.SEARCH_PROCESS", broken)
             assert_error(await look(served, "search", "POST", json={"text": "a"}), 503, "search_failed")
 
     run(test())

@@ -36,7 +36,7 @@ _KEPT = 500
 # Seconds for which recordings are searched, and in which the process that does so has to end.
 _SEARCHED = 2.0
 _SEARCH_TIMEOUT = 10.0
-_SEARCH_PROCESS = Path(__file__).with_name("search_process.py")
+SEARCH_PROCESS = Path(__file__).with_name("search_process.py")
 _EVENT = re.compile(rb"^event: (\S+)", re.MULTILINE)
 _CHUNK = re.compile(rb"^data: ?(?!\[DONE\])", re.MULTILINE)
 
@@ -82,7 +82,7 @@ class WorkerView:
         try:
             # In a process, because a long recording would hold the interpreter, and with it all streams.
             async with asyncio.timeout(_SEARCH_TIMEOUT), self._searching:
-                answers = await run_program(_SEARCH_PROCESS, json.dumps(question).encode())
+                answers = await run_program(SEARCH_PROCESS, json.dumps(question).encode())
         except (OSError, ValueError):  # also `TimeoutError`
             raise ApiError(503, "The recordings could not be searched. Please try again.", code="search_failed") from None
         found = [request_id for request_id, contains in zip(names.values(), answers, strict=False) if contains]
