@@ -3,7 +3,7 @@
 A streamed request whose answer is one token, over an open connection, in a warm process. A call is one of a Python or a C
 function in the thread of the event loop; what is done once for many requests (metrics, log lines) is counted with them.
 
-    python scripts/request_cost.py [--door responses|messages|agent] [--store] [--weak] [--files] [--functions]
+    python scripts/request_cost.py [--door responses|items|messages|agent] [--store] [--weak] [--files] [--functions]
     python scripts/request_cost.py --instructions   # with valgrind: some minutes
 
 `tests/test_request_cost.py` bounds what is counted."""
@@ -55,11 +55,12 @@ _MODELS = b'{"object":"list","data":[{"id":"m","object":"model","owned_by":"vllm
 _MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 _BODIES = {
     "responses": b'{"model":"m","input":"hi","stream":true}',
+    "items": b'{"model":"m","input":[{"role":"user","content":"hi"}],"stream":true}',
     "messages": b'{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"hi"}],"stream":true}',
     "agent": b'{"model":"m","input":"hi","stream":true,"tools":[{"type":"function","name":"save","parameters":{"type":"object",'
     b'"properties":{"text":{"type":"string"}},"required":["text"]}}]}',
 }
-_PATHS = {"responses": "responses", "messages": "messages", "agent": "responses"}
+_PATHS = {"messages": "messages"}
 # All that helps models that end early and make broken calls.
 WEAK: Mapping[str, Any] = MappingProxyType({
     "repair_calls": "safe",
@@ -94,7 +95,8 @@ class Cost:
 
 
 def measured(door: str = "responses", *, store: bool = False, more: Mapping[str, Any] = _OFF) -> Cost:
-    """Count what a request costs at a door: `responses` or `messages`, or with a tool, `agent`. `more` are settings."""
+    """Count what a request costs at a door: `responses` (`items`: with a list as input, as the Messages API always has it) or
+    `messages`, or with a tool, `agent`. `more` are settings."""
     cost = Cost()
     uvloop.run(_run(door, store=store, more=more, requests=_WARM, cost=cost))
     return cost
@@ -144,7 +146,7 @@ class _Client:
     def __init__(self, port: int, door: str) -> None:
         body = _BODIES[door]
         fields = f"Host: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-        head = f"POST /v1/{_PATHS[door]} HTTP/1.1\r\n{fields}"
+        head = f"POST /v1/{_PATHS.get(door, 'responses')} HTTP/1.1\r\n{fields}"
         self._request = f"{head}\r\n\r\n".encode() + body
         self._socket = socket.create_connection(("127.0.0.1", port))
 

@@ -21,11 +21,18 @@ print(json.dumps([cost.calls_per_request, cost.files]))
 
 # Some twenty calls more than are counted on an idle machine, because reads of a loaded one bring less at a time.
 # Files of features that look at each request are among them.
-@pytest.mark.parametrize(("door", "calls", "files"), [("responses", 815, 73), ("messages", 895, 86)])
+@pytest.mark.parametrize(("door", "calls", "files"), [("responses", 815, 73), ("messages", 875, 85)])
 def test_a_plain_request_makes_few_calls_in_few_files(door: str, calls: int, files: int) -> None:
     measured_calls, measured_files = measured(door)
     assert measured_calls <= calls
     assert len(measured_files) <= files, measured_files
+
+
+# Some calls more, as above; and the same in the same form: the messages of the one are the items of the other.
+def test_both_protocols_cost_about_the_same() -> None:
+    responses, _ = measured("items")
+    messages, _ = measured("messages")
+    assert messages <= 1.05 * responses + 15
 
 
 # The same with one tool, and with all that helps models that end early and make broken calls. `bench.run --scenario agent`

@@ -81,7 +81,8 @@ class Watch:
 
     async def identified(self) -> None:
         """Return once each backend was asked what it serves, even a single one; requests wait no longer than a moment."""
-        self.identify()
+        if not self._identifies:
+            self.identify()
         for member in self._members.by_name.values():
             if not member.checked.is_set():
                 await self._all_checked(_MOMENT)

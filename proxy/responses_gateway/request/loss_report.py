@@ -25,9 +25,9 @@ class Loss(NamedTuple):
     reason: str = ""
 
 
-@lru_cache(maxsize=1024)  # because every item of a long history is reported, mostly as preserved
-def _preserved(kind: Kind, name: str) -> Loss:
-    return Loss(kind, name, "preserved")
+@lru_cache(maxsize=1024)  # because every item of a long history is reported, and most requests have the same few losses
+def _loss(kind: Kind, name: str, outcome: Outcome, reason: str = "") -> Loss:
+    return Loss(kind, name, outcome, reason)
 
 
 class LossReport(msgspec.Struct):
@@ -38,20 +38,20 @@ class LossReport(msgspec.Struct):
 
     def add(self, loss: Loss) -> None:
         """Report an outcome; the reason of what was preserved is for the documentation alone."""
-        self._entries[_preserved(loss.kind, loss.name) if loss.outcome == "preserved" else loss] = None
+        self._entries[_loss(loss.kind, loss.name, "preserved") if loss.outcome == "preserved" else loss] = None
 
     def preserved(self, kind: Kind, name: str) -> None:
-        self._entries[_preserved(kind, name)] = None
+        self._entries[_loss(kind, name, "preserved")] = None
 
     def adapted(self, kind: Kind, name: str, reason: str) -> None:
-        self._entries[Loss(kind, name, "adapted", reason)] = None
+        self._entries[_loss(kind, name, "adapted", reason)] = None
 
     def ignored(self, kind: Kind, name: str, reason: str, param: str, *, matters: bool = True) -> None:
         """Report something as ignored. `param` names the field in the client's request. `matters`: ignoring it could change the
         answer."""
         if self._strict and matters:
             raise invalid_request(f"'{param}' cannot be honoured: {reason}.", param, "unsupported_value")
-        self._entries[Loss(kind, name, "ignored", reason)] = None
+        self._entries[_loss(kind, name, "ignored", reason)] = None
 
     def repeat(self, losses: Iterable[Loss]) -> None:
         """Report what was reported before, for what is not read again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -119,7 +119,7 @@ def translate(
     return ReadRequest(request, policy, hosted, report, items, kinds).chat_request(results)
 
 
-class ReadItems(NamedTuple):
+class ReadItems(msgspec.Struct, frozen=True, eq=False):
     """What the items of a request say: see the members of `ChatRequest` of these names."""
 
     messages: list[Object]
@@ -129,7 +129,7 @@ class ReadItems(NamedTuple):
     sources: Sequence[CitedSource] = ()
 
 
-class ReadRequest(NamedTuple):
+class ReadRequest(msgspec.Struct, frozen=True, eq=False):
     """A request that is translated: its items, and those of their kinds that are not simple."""
 
     request: ResponsesRequest

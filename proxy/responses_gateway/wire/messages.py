@@ -6,7 +6,7 @@ As with Responses, parameters are typed here, while messages, tools and the like
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -73,17 +73,22 @@ def parse_continued_messages(
     return None if fields is None else _checked(fields, _REQUIRED)
 
 
-def _checked(fields: dict[str, Any], required: Iterable[str]) -> MessagesRequest:
+def _checked(fields: dict[str, Any], required: Collection[str]) -> MessagesRequest:
     if len(fields) > MAX_FIELDS:
         message = f"Too many parameters: at most {MAX_FIELDS} fields are accepted, but got {len(fields)}."
         raise invalid_request(message, code="object_above_max_properties")
-    for name in required:
-        if fields.get(name) is None:
-            raise invalid_request(f"{name}: Field required", name, "missing_required_parameter")
     try:
-        return MessagesRequest.model_validate(fields)
+        request = MessagesRequest.model_validate(fields)
     except ValidationError as error:
-        raise refusal(error) from None
+        missing = next((name for name in required if fields.get(name) is None), None)
+        raise refusal(error) if missing is None else _missing(missing) from None
+    if request.max_tokens is None and "max_tokens" in required:
+        raise _missing("max_tokens")
+    return request
+
+
+def _missing(name: str) -> ApiError:
+    return invalid_request(f"{name}: Field required", name, "missing_required_parameter")
 
 
 # ---- errors ------------------------------------------------------------------------------------------------------------

@@ -44,12 +44,15 @@ def entries(
 
 def entries_at(items: Sequence[Object], path: str, start: int = 0) -> list[Entry]:
     """Return the items of a list at `path`, of which `start` come before, references unresolved. Raises `ApiError` 400."""
-    return [
-        Entry(f"{path}[{index}]", kind, item)
-        if isinstance(kind := item.get("type"), str) and "id" not in item  # as most items of clients that store nothing
-        else _entry(item, f"{path}[{index}]")
-        for index, item in enumerate(items, start)
-    ]
+    read: list[Entry] = []
+    for index, item in enumerate(items, start):
+        kind = item.get("type")
+        if type(kind) is str and "id" not in item:  # as most items of clients that store nothing
+            entry = Entry(f"{path}[{index}]", kind, item)
+        else:
+            entry = _entry(item, f"{path}[{index}]")
+        read.append(entry)
+    return read
 
 
 def too_long(param: str, length: int, limit: int, what: str) -> ApiError:
@@ -69,7 +72,10 @@ def _from_list(source: list[Any], resolve_item: ResolveItem | None, replaced: Co
     kept = entries_at(object_list(source, "input"), "input")
     if replaced:
         kept = [entry for index, entry in enumerate(kept) if index not in replaced]
-    if "item_reference" not in [entry.kind for entry in kept]:
+    for entry in kept:
+        if entry.kind == "item_reference":
+            break
+    else:
         return kept
     present = {str(entry.item.get("id")) for entry in kept if entry.kind != "item_reference"}
     return [

@@ -75,9 +75,15 @@ MESSAGES_LOSSES = (
 )
 
 
-def in_messages_words(losses: Iterable[Loss]) -> list[Loss]:
-    """Return losses of the translation under the names of this protocol."""
-    return list(dict.fromkeys(map(_renamed, losses)))
+def in_messages_words(losses: Iterable[Loss], *, says_effort: bool = True) -> list[Loss]:
+    """Return losses of the translation under the names of this protocol. How the model is told not to think is no loss for a
+    client that says nothing of it; that the backend refuses to be told is one."""
+    words: dict[Loss, None] = {}
+    for loss in losses:
+        renamed = _renamed(loss)
+        if says_effort or renamed.name != "thinking" or renamed.outcome == "ignored":
+            words[renamed] = None
+    return list(words)
 
 
 @lru_cache(maxsize=1024)  # because most requests have the same few

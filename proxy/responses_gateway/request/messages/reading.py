@@ -16,7 +16,7 @@ from responses_gateway.request.messages.conversation import Conversation
 from responses_gateway.request.messages.losses import MACHINERY, in_messages_words
 from responses_gateway.request.messages.places import Places
 from responses_gateway.request.messages.tools import ToolReader
-from responses_gateway.request.messages.turns import NO_TOOLS, ReadSystem, ReadTools, ReadTurns, turns_end
+from responses_gateway.request.messages.turns import NO_SYSTEM, NO_TOOLS, ReadSystem, ReadTools, ReadTurns, turns_end
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.messages import UNTHREADED, MessagesRequest
@@ -52,12 +52,8 @@ class MessagesReading(msgspec.Struct, frozen=True):
     says_effort: bool = True
 
     def words(self, losses: Iterable[Loss]) -> list[Loss]:
-        """Return losses of the translation in the words of this protocol. How the model is told not to think is no loss for a
-        client that did not ask for it; that the backend refuses to be told is one."""
-        renamed = in_messages_words(losses)
-        if self.says_effort:
-            return renamed
-        return [loss for loss in renamed if loss.name != "thinking" or loss.outcome == "ignored"]
+        """Return losses of the translation in the words of this protocol."""
+        return in_messages_words(losses, says_effort=self.says_effort)
 
 
 def read_messages(
@@ -94,7 +90,7 @@ class _BodyReader:
         self._places = Places()
         self._content = ContentReader(self._report)
         self._conversation = Conversation(policy, self._report, self._content, self._places)
-        self.system = ReadSystem((), ())
+        self.system = NO_SYSTEM
 
     def begin(self) -> None:
         """Read what stands before the messages. Raise `ApiError` 400."""
@@ -121,10 +117,11 @@ class _BodyReader:
         report = self._report
         conversation = self._conversation
         turns = self._messages(known)
-        tools = self._tools(known)
+        tools = self._tools(known) if body.tools or body.tool_choice or self._content.defined else NO_TOOLS
         if turns is not None:
             turns = msgspec.structs.replace(turns, tools=tools)
-        thinking, effort = _effort(body, served_as or model, self._policy, report)
+        wanted = optional_text(body.output_config, "effort", "output_config") if body.output_config else None
+        thinking, effort = _effort(body, wanted, served_as or model, self._policy, report)
         fields: Object = {
             "model": model,
             "input": conversation.items,
@@ -144,9 +141,14 @@ class _BodyReader:
         _report_ignored(body, user, report)
         if conversation.prefilled:
             report.preserved("content", "prefill")
-        policy = _policy(self._policy, conversation, (_STRICT,) if _asks_for(effort, body) else (_STRICT, _EFFORT))
+        policy = msgspec.structs.replace(
+            self._policy,
+            continues_last_message=conversation.prefilled,
+            separate_web_tools=True,
+            own_fields=(_STRICT,) if effort is not None and effort == wanted else (_STRICT, _EFFORT),
+        )
         request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
-        says_effort = body.thinking is not None or (body.output_config or {}).get("effort") is not None
+        says_effort = body.thinking is not None or wanted is not None
         return MessagesReading(request, self._places, report.losses(), thinking, policy, turns, user, says_effort)
 
     def _messages(self, known: ReadTurns | None) -> ReadTurns | None:
@@ -168,8 +170,6 @@ class _BodyReader:
         """Read the tools, unless they are those that are known."""
         body = self._body
         content = self._content
-        if not (body.tools or body.tool_choice or content.defined):
-            return NO_TOOLS
         given = (body.tools, body.tool_choice, list(content.referenced), content.defined, self._hosted)
         if known is not None and known.tools.given == given:
             self._places.tools = list(known.tools.places)
@@ -196,10 +196,11 @@ def _refuse_unavailable(body: MessagesRequest) -> None:
             raise invalid_request(message, f"{path}.type", "unsupported_value")
 
 
-def _effort(body: MessagesRequest, model: str, policy: Policy, report: LossReport) -> tuple[Thinking, str | None]:
-    """Return what becomes of the thoughts, and how much the model is to think. Without `thinking` it is not to think, as in the
-    older versions of this API: titles and classifiers have few tokens."""
-    wanted = optional_text(body.output_config, "effort", "output_config") if body.output_config else None
+def _effort(
+    body: MessagesRequest, wanted: str | None, model: str, policy: Policy, report: LossReport
+) -> tuple[Thinking, str | None]:
+    """Return what becomes of the thoughts, and how much the model is to think, given the effort that is `wanted`. Without
+    `thinking` it is not to think, as in the older versions of this API: titles and classifiers have few tokens."""
     thinking = body.thinking
     kind = "disabled" if thinking is None else text(thinking, "type", "thinking")
     if thinking is None or kind == "disabled":
@@ -212,18 +213,6 @@ def _effort(body: MessagesRequest, model: str, policy: Policy, report: LossRepor
         message = "thinking.budget_tokens: a number of tokens is expected."
         raise invalid_request(message, "thinking.budget_tokens", "invalid_value")
     return shown, next((effort for most, effort in _BUDGETS if budget < most), "high")
-
-
-def _policy(policy: Policy, conversation: Conversation, own_fields: tuple[str, ...]) -> Policy:
-    """Return how the request is translated."""
-    return msgspec.structs.replace(
-        policy, continues_last_message=conversation.prefilled, separate_web_tools=True, own_fields=own_fields
-    )
-
-
-def _asks_for(effort: str | None, body: MessagesRequest) -> bool:
-    """Tell whether the client itself has asked for this effort."""
-    return effort is not None and body.output_config is not None and body.output_config.get("effort") == effort
 
 
 def _least_effort(model: str, policy: Policy, report: LossReport) -> str | None:

@@ -54,6 +54,9 @@ class ReadSystem(NamedTuple):
     losses: Sequence[Loss]
 
 
+NO_SYSTEM = ReadSystem((), ())
+
+
 class ReadTurns(msgspec.Struct, frozen=True, eq=False):
     """What the first `messages` of a body were read as, for a `policy` and behind a `system` prompt. `losses` are those of
     these messages, `tools` those of the body."""

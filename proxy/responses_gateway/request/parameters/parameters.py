@@ -269,14 +269,10 @@ def _effort(effort: str, in_effect: str | None, policy: Policy, report: LossRepo
     if sent != effort:
         report.adapted("parameter", "reasoning.effort", f"sent as {sent}")
     elif sent == "none" and policy.reasoning_effort == "map":
-        _turn_off_thinking(fields)
+        fields[_VARIABLES] = {"enable_thinking": False, **_variables(fields)}
         report.adapted("parameter", "reasoning.effort", "also sent as the template variable enable_thinking=false")
     else:
         report.preserved("parameter", "reasoning.effort")
-
-
-def _turn_off_thinking(fields: Object) -> None:
-    fields[_VARIABLES] = {"enable_thinking": False, **_variables(fields)}
 
 
 def _variables(fields: Object) -> Object:

@@ -206,13 +206,12 @@ def _options(
         recognise(record.head["headers"]),
         chat.get("response_id", "resp_0"),
         msgspec.convert(chat.get("start", {}), AnswerStart),
+        reading,
         stream_id=request.stream_id if record.head.get("websocket") else None,
         continuable=chat.get("continuable", False),
         holds_text=chat.get("holds_text", False),
         early_ends=msgspec.convert(chat.get("early_ends"), EarlyEnds | None),
     )
-    if reading is not None:
-        options = msgspec.structs.replace(options, form=reading.form, model=reading.model)
     tools = chat_request.body.get("tools")
     if not tools:
         return options

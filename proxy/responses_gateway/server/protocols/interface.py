@@ -11,7 +11,6 @@ from responses_gateway.backend.members import Members
 from responses_gateway.conformance.levels import Violation
 from responses_gateway.request import Loss, Policy
 from responses_gateway.request.messages import ReadTurns
-from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.writer.interface import AnswerForm
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.requests import ResponsesRequest
@@ -63,12 +62,6 @@ class Reading(msgspec.Struct, frozen=True):
     told: Mapping[str, Any] = {}
     turns: ReadTurns | None = None
     resumed: bool = False
-
-    def options(self, options: StreamOptions) -> StreamOptions:
-        """Return the options of the translator of the answer. What was searched is shown to the client: nothing is stored, so
-        that it has to come back with the next request."""
-        hosted = None if options.hosted is None else options.hosted._replace(shows_results=True)
-        return msgspec.structs.replace(options, form=self.form, model=self.model, hosted=hosted)
 
 
 class BodyReader(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ follows is the same for both."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,7 +31,7 @@ from responses_gateway.wire.messages import MessagesRequest, error_body, error_o
 
 _RENAMED = Loss("parameter", "model", "adapted", "nobody serves a model of this name: the default model")
 # The names of Anthropic's models begin with one of these.
-_NAMES = ("claude", "anthropic")
+_NAMES = re.compile("claude|anthropic", re.IGNORECASE)
 # The blocks of an answer -> the items that the window shows them as.
 _BLOCKS = {"text": "message", "thinking": "reasoning", "tool_use": "function_call"}
 
@@ -53,7 +54,7 @@ def _limit_headers(counts: Iterable[LimitCount]) -> dict[str, str]:
 def _served_model(members: Members, name: str, default: str | None, allows: Allows | None) -> str:
     """Return the model that a request asks for: for a name of Anthropic's that no backend is known to serve, the default, or
     else the first one that is served and allowed. Claude Code asks for several of them, whatever its user has chosen."""
-    if not name.lower().startswith(_NAMES):
+    if _NAMES.match(name) is None:
         return name
     catalogues = [member.catalogue for member in members.by_name.values()]
     if any(catalogue.serves(name) for catalogue in catalogues):
@@ -74,6 +75,7 @@ def _read_known(body: MessagesRequest, scope: ReadingScope, known: ReadTurns) ->
 
 
 def _reading(reading: MessagesReading, body: MessagesRequest, scope: ReadingScope) -> Reading:
+    extra = body.model_extra
     return Reading(
         request=reading.request,
         model=body.model,
@@ -83,7 +85,7 @@ def _reading(reading: MessagesReading, body: MessagesRequest, scope: ReadingScop
             max_tokens=body.max_tokens,
             context_window=scope.context_window,
             request_id=scope.request_id,
-            safeguards=read_safeguards((body.model_extra or {}).get("safeguards")),
+            safeguards=read_safeguards(extra["safeguards"]) if extra and "safeguards" in extra else None,
         ),
         losses=reading.losses if scope.model == body.model else [_RENAMED, *reading.losses],
         words=reading.words,

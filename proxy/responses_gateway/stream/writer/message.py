@@ -79,21 +79,17 @@ class MessageStream(AnswerStream):
         if self._outcome.status == "failed":
             error = self._outcome.error or server_error("The message failed.")
             return _event("error", json_text(error_body(for_client(error), self._options.request_id)))
-        delta = f'"delta":{{{self._ending()}{self._verdicts()}}},"usage":{self._usage()}'
+        delta = f'"delta":{{{self._ending()}}},"usage":{self._usage()}'
         return _event("message_delta", f'{{"type":"message_delta",{delta}}}') + _STOP
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the message as it stands."""
         content = ",".join(self._writer.blocks())
-        ending = f"{self._ending()}{self._verdicts()}"
-        return sendable(f'{{{self._head},"content":[{content}],{ending},"usage":{self._usage()}}}')
+        return sendable(f'{{{self._head},"content":[{content}],{self._ending()},"usage":{self._usage()}}}')
 
     def judged(self, safeguards: Safeguards) -> None:
         """Take what was said of the tool calls, for the end."""
         self._safeguards = safeguards
-
-    def _verdicts(self) -> str:
-        return "" if self._safeguards is None else f',"safeguard_results":{json_text(self._safeguards.results)}'
 
     def _usage(self) -> str:
         """Return the usage. The tokens of the judge stand apart: clients take the others for the size of their context."""
@@ -104,9 +100,12 @@ class MessageStream(AnswerStream):
         return f'{usage[:-1]},"safeguards":{{"input_tokens":{judge.input or 0},"output_tokens":{judge.output or 0}}}}}'
 
     def _ending(self) -> str:
-        """Return the members that tell why the message ended."""
+        """Return the members that tell why the message ended, and what was said of its tool calls."""
         reason, matched = self._stop_reason()
-        return f'"stop_reason":"{reason}","stop_sequence":{"null" if matched is None else quote(matched)}'
+        ending = f'"stop_reason":"{reason}","stop_sequence":{"null" if matched is None else quote(matched)}'
+        if self._safeguards is None:
+            return ending
+        return f'{ending},"safeguard_results":{json_text(self._safeguards.results)}'
 
     def _stop_reason(self) -> tuple[str, str | None]:
         """Return why the message ended, and the stop sequence if it was one."""

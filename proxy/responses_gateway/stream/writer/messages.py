@@ -89,10 +89,10 @@ class MessagesWriter(EventWriter):
     def _write_block_delta(self, kind: str, member: str, value: str) -> None:
         self.write("content_block_delta", f',"index":{self._blocks - 1},"delta":{{"type":"{kind}","{member}":{value}}}')
 
-    def _delta_head(self, kind: str, member: str) -> bytes:
+    def _delta_head(self, kind: bytes, member: bytes) -> bytes:
         """Return all of a delta event of the open block up to its text."""
-        place = f'"index":{self._blocks - 1},"delta":{{"type":"{kind}","{member}":'
-        return f'event: content_block_delta\ndata: {{"type":"content_block_delta",{place}'.encode()
+        place = b'"index":%d,"delta":{"type":"%b","%b":' % (self._blocks - 1, kind, member)
+        return b'event: content_block_delta\ndata: {"type":"content_block_delta",%b' % place
 
     def _end_block(self, status: ItemStatus) -> None:
         """Stop the open block. If it is cut, that and what follows waits until it is known how the message ends."""
@@ -127,13 +127,13 @@ class MessagesWriter(EventWriter):
         if kind != "reasoning":
             self.refused = self.refused or kind == "refusal"
             self._start_block('{"type":"text","text":""}')
-            place.head = self._delta_head("text_delta", "text")
+            place.head = self._delta_head(b"text_delta", b"text")
         elif self._thinking == "hidden":
             self._repair("thought_hidden")
         else:
             self._start_block('{"type":"thinking","thinking":"","signature":""}')
             if self._thinking == "shown":
-                place.head = self._delta_head("thinking_delta", "thinking")
+                place.head = self._delta_head(b"thinking_delta", b"thinking")
         return place
 
     def delta(self, place: Place, quoted: bytes) -> bytes:
@@ -143,7 +143,7 @@ class MessagesWriter(EventWriter):
     def write_delta(self, place: Place, text: str) -> None:
         """Write a piece of a text or of a call."""
         if place.head:
-            (self.events if self._kept is None else self._kept).append(self.delta(place, quoted(text)))
+            (self.events if self._kept is None else self._kept).append(b"%b%b}}\n\n" % (place.head, quoted(text)))
 
     def write_logprobs_delta(self, place: Place, text: str, logprobs: Sequence[TokenLogprob]) -> None:
         """Write the text alone: the protocol has no log probabilities."""
@@ -195,7 +195,7 @@ class MessagesWriter(EventWriter):
             f'{{"type":"tool_use","id":"{tool_id}","name":{quote(target.name)},"input":{{}}{extra_member(extra)}}}'
         )
         if kind == "function_call":  # the input of the others is no JSON: it is written when it is whole
-            place.head = self._delta_head("input_json_delta", "partial_json")
+            place.head = self._delta_head(b"input_json_delta", b"partial_json")
         self.calls += 1
         return place
 

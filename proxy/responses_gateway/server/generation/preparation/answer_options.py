@@ -10,6 +10,7 @@ import msgspec
 from responses_gateway.request import ChatRequest
 from responses_gateway.server.generation.parser_choice.choice import AnswerStart
 from responses_gateway.server.generation.preparation.live_settings import InForce
+from responses_gateway.server.protocols.interface import Reading
 from responses_gateway.settings import Settings
 from responses_gateway.stream.items.hosted import HostedOptions
 from responses_gateway.stream.options import Client, StreamOptions, reads_whole_calls
@@ -24,14 +25,15 @@ def stream_options(
     client: Client,
     response_id: str,
     start: AnswerStart,
+    reading: Reading | None,
     **more: Any,
 ) -> StreamOptions:
-    """Return the options of the translator of the answer; `more` are further ones. `start` tells how the answer is
-    read."""
+    """Return the options of the translator of the answer; `more` are further ones. `start` tells how the answer is read,
+    `reading` is that of a body of another protocol."""
     settings = in_force.settings
     return StreamOptions(
         response_id=response_id,
-        model=request.model,
+        model=request.model if reading is None else reading.model,
         echo=chat_request.echo,
         tools=chat_request.tools,
         grammars=chat_request.grammars,
@@ -46,7 +48,8 @@ def stream_options(
         discarded=chat_request.warming,
         reasoning_event=reasoning_event(settings),
         client=client,
-        hosted=_hosted_options(request, chat_request),
+        form=None if reading is None else reading.form,
+        hosted=_hosted_options(request, chat_request, reading),
         markup=in_force.parsers.markup(chat_request.body, start),
         start=start,
         thoughts=start.thoughts,
@@ -64,14 +67,16 @@ def with_call_rules(
     return msgspec.structs.replace(options, calls=rules)
 
 
-def _hosted_options(request: ResponsesRequest, chat_request: ChatRequest) -> HostedOptions | None:
+def _hosted_options(request: ResponsesRequest, chat_request: ChatRequest, reading: Reading | None) -> HostedOptions | None:
     """Return what the items of hosted tools depend on; None for a request without such tools, and without results of earlier
-    ones that may be cited."""
+    ones that may be cited. What was searched is shown to clients of other protocols: nothing is stored for them, so that it
+    has to come back with the next request."""
     tools = chat_request.tools
     if not chat_request.sources and not (tools and any(target.hosted for target in tools.values())):
         return None
     sources = tuple(chat_request.sources)
-    return HostedOptions(frozenset(request.include or ()), chat_request.container_id or "", sources)
+    included = frozenset(request.include or ())
+    return HostedOptions(included, chat_request.container_id or "", sources, shows_results=reading is not None)
 
 
 def reasoning_event(settings: Settings) -> str:

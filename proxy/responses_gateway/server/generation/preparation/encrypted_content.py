@@ -116,7 +116,7 @@ class Encryption:
         wrote it. Others stay as they are; where all do, it is the same list. `start` items come before them at `path`. Raise
         `ApiError` 400."""
         for item in items:
-            if isinstance(item, dict) and "encrypted_content" in item:
+            if type(item) is dict and "encrypted_content" in item:
                 break
         else:
             return items

@@ -131,8 +131,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
             more["compaction"] = self._seal("compaction", ground, tape)
         client = recognise(scope.caller.headers)
         response_id = scope.kept.response_id if scope.kept is not None else _new_response_id()
-        options = stream_options(scope.in_force, request, chat, client, response_id, start, **more)
-        return options if scope.reading is None else scope.reading.options(options)
+        return stream_options(scope.in_force, request, chat, client, response_id, start, scope.reading, **more)
 
     def _seal(self, kind: Kind, ground: Ground, tape: Tape | None) -> SealText:
         """Return what encrypts a text of the answer."""

@@ -286,7 +286,7 @@ async def _room_for_answer(
     Counting is left out where the room is certain."""
     settings = scope.in_force.settings
     limit = body.get(settings.max_tokens_field)
-    if not isinstance(limit, int):
+    if type(limit) is not int:
         return None
     most = most_tokens(data, len(body["messages"]))
     if most is not None and limit + 2 * most <= context_window:
