@@ -103,11 +103,11 @@ class Thread:
             found = None if rest is None else translate_growing(request, policy, rest, beginning)
             if found is None:
                 return outcome(translate(request, policy))
-            data, later = encoded(found, found.chat.body)
+            written, later = encoded(found, found.chat.body)
             self.continued += found.known is not None
             if later is not None and isinstance(items, list):
                 self.known.keep(tenant, growing, later)
-            return outcome(found.chat, data)
+            return outcome(found.chat, written.data)
         except ApiError as error:
             return error.body()
 

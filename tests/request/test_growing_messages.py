@@ -138,11 +138,11 @@ class Conversation:
             grown = translate_growing(reading.request, reading.policy, rest, beginning, turns.items)
         if grown is None:
             return outcome(growing.asked, reading)
-        data, later = encoded(grown, grown.chat.body)
+        written, later = encoded(grown, grown.chat.body)
         self.continued += grown.known is not None
         if later is not None and turns is not None and later.items == turns.items:
             self.known.keep(tenant, growing, later, turns)
-        return told(reading), grown.chat, data
+        return told(reading), grown.chat, written.data
 
 
 def whole(body: bytes, policy: Policy) -> object:

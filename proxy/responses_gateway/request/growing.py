@@ -22,12 +22,17 @@ from responses_gateway.request.policy import Policy
 from responses_gateway.request.tools.catalog import Catalog
 from responses_gateway.request.tools.hosted_tools import NO_HOSTED_TOOLS
 from responses_gateway.request.translation import ChatRequest, ReadItems, ReadRequest
+from responses_gateway.wire.json_text import encode
 from responses_gateway.wire.requests import ResponsesRequest
 
 # The types of items that say nothing of others but by their call ids.
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _KINDS = frozenset({"message", "reasoning"}) | _CALLS | _OUTPUTS
+# The messages of a chat request whose messages are written elsewhere, as a value and as JSON: no text can contain it, because
+# quotation marks are escaped there.
+_NONE: Sequence[Object] = ()
+_PLACE = b'"messages":[]'
 
 
 class Losses(NamedTuple):
@@ -38,10 +43,27 @@ class Losses(NamedTuple):
     items: Sequence[Loss]
 
 
-class Written(NamedTuple):
-    """The JSON of messages, with commas between them, and that of the tools of a chat request."""
+class ChatJson(NamedTuple):
+    """A chat request as JSON (`data`), of which `messages` are those of its messages, and `others` has none of them."""
 
-    messages: bytes
+    data: bytes
+    others: bytes
+    messages: Sequence[bytes]
+
+    @classmethod
+    def of(cls, others: bytes, messages: Sequence[bytes]) -> ChatJson:
+        """Return the chat request that has these messages, copied once: most of a long request are they."""
+        before, _, behind = others.partition(_PLACE)
+        parts = list(messages)
+        parts[0] = b'%b"messages":[%b' % (before, parts[0])
+        parts[-1] = b"%b]%b" % (parts[-1], behind)
+        return cls(b",".join(parts), others, messages)
+
+
+class Written(NamedTuple):
+    """The JSON of each of some messages, and that of the tools of a chat request."""
+
+    messages: Sequence[bytes]
     tools: Sequence[Object] | None
     tools_json: msgspec.Raw
 
@@ -56,7 +78,7 @@ class KnownCalls(NamedTuple):
 class TranslatedTurns(msgspec.Struct, frozen=True, eq=False):
     """What the first `items` of an input have become, all of whose calls have outputs: `messages` behind a system message of
     the texts `leading`, with these `calls`. `request` and `policy` are those of the translation, `catalog` its tools, and
-    `losses` what was reported. `written`: its JSON, once it was needed."""
+    `losses` what was reported. `written`: its JSON, once the chat request was encoded."""
 
     request: ResponsesRequest
     policy: Policy
@@ -211,26 +233,27 @@ class _Growth(NamedTuple):
         return TranslatedTurns(self.request, self.policy, catalog, before + end.items, messages, leading, read, losses)
 
 
-def encoded(grown: Grown, body: Mapping[str, Any]) -> tuple[bytes, TranslatedTurns | None]:
+def encoded(grown: Grown, body: Mapping[str, Any]) -> tuple[ChatJson, TranslatedTurns | None]:
     """Return the chat request, which is `body`, as JSON, and what the next one can be made from. What was known is not written
     again."""
     known = grown.known
-    if known is None or not known.messages:
-        return msgspec.json.encode(body), grown.next
+    before = None if known is None else known.written
     messages = body["messages"]
+    system = grown.system
     tools = body.get("tools")
-    before = known.written
+    others = {**body, "messages": _NONE}
     if before is None:
-        before = Written(msgspec.json.encode(known.messages)[1:-1], tools, msgspec.Raw(msgspec.json.encode(tools)))
-    rest = [msgspec.json.encode(message) for message in messages[grown.system + len(known.messages) :]]
-    parts = [*map(msgspec.json.encode, messages[: grown.system]), before.messages, *rest]
-    again: Object = {"messages": msgspec.Raw(b"[%b]" % b",".join(parts))}
-    if tools is not None and tools == before.tools:
-        again["tools"] = before.tools_json
-    data = msgspec.json.encode({**body, **again})
+        pieces = [encode(message) for message in messages]
+        tools_json = msgspec.Raw(encode(tools))
+    else:
+        rest = messages[system + len(before.messages) :]
+        pieces = [*map(encode, messages[:system]), *before.messages, *map(encode, rest)]
+        tools_json = before.tools_json if tools == before.tools else msgspec.Raw(encode(tools))
+    if tools is not None:
+        others["tools"] = tools_json
+    written = ChatJson.of(encode(others), pieces)
     later = grown.next
     if later is None:
-        return data, None
-    over = len(later.messages) - len(known.messages)
-    written = before._replace(messages=b",".join([before.messages, *rest[:over]]))
-    return data, msgspec.structs.replace(later, written=written)
+        return written, None
+    over = Written(pieces[system : system + len(later.messages)], tools, tools_json)
+    return written, msgspec.structs.replace(later, written=over)

@@ -31,10 +31,15 @@ class _Body(msgspec.Struct):
     verbosity: msgspec.Raw = _ABSENT
 
 
-class Message(msgspec.Struct):
-    """What is read of a single message."""
+class _Role(msgspec.Struct):
+    """Who speaks in a message."""
 
     role: str = ""
+
+
+class Message(_Role):
+    """What is read of a single message."""
+
     content: Any = None
     reasoning: Any = None
     reasoning_content: Any = None
@@ -54,6 +59,7 @@ class Message(msgspec.Struct):
 
 
 _read_body = msgspec.json.Decoder(_Body).decode
+_read_role = msgspec.json.Decoder(_Role).decode
 _read_message = msgspec.json.Decoder(Message).decode
 
 
@@ -106,7 +112,7 @@ class Prompt(msgspec.Struct, frozen=True):
     """A chat request: its checksums, and its messages as they are sent."""
 
     checksums: PromptPrint
-    messages: Sequence[msgspec.Raw]
+    messages: Sequence[bytes | msgspec.Raw]
 
     def message(self, index: int) -> Message | None:
         """Return one message; None if there is none, or none of this form."""
@@ -124,16 +130,18 @@ def text_checksum(text: str) -> int:
     return crc32(stripped.encode("utf-8", "replace")) if stripped else 0
 
 
-def read_prompt(data: bytes, key: str | None = None) -> Prompt:
-    """Read a chat request as it is sent. `key` is the client's name of the cache, where requests are routed by it."""
+def read_prompt(data: bytes, key: str | None = None, messages: Sequence[bytes] | None = None) -> Prompt:
+    """Read a chat request as it is sent. `key` is the client's name of the cache, where requests are routed by it. `messages`
+    are the JSON of each, where that is known; then `data` need not have them."""
     body = _read_body(data)
+    if messages is None:
+        messages = body.messages
     before: dict[Reason, int] = {
         "model_changed": crc32(body.model),
         "tools_changed": crc32(body.tools),
         "reasoning_effort_changed": crc32(body.chat_template_kwargs, crc32(body.reasoning_effort)),
         "verbosity_changed": crc32(body.verbosity),
     }
-    messages = body.messages
     sizes = array("I", map(len, messages))
     checksums = PromptPrint(
         before,
@@ -182,9 +190,9 @@ def _common(one: bytes, other: bytes) -> int:
     return next(index for index, (mine, theirs) in enumerate(pairs) if mine != theirs)
 
 
-def _leading(messages: Sequence[msgspec.Raw]) -> int:
+def _leading(messages: Sequence[bytes | msgspec.Raw]) -> int:
     """Return how many messages are instructions, before anybody has said anything."""
     for index, message in enumerate(messages):
-        if _read_message(message).role not in ("system", "developer"):
+        if _read_role(message).role not in ("system", "developer"):
             return index
     return len(messages)

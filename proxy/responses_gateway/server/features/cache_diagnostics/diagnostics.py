@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from responses_gateway.request.prompt_cache.prompt_print import PromptPrint, print_of_items, read_prompt
+from responses_gateway.request.prompt_cache.prompt_print import PromptPrint, print_of_items
 from responses_gateway.server.features.cache_diagnostics.turns import LOST, CacheTurns
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
@@ -77,7 +77,7 @@ class Comparisons:
         other_id = (request.prompt_cache_options or {}).get("comparison_response_id")
         key = request.prompt_cache_key if self.routed() else None
         # It is not known yet where a summary has to be made first.
-        later = None if prepared.compaction is not None else read_prompt(prepared.call.data, key).checksums
+        later = None if prepared.compaction is not None else prepared.call.prompt(key).checksums
         encoded = b"" if later is None else msgspec.msgpack.encode(later)
         tenant = prepared.caller.tenant
         try:

@@ -11,7 +11,7 @@ import msgspec
 from responses_gateway.request.prompt_cache.context import Answer
 from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
 from responses_gateway.request.prompt_cache.explanation import Report
-from responses_gateway.request.prompt_cache.prompt_print import read_prompt, text_checksum
+from responses_gateway.request.prompt_cache.prompt_print import text_checksum
 from responses_gateway.request.who_asks.asker import Kind
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
@@ -52,9 +52,7 @@ class CacheTurns:
         asking = Asking(prepared.caller.tenant, asker.session, row)
         report = Report(f"{facts.backend}\n{facts.pod or ''}", used.input, used.cached)
         last = turns[-1].used or used
-        explanation = self._contexts.turn(
-            asking, read_prompt(prepared.call.data), report, _answer(prepared, translator, used, last)
-        )
+        explanation = self._contexts.turn(asking, prepared.call.prompt(), report, _answer(prepared, translator, used, last))
         if asker.final:
             self._contexts.forget(asking.tenant, asking.session)
         if explanation.cause is not None:

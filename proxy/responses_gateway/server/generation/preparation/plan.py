@@ -98,7 +98,9 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         route = self._route(ground, followed=followed)
         reading = ground.scope.reading
         words = list if reading is None else reading.words
-        return ChatCall(chat.body, translated.data, _headers(ground), route, chat.added, words=words)
+        return ChatCall(
+            chat.body, translated.data, _headers(ground), route, chat.added, words=words, written=translated.written
+        )
 
     def _route(self, ground: Ground, *, followed: bool) -> Route:
         request = ground.request

@@ -12,7 +12,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.backend.prompt_tokens import PromptTokens, estimated_tokens, most_tokens
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
-from responses_gateway.request.growing import Grown, TranslatedTurns, encoded, translate_growing
+from responses_gateway.request.growing import ChatJson, Grown, TranslatedTurns, encoded, translate_growing
 from responses_gateway.request.tools.hosted_tools import HostedTools
 from responses_gateway.server.generation.preparation.client_keys import ClientKeys
 from responses_gateway.server.generation.preparation.context import Context, Item
@@ -133,14 +133,16 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
 
 
 class Translated(msgspec.Struct, frozen=True, eq=False):
-    """The chat request, whose body is complete, and encoded as `data`; the losses in the words of the client; whether another
-    backend may continue the answer. `translation` is how it was made, for the request that follows a summary."""
+    """The chat request, whose body is complete, and encoded as `data`, with the parts of that where they are known (`written`);
+    the losses in the words of the client; whether another backend may continue the answer. `translation` is how it was made,
+    for the request that follows a summary."""
 
     chat: ChatRequest
     data: bytes
     losses: Sequence[Loss]
     continuable: Continuable
     translation: Translation
+    written: ChatJson | None
 
 
 class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
@@ -165,7 +167,8 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         if continuable.now and not translation.token_ids:
             body = _with_token_ids(body)
             translation = msgspec.structs.replace(translation, token_ids=True)  # because the request after a summary needs them
-        data = msgspec.json.encode(body) if grown is None else self._encoded(grown, body, ground)
+        written = None if grown is None else self._encoded(grown, body, ground)
+        data = msgspec.json.encode(body) if written is None else written.data
         reading = ground.scope.reading
         if reading is not None:
             room = None
@@ -174,11 +177,12 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             if room is not None:
                 body = {**body, ground.scope.in_force.settings.max_tokens_field: room}
                 data = msgspec.json.encode(body)
+                written = None
                 losses = [*losses, _CLAMPED]
             losses = [*reading.losses, *reading.words(losses)]
         if body is not chat.body:
             chat = msgspec.structs.replace(chat, body=body)
-        return Translated(chat, data, losses, continuable, translation)
+        return Translated(chat, data, losses, continuable, translation, written)
 
     def asks_for_token_ids(self, model: str, in_force: InForce) -> bool:
         """Tell whether the backend is to send the ids of its tokens: always, or where they help and it can send them."""
@@ -236,14 +240,14 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
             return translation.grow(request, context, known, kept)
         return await self.queue.in_thread(translation.tenant, translation.grow, request, context, known, kept)
 
-    def _encoded(self, grown: Grown, body: Mapping[str, Any], ground: Ground) -> bytes:
+    def _encoded(self, grown: Grown, body: Mapping[str, Any], ground: Ground) -> ChatJson:
         """Return the chat request as JSON, and keep what the next request of the thread can go on from."""
-        data, beginning = encoded(grown, body)
+        written, beginning = encoded(grown, body)
         growing = ground.scope.growing
         turns = None if ground.scope.reading is None else ground.scope.reading.turns
         if beginning is not None and growing is not None and (turns is None or turns.items == beginning.items):
             self.known.keep(ground.scope.caller.tenant, growing, beginning, turns)
-        return data
+        return written
 
     def _continuable(self, ground: Ground, chat: ChatRequest) -> Continuable:
         """Find out whether the answer may be continued; then the ids of its tokens are needed."""

@@ -11,6 +11,8 @@ import msgspec
 
 from responses_gateway.backend.served_models import Route
 from responses_gateway.request import Loss
+from responses_gateway.request.growing import ChatJson
+from responses_gateway.request.prompt_cache.prompt_print import Prompt, read_prompt
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.settings.backend import PLACEHOLDERS
@@ -57,6 +59,7 @@ class ChatCall(NamedTuple):
     """The body of a chat request, as data and as the JSON that is sent (`data`); the headers that go with it, and its route.
     `added` are the fields of the body that the client has not asked for, and `words` names what it loses with them. `keeper`
     may keep something of the answer. `strict` has servers enforce the schemas of its tools, which `body` has as they came.
+    `written` are the parts of the JSON, where they are known.
 
     Nothing changes a body in place: `with_body` returns the call of another one."""
 
@@ -68,10 +71,16 @@ class ChatCall(NamedTuple):
     strict: StrictTools | None = None
     words: Callable[[Iterable[Loss]], Sequence[Loss]] = list
     keeper: AnswerKeeper | None = None
+    written: ChatJson | None = None
+
+    def prompt(self, key: str | None = None) -> Prompt:
+        """Return what tells whether a later request begins like this one; `key`: see `read_prompt`."""
+        written = self.written
+        return read_prompt(self.data, key) if written is None else read_prompt(written.others, key, written.messages)
 
     def with_body(self, body: Mapping[str, Any]) -> ChatCall:
         """Return the call with another body, which is encoded here and nowhere else."""
-        return self._replace(body=body, data=msgspec.json.encode(body))
+        return self._replace(body=body, data=msgspec.json.encode(body), written=None)
 
     def strict_data(self, form: StrictForm) -> bytes:
         """Return the JSON that is sent, with strict tools. What stands before them is not encoded anew, because it has all of
