@@ -116,9 +116,10 @@ class DirectSender:
             writer = None
             if len(body) <= _WRITE_SIZE:
                 protocol.transport.write(head + body)
-            else:  # beside the wait for the answer: a backend may refuse a body before it has all of it
-                protocol.transport.write(head)
-                writer = self._loop.create_task(_write(protocol, memoryview(body)))
+            else:  # the rest beside the wait for the answer: a backend may refuse a body before it has all of it
+                rest = memoryview(body)
+                protocol.transport.writelines((head, rest[:_WRITE_SIZE]))
+                writer = self._loop.create_task(_write(protocol, rest[_WRITE_SIZE:]))
             if self._answer_timeout is not None:  # `asyncio.timeout` takes three times as many calls
                 timer = self._loop.call_later(self._answer_timeout, _give_up, is_pushed)
             if await is_pushed:
@@ -199,13 +200,13 @@ def _give_up(is_pushed: asyncio.Future[bool]) -> None:
 
 
 async def _write(protocol: ResponseHandler, body: memoryview) -> None:
-    """Write in pieces, so that other streams get their turn in between."""
+    """Write the rest of a body in pieces, so that other streams get their turn in between."""
     with suppress(ConnectionError):  # reading the answer reports it
         for begin in range(0, len(body), _WRITE_SIZE):
+            await protocol._drain_helper()
             if protocol.transport is None:
                 return
             protocol.transport.write(body[begin : begin + _WRITE_SIZE])
-            await protocol._drain_helper()
 
 
 def _header_lines(headers: Mapping[str, str]) -> str:

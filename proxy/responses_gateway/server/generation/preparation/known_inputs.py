@@ -62,8 +62,8 @@ class KnownValues(NamedTuple):
 
 
 class KnownInput(msgspec.Struct, eq=False):
-    """A request of a growing thread, whose body is of this `form`. `body` is how it came; where its `layout` is known, up to
-    the end of the elements that are known. `size`: of the whole body. `probe`: where two bodies are compared first."""
+    """A request of a growing thread, whose body is of this `form`. `body` is how it came, `size` its length. `probe`: where
+    two bodies are compared first."""
 
     form: BodyForm
     body: bytes
@@ -84,10 +84,9 @@ class KnownInput(msgspec.Struct, eq=False):
             if self.layout is None:
                 self.body = b""  # which begins like none: it is not looked at again
                 return None
-            self.body = self.body[: self.layout.end]
             self.probe = (self.layout.start + self.layout.end) // 2
         start, end, fields = self.layout
-        if not body.startswith(self.body) or len(body) - end > _MOST_NEW:
+        if not body.startswith(memoryview(self.body)[:end]) or len(body) - end > _MOST_NEW:
             return None
         short = b'%b"%b"%b' % (body[:start], mark.encode(), body[end:])
         form = self.form
@@ -141,13 +140,15 @@ class Growing(NamedTuple):
             elements = elements[: turns.messages]
         values = KnownValues(elements, {name: getattr(asked, name) for name in form.large}, turns, beginning)
         if continued is None or layout is None:
-            probe = body.find(b'"%b"' % form.elements.encode())
+            # About in the middle of the list, because it is as long as its messages: all threads of a client begin alike.
+            written = 0 if beginning.written is None else sum(map(len, beginning.written.messages))
+            probe = body.find(b'"%b"' % form.elements.encode()) + written // 2
             return KnownInput(form, body, values, len(body), probe, None)
         if turns is not None:
             assert continued.layout is not None
             new = len(elements) - len(continued.values.elements)
             layout = layout._replace(end=_end_of(new, body, continued.layout.end, layout.end))
-        return KnownInput(form, body[: layout.end], values, len(body), (layout.start + layout.end) // 2, layout)
+        return KnownInput(form, body, values, len(body), (layout.start + layout.end) // 2, layout)
 
 
 class KnownInputs:
