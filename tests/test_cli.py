@@ -284,6 +284,19 @@ def test_print_config_prints_what_is_in_force_and_serves_nothing(
     assert server.called_with == []
 
 
+def test_a_file_that_is_missing_is_named_with_what_names_it(
+    capsys: pytest.CaptureFixture[str], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = tmp_path / "missing"
+    config = tmp_path / "gateway.yaml"
+    config.write_text(f"tls_cert: {missing}\n", encoding="utf-8")
+    monkeypatch.setenv("RESPONSES_GATEWAY_RECORD", str(config / "records"))
+    assert main(["serve", "--backend", "http://a", "--config", str(config), "--check"]) == 2
+    assert [line.rpartition(": ")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "responses-gateway: RESPONSES_GATEWAY_RECORD", f"{config}: tls_cert: {missing}",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("wanted", ["--check", "--print-config", None])
 def test_files_that_settings_name_are_examined_together(
     capsys: pytest.CaptureFixture[str], server: Server, wanted: str | None, tmp_path: Path

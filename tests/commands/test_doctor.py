@@ -276,7 +276,7 @@ def test_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(url) == 2
     assert "cannot be reached" in capsys.readouterr().err
     assert run("--gateway", url) == 2
-    assert "no answer" in capsys.readouterr().err
+    assert f"no answer from {url}/v1/responses: " in capsys.readouterr().err
     for argv in ([url], ["--gateway", url]):
         assert run(*argv, "--json") == 2
         assert json.loads(capsys.readouterr().out)["verdict"] == "unreachable"

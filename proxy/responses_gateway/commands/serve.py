@@ -140,7 +140,11 @@ def _settings(args: argparse.Namespace, overrides: Mapping[str, Any], simulator:
         raise SettingsError("\n".join(dict.fromkeys(complaints))) from None
     if not args.print_config:
         checks = [lambda: _require_backend(settings, simulator), lambda: _refuse_own_address(settings)]
-        _check([*checks, *_file_checks(settings)])
+        try:
+            _check([*checks, *_file_checks(settings)])
+        except SettingsError as error:
+            written = origins(given, args.config, os.environ)
+            raise SettingsError("\n".join(_as_written(line, written) for line in str(error).splitlines())) from None
     return settings
 
 
@@ -166,6 +170,15 @@ def _check(checks: Iterable[Callable[[], None]]) -> None:
             complaints.append(str(error))
     if complaints:
         raise SettingsError("\n".join(complaints))
+
+
+def _as_written(complaint: str, written: Mapping[str, str]) -> str:
+    """Return a complaint about a flag as one about what sets it (see `origins`): its variable, or its name in the file."""
+    for name, origin in written.items():
+        if origin != flag(name) and complaint.startswith(f"{flag(name)}: "):
+            place = origin if origin == variable(name) else f"{origin}: {name}"
+            return place + complaint.removeprefix(flag(name))
+    return complaint
 
 
 def _complaints_about_parsers(given: Mapping[str, Any], config: Path | None) -> list[str]:

@@ -74,7 +74,8 @@ def _run(name: str, action: Callable[[], str]) -> Step:
     except _Unclear as reason:
         return Step(name, "unclear", str(reason))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return Step(name, "failed", f"no answer: {str(error) or type(error).__name__}")
+        place = f" from {error.request.url}" if isinstance(error, httpx.RequestError) else ""
+        return Step(name, "failed", f"no answer{place}: {str(error) or type(error).__name__}")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         return Step(name, "failed", f"an answer of an unexpected shape ({type(error).__name__}: {error})")
 
