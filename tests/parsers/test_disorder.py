@@ -26,6 +26,24 @@ def disorders(name: str) -> list[str]:
     return [*twice, *left_open]
 
 
+def slips(name: str) -> list[str]:
+    """Return a call with each of its end tags written wrongly, replaced by another tag or beside it, or beside text."""
+    text = render(FAMILIES[name], [("call", "search", ARGUMENTS)])
+    tags = list(_TAG.finditer(text))
+    texts: list[str] = []
+    for tag in tags:
+        written = tag.group()
+        if "</" not in written:
+            continue
+        bare = written[:-1]
+        forms = [bare, f"{bare}=", f"{bare} x>", f"{bare}=x>", f"{bare[:-1]}>", written.replace("</", "<")]
+        forms += [written.upper()] if written.startswith("<") else []
+        forms += [f"{written} and ", f" and {written}", f"={written}"]
+        forms += [form for other in tags for form in (other.group(), other.group() + written, written + other.group())]
+        texts += [text[: tag.start()] + form + text[tag.end() :] for form in forms]
+    return texts
+
+
 def read(name: str, pieces: list[Piece]) -> Outcome:
     family = FAMILIES[name]
     return play(parser(family.reasoning, family.tools, schemas=TOOLS, thinking_open=False), pieces)
@@ -49,4 +67,14 @@ def test_disorder_is_read_alike_however_it_is_cut(name: str) -> None:
     for text in disorders(name):
         outcome = read(name, whole(text))
         for pieces in (characters(text), *halves(text, 3), *(at_random(text, seed) for seed in range(3))):
+            assert read(name, pieces) == outcome, text
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_a_tag_written_wrongly_is_no_part_of_a_value(name: str) -> None:
+    for text in slips(name):
+        outcome = read(name, whole(text))
+        completed = [item["arguments"] for item in outcome.items if "call" in item and "cut" not in item]
+        assert not any("<" in arguments for arguments in completed), (text, outcome)
+        for pieces in (characters(text), at_random(text, len(text))):
             assert read(name, pieces) == outcome, text

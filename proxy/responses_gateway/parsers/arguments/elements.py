@@ -132,6 +132,7 @@ class ElementsReader(ArgumentsReader):
             return at
         self._markers.take(text[at:start])
         if tag is None:
+            self._unclear = self._unclear or text.startswith("</", start)
             self._misplaced(text[at:start])
             return start
         name = tag[2].strip()

@@ -26,7 +26,7 @@ class Places:
         self.head = markers(*syntax.heads, *syntax.opens, *syntax.values, *syntax.closes, *call.closes)
         self.gap = markers(*syntax.between, *syntax.values, *syntax.opens, *ends)
         tags = [head for head in syntax.heads if syntax.values]
-        self.inside = markers(*syntax.opens, *tags, *syntax.value_opens, *syntax.closes, *call.opens, *call.closes)
+        self.inside = markers(*syntax.opens, *tags, *syntax.value_opens, *syntax.closes, *call.opens, *ends)
         self.behind_value = markers(*syntax.opens, *syntax.between, *syntax.values, *ends)
         self.behind_call = markers(*outer.closes, *outer.opens)
         self.behind_end = markers(*syntax.opens, *syntax.closes, *call.opens, *ends)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from responses_gateway.parsers.arguments import OuterMarkers
 from responses_gateway.parsers.arguments.values import escape
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
 
+_QUOTES = "`'\""
 _LOOKED_AT = 256  # characters behind a tag inside a value that tell what the tag is
 _NAME = re.compile(r"""\s*["']?[\w.\-:/]+["']?\s*>?\s*""")
 _PARAMETER_ON_LINES = re.compile(r"[^<>\n]+>\n\s*\S")
-_LAST_TAG = re.compile(r"</([^<>\s]{2,80})>?\s*\Z")
+_HEADER = re.compile(r"[^<>\n]*>")
+_LAST_TAG = re.compile(r"<(/{0,2})([^<>/]{2,80})/?(>?)\s*\Z")
 _LAST_TAG_LENGTH = 128  # with the white space behind it
 _NAME_OF_TAG = re.compile(r"\W")
 _SURE_BEGINNING = 3  # characters of a tag's name: `</p>` is not the beginning of `</parameter>`
@@ -22,6 +25,7 @@ class ParameterValue:
 
     def __init__(self, emit: Callable[[str], None], convert: Callable[[str], str] | None, trim: bool) -> None:
         self.blank = True  # nothing visible has come
+        self.opened = True  # by a tag of its own
         self._emit = emit
         self._convert = convert
         self._trim = trim
@@ -38,6 +42,10 @@ class ParameterValue:
         if self.blank:
             return self._trim and (not self._lead or self._lead[-1].endswith("\n"))
         return bool(self._tail)
+
+    def stands_in(self, following: str) -> bool:
+        """Tell whether what stands behind the text so far is in quotes, one of which follows it."""
+        return bool(self._end) and self._end[-1] in _QUOTES and self._end[-1] == following
 
     def add(self, piece: str) -> None:
         """Add the next piece."""
@@ -67,14 +75,17 @@ class ParameterValue:
             self._kept.append(piece)
 
     def ends_in(self, tags: Iterable[str], key: str) -> bool:
-        """Tell whether the value ends in what may stand for its end: one of these end tags, cut, with something behind its name
-        or without its mark, or one that is named after the key."""
+        """Tell whether the value ends in what may stand for its end: one of these end tags, cut, with text behind its name,
+        without its mark or its slash, or one that is named after the key."""
         last = _LAST_TAG.search(self._end)
         if last is None:
             return False
-        name = last[1]
-        known = {tag[2:-1] for tag in tags}
+        name = _unspaced(last[2])
+        known = {_unspaced(tag[2:-1]) for tag in tags}
         known |= {_NAME_OF_TAG.split(tag)[-1] for tag in known}
+        key = _unspaced(key)
+        if not last[1]:
+            return bool(last[3]) and (name in known or name == key)
         begun = len(name) >= _SURE_BEGINNING and any(tag.startswith(name) for tag in known)
         return begun or name == key or name.startswith(tuple(known))
 
@@ -143,16 +154,24 @@ def _string_end(text: str) -> str:
     return f'{escape(text)}"'
 
 
+def _unspaced(name: str) -> str:
+    """Return the name of a tag as it is compared: models write blanks and capitals in it."""
+    return "".join(name.split()).lower()
+
+
 class InnerMarkup:
     """Follows the tags inside a value that are of the call's own kind: an end tag that closes what was opened in the value is a
     part of it. `values` of parameters, and `calls`, are open in it; `openings` are all tags that open a value, with a key or
     without."""
 
-    def __init__(self, syntax: TaggedParameters, call: CallFormat) -> None:
+    def __init__(self, syntax: TaggedParameters, call: CallFormat, outer: OuterMarkers) -> None:
         self.values = 0
         self.calls = 0
         self.openings = 0
         self.keys: set[str] = set()  # of the tool, which open within a line
+        self.ended = False  # an end tag came that closes nothing in the value
+        self._reopened = False  # then another parameter has begun
+        self._edges = Edges(syntax, call, outer)
         self._keyed = bool(syntax.values)  # key and value have tags of their own
         self._trim = syntax.trim
         self._kinds = {
@@ -181,6 +200,17 @@ class InnerMarkup:
         on_lines = self._trim and self._last == "key" and self._on_line
         return on_lines and _PARAMETER_ON_LINES.match(self._behind) is not None
 
+    @property
+    def out_of_place(self) -> bool:
+        """Whether a tag stands in the value that belongs to the call: at an edge of it, or an end before another parameter."""
+        return self._reopened or self._edges.torn(visible_behind=self._visible_behind)
+
+    @property
+    def _visible_behind(self) -> bool:
+        """Whether there is more than white space behind the last tag, with its header."""
+        header = _HEADER.match(self._behind) if self._last in ("key", "call") and not self._keyed else None
+        return bool(self._behind[header.end() if header else 0 :].strip())
+
     def takes(self, following: str, closes: tuple[str, ...]) -> bool:
         """Tell by the tag behind an end tag of a value whether it closes what was opened in this one."""
         return (self.openings > 0 and following in closes) or (self.calls > 0 and self.values > 0)
@@ -190,18 +220,22 @@ class InnerMarkup:
         if self._last and len(self._behind) < _LOOKED_AT:
             self._behind += piece[:_LOOKED_AT]
 
-    def tag(self, marker: str, *, on_line: bool) -> None:
-        """Take a tag that is a part of the value; `on_line`: it begins a line."""
-        kind = self._kinds[marker]
+    def tag(self, marker: str, value: ParameterValue, following: str) -> None:
+        """Take a tag that stands in the value behind its text so far; `following`: the character after it."""
+        kind = self._kinds.get(marker, "block")
+        self._edges.tag(marker, visible_before=self._visible_behind if self._last else not value.blank)
         match kind:
             case "key":
                 self.calls += self.in_call and not self.calls
                 self.values += not self._keyed
                 self.openings += not self._keyed
+                self._reopened = self.ended
             case "value":
                 self.values += self._last == "head" and not self._behind.strip()
                 self.openings += 1
+                self._reopened = self.ended
             case "value end":
+                self.ended = self.ended or (not self.openings and not value.stands_in(following))
                 self.values = max(0, self.values - 1)
                 self.openings = max(0, self.openings - 1)
             case "call end":
@@ -209,4 +243,43 @@ class InnerMarkup:
                 self.values = 0
         self._last = kind
         self._behind = ""
-        self._on_line = on_line
+        self._on_line = value.at_line_start
+
+
+class Edges:
+    """Tells whether a value begins or ends with a tag of the call's own kind whose counterpart is not in the value: that tag is
+    out of place, unless the value is made of tags."""
+
+    def __init__(self, syntax: TaggedParameters, call: CallFormat, outer: OuterMarkers) -> None:
+        tags = [(outer.opens, outer.closes), (call.opens, call.closes)]
+        tags += (
+            [(syntax.opens, syntax.heads), (syntax.values, syntax.closes)] if syntax.values else [(syntax.opens, syntax.closes)]
+        )
+        self._opens = {tag: pair for pair, (opens, _) in enumerate(tags) for tag in opens}
+        self._closes = {tag: pair for pair, (_, closes) in enumerate(tags) for tag in closes}
+        self._open = [0] * len(tags)  # tags without their end so far
+        # Whether a parameter that a value begins with is the call's own was told where it stands.
+        self._texts = () if syntax.values else syntax.opens
+        self._visible = False  # text stands between the tags
+        self._first: str | None = None
+        self._last_alone = False
+
+    def tag(self, marker: str, *, visible_before: bool) -> None:
+        """Take a tag of the value; `visible_before`: text stands between it and the one before it."""
+        if self._first is None:
+            self._first = "" if visible_before or marker in self._texts else marker
+        self._visible = self._visible or visible_before
+        opened = self._opens.get(marker)
+        closed = self._closes.get(marker)
+        if opened is not None:
+            self._open[opened] += 1
+            self._last_alone = True
+        elif closed is not None:
+            self._last_alone = not self._open[closed]
+            self._open[closed] -= not self._last_alone
+
+    def torn(self, *, visible_behind: bool) -> bool:
+        """Tell it of a value that has ended; `visible_behind`: with text behind the last tag."""
+        first = self._first in self._closes or (self._first in self._opens and self._open[self._opens[self._first]] > 0)
+        last = self._last_alone and not visible_behind
+        return (first or last) and (self._visible or visible_behind)

@@ -10,6 +10,7 @@ own end that ends in another end tag, because that may be its end."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ from responses_gateway.parsers.lexer import UNDECIDED, Hit, Lexer, skip_spaces
 
 # Text behind the end of a call in which the end of a value tells that the call has not ended.
 _LOOKED_AT = 1024
+_SIGN = re.compile(r"[=:>]\s{0,8}")  # between a key and the tag of its value
+_WORD = re.compile(r"[^\s=]+")
 _GAP_LIMIT = 64  # more white space than this after an end tag decides nothing
 
 
@@ -52,7 +55,7 @@ class ParametersReader(ArgumentsReader):
         self._keys: set[str] = set()
         self._key: Mapping[str, str | None] = {}  # the groups of the header of the parameter that has begun
         self._value: ParameterValue | None = None
-        self._inner = InnerMarkup(syntax, call)
+        self._inner = InnerMarkup(syntax, call, outer)
         self._wrapper = ""  # the parameter that may hold all arguments
         self._step: Callable[[str, int], int] = self._between
 
@@ -218,13 +221,19 @@ class ParametersReader(ArgumentsReader):
     def _gap(self, text: str, at: int) -> int:
         """Read from a key to its value, where both have tags of their own."""
         at = skip_spaces(text, at)
-        marker = self._places.gap.at(text, at)
+        sign = _SIGN.match(text, at)
+        place = sign.end() if sign else at
+        marker = self._places.gap.at(text, place)
         if marker == UNDECIDED:
             return at
+        if marker is None and text[place] == "<":  # a tag that is none
+            return self._give_up(at)
         if marker is None:  # the opening of the value is missing
             self._open_value()
+            if self._value is not None:
+                self._value.opened = False
             return at
-        end = at + len(marker)
+        end = place + len(marker)
         if marker in self._syntax.values:
             self._places.gap.take(marker)
             self._open_value()
@@ -243,8 +252,8 @@ class ParametersReader(ArgumentsReader):
         self._begin()
         groups = self._key
         key = key_of(groups, self._syntax)
-        if key in self._keys:  # one of the two stands in the value of another parameter
-            self._give_up(0)
+        if key in self._keys or not (self._syntax.escaped or self._types.names(key)):
+            self._give_up(0)  # one of the two stands in the value of another parameter, or the header names none
             return
         emit = self._deltas.arguments
         wraps = not self._keys and key in self._syntax.wrappers and key not in self._types.properties
@@ -255,7 +264,7 @@ class ParametersReader(ArgumentsReader):
             self._deltas.arguments(f"{', ' if self._keys else '{'}{dumps(key)}: ")
             self._keys.add(key)
         self._value = ParameterValue(emit, given if self._wrapper else self._types.conversion(key, groups), self._syntax.trim)
-        self._inner = InnerMarkup(self._syntax, self._call)
+        self._inner = InnerMarkup(self._syntax, self._call, self._outer)
         self._step = self._inside
 
     # Values
@@ -271,6 +280,8 @@ class ParametersReader(ArgumentsReader):
                 return end
             self._inner.add(text[at : hit.start])
             self._value.add(text[at : hit.start])
+            if hit.marker in self._syntax.values and not self._value.opened:  # text stands between a key and its value
+                return self._give_up(hit.start)
             twice = self._opened_again(text, hit)
             if twice is not None and twice > hit.start:
                 at = twice
@@ -283,7 +294,7 @@ class ParametersReader(ArgumentsReader):
             if hit.marker in self._syntax.heads and not self._syntax.values:
                 self._inner.add(hit.marker)
             else:
-                self._inner.tag(hit.marker, on_line=self._value.at_line_start)
+                self._inner.tag(hit.marker, self._value, text[hit.end : hit.end + 1])
             self._value.add(hit.marker)
             at = hit.end
 
@@ -365,10 +376,11 @@ class ParametersReader(ArgumentsReader):
         assert self._value is not None
         closed = hit.marker in self._syntax.closes
         ends = [tag for tag in (*self._syntax.closes, *self._syntax.between, *self._call.closes) if tag.startswith("</")]
-        missing = not closed and (self._value.blank or self._value.ends_in(ends, key_of(self._key, self._syntax)))
+        doubted = self._value.blank or self._inner.ended or self._value.ends_in(ends, key_of(self._key, self._syntax))
         if self._inner.values > 0:
             self._types.doubted |= self._inner.keys
-        unclear = missing or (self._inner.left_open and not isinstance(self._value, DoubledValue))
+        torn = (self._inner.left_open or self._inner.out_of_place) and not isinstance(self._value, DoubledValue)
+        unclear = (doubted and not closed) or torn
         value = self._value.close()
         self._value = None
         self._key = {}
@@ -404,6 +416,10 @@ class ParameterTypes:
         properties = schema.get("properties")
         self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
         self.doubted: set[str] = set()  # those that were left open in the value of another
+
+    def names(self, key: str) -> bool:
+        """Tell whether this may be the key of a parameter: if the tool has some, it is one of them, or at least a word."""
+        return not self.properties or key in self.properties or _WORD.fullmatch(key) is not None
 
     def conversion(self, key: str, groups: Mapping[str, str | None]) -> Callable[[str], str] | None:
         """Return the function that makes the value JSON; None if it is a string in any case."""
