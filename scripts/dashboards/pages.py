@@ -119,7 +119,7 @@ OVERVIEW = Dashboard(
                       {f"rate(process_cpu_seconds_total{{{GATEWAYS}}}[$__rate_interval])": "{{instance}}"}),
                 Panel("Memory", "Resident memory, by gateway.", BYTES,
                       {f"process_resident_memory_bytes{{{GATEWAYS}}}": "{{instance}}"}),
-                Panel("Request bodies", "All requests under way; `max_total_body_bytes` is the limit per process.", BYTES,
+                Panel("Request bodies", "All requests under way; ten times `max_body_bytes` is the limit per process.", BYTES,
                       {f"{PREFIX}request_body_bytes{{{GATEWAYS}}}": "{{instance}}"}),
                 Panel("Connections", "Open file descriptors, as a share of the limit: two for each request in flight.", SHARE,
                       {f"process_open_fds{{{GATEWAYS}}} / process_max_fds{{{GATEWAYS}}}": "{{instance}}"}, warn=0.8),

@@ -52,6 +52,9 @@ from responses_gateway.settings.access import has_limits
 from responses_gateway.telemetry.instruments import ACCESS_REFUSALS, DEFECTS
 from responses_gateway.wire.hosts.addresses import Networks
 
+# All bodies of a process together have room for so many of the largest: one client alone cannot shut out the others.
+LARGEST_BODIES = 10
+
 
 def create_app(
     parts: Parts, table: Table | None = None, on_backend_change: OnChange | None = None, folder: Path | None = None
@@ -165,10 +168,9 @@ def _new_app(parts: Parts, bodies: Bodies, table: Table | None = None, fleet: Fl
 def _bodies(parts: Parts) -> Bodies:
     settings = parts.settings
     metrics = parts.metrics
-    together = max(settings.max_total_body_bytes, settings.max_body_bytes)
     return Bodies(
         settings.max_body_bytes,
-        together,
+        LARGEST_BODIES * settings.max_body_bytes,
         lambda: metrics.count(ACCESS_REFUSALS, "bodies"),
         partial(metrics.set, BODY_BYTES),
         parts.responses.preparation.known.clear,

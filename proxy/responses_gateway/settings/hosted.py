@@ -32,8 +32,6 @@ class Hosted(Section):
     title = "Hosted tools"
     optional = True
 
-    hosted_calls: int = Field(default=128, ge=1, le=100_000)
-    """Maximum calls of hosted tools in one response, or its `max_tool_calls` if that is less. Further ones fail."""
     hosted_call_timeout: Seconds = Field(default=60, gt=0)
     """Maximum time for one call of a hosted tool."""
     hosted_result_bytes: ByteSize = Field(default=ByteSize(64 * 1024), ge=1024)

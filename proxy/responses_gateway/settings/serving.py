@@ -36,10 +36,8 @@ class ListeningSettings(Section):
     websocket: bool = True
     """Serve `GET /v1/responses` as a WebSocket. If disabled, it answers 426 and clients use HTTP."""
     max_body_bytes: ByteSize = Field(default=ByteSize(100 * 1024 * 1024), gt=0)
-    """Maximum size of a request body after decompression, in bytes or with a unit (`100MiB`)."""
-    max_total_body_bytes: ByteSize = Field(default=ByteSize(1024**3), gt=0)
-    """Maximum size of the bodies of all requests that one process is answering, after decompression. Beyond it, the largest
-    still being received is refused with 503."""
+    """Maximum size of a request body after decompression, in bytes or with a unit (`100MiB`). The bodies of all requests that
+    one process is answering may have ten times as much; beyond that, the largest still being received is refused with 503."""
     known_history_bytes: ByteSize = Field(default=ByteSize(64 * 1024 * 1024))
     """Memory of one process for the histories of recent requests. An agent sends its whole history with each turn; what is
     known of it is not read and translated again. That is done with bodies of 32 KiB to 4 MiB; each takes about four times its

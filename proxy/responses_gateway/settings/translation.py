@@ -95,7 +95,8 @@ class ResponseSettings(Section):
     title = "Responses to the client"
 
     hosted_turns: int = Field(default=16, ge=2, le=1000)
-    """Maximum turns of the model in one response with hosted or asynchronous tools. In the last one it may call none."""
+    """Maximum turns of the model in one response with hosted or asynchronous tools. In the last one it may call none. Hosted
+    tools may be called eight times as often, or `max_tool_calls` times if the request says less; further calls fail."""
     hosted_history_bytes: ByteSize = ByteSize(256 * 1024)
     """How much of what searches and code of earlier responses have found the model is shown again; the oldest are left out. 0:
     nothing is stored."""

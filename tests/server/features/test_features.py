@@ -24,7 +24,7 @@ BY_NAME = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for fea
 # A setting of each section that only a feature reads.
 GIVEN: dict[str, dict[str, Any]] = {
     "agent_turns": {"continue_early_ends": "all"},
-    "hosted_tools": {"hosted_calls": 3},
+    "hosted_tools": {"hosted_call_timeout": 3},
     "moderation": {"moderation_model": "guard"},
     "safeguards": {"safeguards_model": "judge"},
     "tool_calls": {"repair_calls": "off"},

@@ -332,10 +332,11 @@ def test_what_is_not_turned_on_is_dropped_on_record_or_refused() -> None:
 def test_the_calls_of_a_turn_and_of_a_response_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls beyond those of a turn are dropped, and beyond those of a response refused: the model learns of both."""
     monkeypatch.setattr("responses_gateway.stream.lifecycle.turn.CALLS_OF_A_TURN", 3)
+    monkeypatch.setattr("responses_gateway.server.features.hosted_tools.opening.CALLS_FOR_EACH_TURN", 1)
 
     async def test() -> None:
         many = calls(*[("docs__add", {"a": number, "b": 0}) for number in range(300)])
-        async with model(many, many, says("Done."), mcp_servers=DOCS, hosted_calls=5) as (served, talking):
+        async with model(many, many, says("Done."), mcp_servers=DOCS, hosted_turns=5) as (served, talking):
             answer = (await post(served, tools=[MCP])).final
             made = [item for item in answer["output"] if item["type"] == "mcp_call"]
             assert [item["output"] for item in made] == ["0", "1", "2", "0", "1", None]

@@ -153,15 +153,22 @@ async def begin(served: Served, size: int, path: bytes = b"responses") -> RawCli
     return client
 
 
+@pytest.fixture
+def _room_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all bodies together have no more room than one may have."""
+    monkeypatch.setattr("responses_gateway.server.app.LARGEST_BODIES", 1)
+
+
 def held(served: Served) -> float:
     return served.metric("request_body_bytes")
 
 
+@pytest.mark.usefixtures("_room_for_one")
 def test_the_largest_of_the_bodies_under_way_gives_way() -> None:
     """A few that send large bodies slowly cannot shut out the others."""
 
     async def test() -> None:
-        async with simulated(max_body_bytes=1_000_000, max_total_body_bytes=1_000_000) as served:
+        async with simulated(max_body_bytes=1_000_000) as served:
             small = await begin(served, 300_000)
             large = await begin(served, 500_000)
             answer = await post(served, input="scenario: plain", padding="x" * 250_000)
@@ -180,9 +187,10 @@ def test_the_largest_of_the_bodies_under_way_gives_way() -> None:
     run(test())
 
 
+@pytest.mark.usefixtures("_room_for_one")
 def test_whoever_is_the_largest_is_refused() -> None:
     async def test() -> None:
-        async with simulated(max_body_bytes=1_000_000, max_total_body_bytes=1_000_000) as served:
+        async with simulated(max_body_bytes=1_000_000) as served:
             others = [await begin(served, 300_000) for _ in range(3)]
             for headers, data in (({}, b" " * 700_000), (PACKED, bomb(700_000))):
                 answer = await ask(served, "POST", "/v1/responses", data=data, headers=headers)
@@ -196,9 +204,10 @@ def test_whoever_is_the_largest_is_refused() -> None:
     run(test())
 
 
+@pytest.mark.usefixtures("_room_for_one")
 def test_a_body_counts_until_its_answer_ends() -> None:
     async def test() -> None:
-        async with simulated(max_body_bytes=1_000_000, max_total_body_bytes=1_000_000) as served:
+        async with simulated(max_body_bytes=1_000_000) as served:
             client = await RawClient.connect(served)
             await client.post(input="tokens: 1000 tps: 50", padding="x" * 600_000)
             await client.read_until(b"output_text.delta")
@@ -211,11 +220,12 @@ def test_a_body_counts_until_its_answer_ends() -> None:
     run(test())
 
 
+@pytest.mark.usefixtures("_room_for_one")
 def test_messages_of_websockets_count_too() -> None:
     async def test() -> None:
         message: dict[str, Any] = {"type": "response.create", "model": "simulator", "input": "hi", "padding": "x" * 600_000}
         async with (
-            simulated(max_body_bytes=1_000_000, max_total_body_bytes=1_000_000) as served,
+            simulated(max_body_bytes=1_000_000) as served,
             aiohttp.ClientSession() as session,
             session.ws_connect(f"{served.url}/v1/responses", max_msg_size=0) as socket,
         ):

@@ -46,6 +46,8 @@ IMAGE_BYTES = 4 * 1024**2
 # A request for an image to a backend.
 _PATH = "images/generations"
 _HEADERS = (("Content-Type", "application/json"),)
+# Calls of a response for each turn that it may have: models that search call four or five tools at once.
+CALLS_FOR_EACH_TURN = 8
 # How much of a server's refusal the model reads, in characters.
 _LONGEST_REASON = 300
 
@@ -54,7 +56,7 @@ def hosted_limits(settings: Settings) -> HostedLimits:
     """Return the limits of one response."""
     return HostedLimits(
         turns=settings.hosted_turns,
-        calls=settings.hosted_calls,
+        calls=CALLS_FOR_EACH_TURN * settings.hosted_turns,
         call_seconds=settings.hosted_call_timeout,
         # The sandbox stops code by itself, and keeps its files then.
         code_seconds=max(settings.hosted_call_timeout, settings.code_interpreter_timeout + _STARTING),
