@@ -73,6 +73,15 @@ def configured(home: Path) -> dict[str, Any]:
 # What is printed
 
 
+@pytest.mark.parametrize(("window", "warned"), [(8192, True), (32768, False)])
+def test_a_context_that_is_too_small_is_told(
+    window: int, warned: bool, start_stage: StartStage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = start_stage(SimulatorOptions(max_model_len=window))
+    assert main(["codex-config", "--url", stage.url]) == 0
+    assert (f"has a context of {window} tokens, and Codex's first request" in capsys.readouterr().err) is warned
+
+
 def test_a_ready_file_is_printed(start_stage: StartStage, capsys: pytest.CaptureFixture[str], home: Path) -> None:
     stage = start_stage(SimulatorOptions(models=("bge-m3", "qwen3", "other")))
     assert main(["codex-config", "--url", stage.url]) == 0

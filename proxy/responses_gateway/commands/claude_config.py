@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from responses_gateway.commands.client_files import change, restore, restore_own
-from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, key_in, offer_of, read_url
+from responses_gateway.commands.gateway_offer import (
+    DEFAULT_URL,
+    Offer,
+    Unusable,
+    key_in,
+    offer_of,
+    read_url,
+    warn_of_small_window,
+)
 
 # What Claude Code would go to another server with, or would send along.
 OTHER_CREDENTIALS = re.compile(r"ANTHROPIC_API_KEY|CLAUDE_CODE_USE_.+")
@@ -104,21 +112,14 @@ def with_key(variables: Mapping[str, str], key: str | None) -> dict[str, str]:
     return {**variables, _TOKEN: key or _NO_KEY}
 
 
-# Tokens of Claude Code's first request (its instructions and tools), and what it needs to work a little before it compacts.
+# Tokens of Claude Code's first request: its instructions and tools.
 _FIRST_REQUEST = 16_000
-_SMALLEST_WINDOW = 32_768
 
 
 def warn(model: str, offer: Offer) -> None:
     """Tell the user that the model's context is too small for what Claude Code sends first, or that Claude Code will not know
     when to compact, because the gateway does not know it either."""
-    window = offer.windows.get(model)
-    if window is not None and window < _SMALLEST_WINDOW:
-        print(
-            f"responses-gateway: warning: {model} has a context of {window} tokens, and Claude Code's first request alone "
-            f"has about {_FIRST_REQUEST}: serve a model with {_SMALLEST_WINDOW} or more",
-            file=sys.stderr,
-        )
+    warn_of_small_window("Claude Code", _FIRST_REQUEST, model, offer)
     if model not in offer.windows:
         why = offer.unknown or f"the gateway does not know that of {model}"
         print(

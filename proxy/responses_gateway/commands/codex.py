@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         offer = offer_at(url, args)
         model = served_model(args.model, offer) or preferred(offer.models, path)
         config = configuration(url, model, args.env_key, web_search=offer.web_search)
-        warn(offer)
+        warn(model, offer)
         write_own(path, config)
         command = [binary, *_without_daemon(binary), *_overrides(config), *args.passed_on]
         began = time.time()

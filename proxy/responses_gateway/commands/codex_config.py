@@ -15,11 +15,20 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
 from responses_gateway.commands.client_files import change, renew, restore, restore_own
-from responses_gateway.commands.gateway_offer import DEFAULT_URL, Offer, Unusable, offer_of, read_url
+from responses_gateway.commands.gateway_offer import (
+    DEFAULT_URL,
+    Offer,
+    Unusable,
+    offer_of,
+    read_url,
+    warn_of_small_window,
+)
 
 PROVIDER = "responses-gateway"
 # Codex reads it on top of config.toml, if it is started with `--profile` and this name.
 PROFILE = "responses-gateway"
+# Tokens of Codex's first request: its instructions and tools.
+_FIRST_REQUEST = 8_000
 # Keys of the user's file that override what the gateway says of a model.
 _OVERRIDES = ("model_context_window", "model_auto_compact_token_limit", "model_catalog_json", "model_instructions_file")
 _REASONS = {
@@ -71,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         offer = offer_of(url, args.env_key, os.environ, needs_models=args.model is None)
         model = args.model or preferred(offer.models, path)
         config = configuration(url, model, args.env_key, web_search=offer.web_search)
-        warn(offer)
+        warn(model, offer)
         if args.write:
             print(write(path, config))
             if not args.default:
@@ -84,8 +93,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def warn(offer: Offer) -> None:
-    """Tell the user what was decided without the gateway."""
+def warn(model: str, offer: Offer) -> None:
+    """Tell the user that the model's context is too small, and what was decided without the gateway."""
+    warn_of_small_window("Codex", _FIRST_REQUEST, model, offer)
     if offer.unknown:
         print(
             "responses-gateway: warning: web search is turned off in this configuration, since it is not known whether the "

@@ -15,6 +15,8 @@ from responses_gateway.wire.hosts.addresses import is_loopback
 
 DEFAULT_URL = f"http://{Settings().host}:{Settings().port}"
 _LISTING_TIMEOUT = 15.0
+# Tokens that an agent needs to work a little before it compacts.
+_SMALLEST_WINDOW = 32_768
 # How much of an error is shown, in characters.
 _MESSAGE_LIMIT = 300
 # What an error says to those who have not named a model.
@@ -73,6 +75,17 @@ def served_model(name: str | None, offer: Offer) -> str | None:
     if name is None or not offer.served or name in offer.served:
         return name
     raise Unusable(f"the model {name} is not served; there are: {', '.join(offer.models)}")
+
+
+def warn_of_small_window(client: str, first_request: int, model: str, offer: Offer) -> None:
+    """Tell the user that a model's context is too small for a client whose first request has so many tokens."""
+    window = offer.windows.get(model)
+    if window is not None and window < _SMALLEST_WINDOW:
+        print(
+            f"responses-gateway: warning: {model} has a context of {window} tokens, and {client}'s first request alone "
+            f"has about {first_request}: serve a model with {_SMALLEST_WINDOW} or more",
+            file=sys.stderr,
+        )
 
 
 def key_in(env_key: str | None, environ: Mapping[str, str]) -> str | None:
