@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from responses_gateway.commands import client_files
 from responses_gateway.commands.client_files import change, restore, restore_own
 from responses_gateway.commands.gateway_offer import (
     DEFAULT_URL,
@@ -42,15 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", default=DEFAULT_URL, help="base URL of the gateway (default: %(default)s)")
     parser.add_argument("--model", help="model to use (default: the first one served)")
     parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if the gateway needs one")
-    parser.add_argument(
-        "--write", action="store_true", help="write it as a file for `claude --settings FILE`: other sessions stay as they are"
-    )
-    parser.add_argument(
-        "--default",
-        action="store_true",
-        help="with --write or --restore: `env` in settings.json, so that all sessions use the gateway; the rest of it stays",
-    )
-    parser.add_argument("--restore", action="store_true", help="take back the last --write")
+    client_files.add_arguments(parser, "a file for `claude --settings FILE`", "`env` in settings.json")
     parser.add_argument(
         "--claude-home", type=Path, metavar="DIR", help="folder of these files (default: CLAUDE_CONFIG_DIR or ~/.claude)"
     )

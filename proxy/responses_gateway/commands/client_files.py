@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,14 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from responses_gateway.commands.gateway_offer import Unusable
+
+
+def add_arguments(parser: argparse.ArgumentParser, profile: str, for_all: str) -> None:
+    """Add what is written: a `profile`, which only some sessions of the client use, or the file `for_all`; or taken back."""
+    parser.add_argument("--write", action="store_true", help=f"write it as {profile}: other sessions stay as they are")
+    every_session = f"with --write or --restore: {for_all}, so that all sessions use the gateway; the rest of it stays"
+    parser.add_argument("--default", action="store_true", help=every_session)
+    parser.add_argument("--restore", action="store_true", help="take back the last --write")
 
 
 def change(path: Path, changed: Callable[[str], tuple[str, str]]) -> str:

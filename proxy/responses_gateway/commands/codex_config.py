@@ -14,6 +14,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Table
 
+from responses_gateway.commands import client_files
 from responses_gateway.commands.client_files import change, renew, restore, restore_own
 from responses_gateway.commands.gateway_offer import (
     DEFAULT_URL,
@@ -50,17 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", help="model to start with (default: that of the file if it is served, else the first one served)"
     )
     parser.add_argument("--env-key", metavar="NAME", help="environment variable with the key, if the backend needs one")
-    parser.add_argument(
-        "--write",
-        action="store_true",
-        help=f"write it as a profile, for `codex --profile {PROFILE}`: other sessions of Codex stay as they are",
-    )
-    parser.add_argument(
-        "--default",
-        action="store_true",
-        help="with --write or --restore: config.toml, so that all sessions use the gateway; the rest of it stays",
-    )
-    parser.add_argument("--restore", action="store_true", help="take back the last --write")
+    client_files.add_arguments(parser, f"a profile, for `codex --profile {PROFILE}`", "config.toml")
     parser.add_argument(
         "--codex-home", type=Path, metavar="DIR", help="folder of Codex's files (default: CODEX_HOME or ~/.codex)"
     )

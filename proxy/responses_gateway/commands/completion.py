@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 # Where each shell looks for the completions of a command.
 _PLACES = {
@@ -26,8 +25,7 @@ def run(args: argparse.Namespace) -> int:
     import shtab
 
     parser, subparsers = args.parsers()
-    for action in (action for subparser in subparsers.values() for action in subparser._actions):
-        if action.type is Path:
-            action.complete = shtab.FILE
+    for subparser in subparsers.values():
+        subparser.complete_paths(shtab.FILE)
     print(shtab.complete(parser, shell=args.shell))
     return 0

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+from pathlib import Path
 from typing import IO, Any
 
 _HEADING = re.compile(r"^(\S[^\n]*:)$", re.MULTILINE)
@@ -29,6 +30,12 @@ class HelpParser(argparse.ArgumentParser):
         self.add_argument(
             "--help-all", action=_HelpAll, nargs=0, help="show all options with their full descriptions, and exit"
         )
+
+    def complete_paths(self, completion: object) -> None:
+        """Have shells complete the values that are paths, as the library of their scripts (shtab) says it."""
+        for action in self._actions:
+            if action.type is Path:
+                action.complete = completion  # type: ignore[attr-defined]
 
     def print_help(self, file: Any = None) -> None:
         """Print the short help, if there is a choice of flags, else all of it."""

@@ -183,14 +183,18 @@ class _Search:
 
     def find(self, value: Any, depth: int) -> _Found | None:
         """Return the reason in a value, so many levels deep."""
-        self._left -= 1
-        if depth == 0 or self._left < 0:
+        if not self._takes(depth):
             return None
         if isinstance(value, str):
             return self._in_text(value, depth)
         if isinstance(value, list):
             return _joined([found for entry in value[:_ENTRIES] if (found := self.find(entry, depth - 1)) is not None], "; ")
         return self._in_object(_named(value), depth) if isinstance(value, dict) else None
+
+    def _takes(self, depth: int) -> bool:
+        """Tell whether one more value is looked at."""
+        self._left -= 1
+        return depth > 0 and self._left >= 0
 
     def _in_text(self, text: str, depth: int) -> _Found | None:
         text = text[:_MOST_SEARCHED].strip()
@@ -244,8 +248,7 @@ class _Search:
 
     def _in_parts(self, value: Any, depth: int) -> _Found | None:
         """Return the text of a reason that is an object or a list, in which no reason has a name."""
-        self._left -= 1
-        if depth == 0 or self._left < 0:
+        if not self._takes(depth):
             return None
         if isinstance(value, str):
             return self._in_text(value, depth)

@@ -46,6 +46,11 @@ class Span(msgspec.Struct, eq=False, gc=False):
     size: int = 0
 
 
+def no_clock() -> float:
+    """Return no time, where nobody wants to know when an item came."""
+    return 0.0
+
+
 class EventWriter(ABC):
     """A stream that is being written. `done` is the answer so far, as items of the Responses API in JSON, whatever the protocol
     of the stream is: later turns, continuation and the store are made of it."""

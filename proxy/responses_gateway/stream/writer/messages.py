@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind
+from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind, no_clock
 from responses_gateway.stream.writer.records import call_begun, extra_member, logprobs_json, message, message_part, reasoning
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.hosted import CitedSource
@@ -31,11 +31,6 @@ _TOOL = "toolu_"
 _SERVER_TOOL = "srvtoolu_"
 # The operation of a web search -> the server tool that clients know it as.
 _WEB_TOOLS = {"open_page": "web_fetch", "find_in_page": "web_fetch"}
-
-
-def no_clock() -> float:
-    """Return no time."""
-    return 0.0
 
 
 # An event that may stand anywhere.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind
+from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind, no_clock
 from responses_gateway.stream.writer.records import (
     call_begun,
     logprobs_json,
@@ -66,10 +66,6 @@ CALL_EVENTS: dict[str, TextEvents] = {
 }
 
 
-def _no_clock() -> float:
-    return 0.0
-
-
 class ResponsesWriter(EventWriter):
     """A Responses stream that is being written."""
 
@@ -78,7 +74,7 @@ class ResponsesWriter(EventWriter):
     def __init__(
         self,
         stream_id: str | None = None,
-        clock: Callable[[], float] = _no_clock,
+        clock: Callable[[], float] = no_clock,
         *,
         reasoning_event: str = "response.reasoning_text",
         mirrors_reasoning: bool = False,

@@ -65,7 +65,8 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
             continuable = continuable._replace(journal=None)  # because who takes it over would write another summary
         stored = self.store is not None and ground.request.store is not False
         caller = scope.caller
-        if continuable.journal is not None or long_window(ground.request) is not None:
+        waits = ground.request.background_options is not None and long_window(ground.request) is not None
+        if continuable.journal is not None or waits:
             sealed_key = self.keys.sealed(caller, ground.request.model, scope.in_force.settings)
             caller = msgspec.structs.replace(caller, sealed_key=sealed_key)
         losses = [*translated.losses, *opened.losses(strict=ground.policy.strict)]
