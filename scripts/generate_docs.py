@@ -216,6 +216,9 @@ calls. Placeholders before the arguments are dropped, names may come in pieces, 
 with a prefix (`functions.`), a tag or blanks around it is the declared tool where exactly one fits. What cannot be decided ends
 as `incomplete` (the whole rule: `stream/reading/calls.py`).
 
+Calls whose arguments are in tags: blanks between two parameters are skipped, and other text there ends the call as `incomplete`
+([parsers.md](parsers.md#markup-in-disorder)).
+
 A call's `extra_content` (Gemini's `thought_signature`) is a member of its item, or of the `tool_use` block, and goes back as it
 came, stored or not.
 """

@@ -93,8 +93,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
             or ground.scope.caller.over_websocket
             or chat.compacting
             or opened.tools is not None
-            or _has_async_tools(chat)
-            or (bool(chat.tools) and _goes_on(ground))
+            or (bool(chat.tools) and (_has_async_tools(chat) or _goes_on(ground)))
         )
         route = self._route(ground, followed=followed)
         reading = ground.scope.reading
@@ -159,7 +158,7 @@ def _further_turns(ground: Ground, opened: Openings, chat: ChatRequest, response
         listings = tools.new_listings(ground.context.items)
         hosted = HostedTurns(tools, ground.policy, response_id, listings, chat.approved, chat.max_calls)
     in_force = ground.scope.in_force
-    if hosted is None and not _has_async_tools(chat) and not (chat.tools and _goes_on(ground)):
+    if hosted is None and not (chat.tools and (_has_async_tools(chat) or _goes_on(ground))):
         return None
     return FurtherTurns(in_force.parsers, ground.policy, in_force.settings.hosted_turns, hosted)
 
@@ -170,7 +169,7 @@ def _goes_on(ground: Ground) -> bool:
 
 
 def _has_async_tools(chat: ChatRequest) -> bool:
-    return bool(chat.tools) and any(target.asynchronous for target in chat.tools.values())
+    return any(target.asynchronous for target in chat.tools.values())
 
 
 def _new_response_id() -> str:
