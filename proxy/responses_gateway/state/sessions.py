@@ -21,10 +21,12 @@ _SAVE = (
 )
 _ADD = "INSERT INTO session_requests (part, number, data) VALUES (?, ?, ?) ON CONFLICT (part, number) DO NOTHING"
 
+_NAME_FIRST = "UPDATE responses SET session = ? WHERE tenant = ? AND id = ? AND session IS NULL"
+
 
 class PartRow(NamedTuple):
     """A part: its name, the id of its session, when something happened last, and what is known of it. `requests` are those that
-    are new, each with its number; those before number `oldest` are deleted."""
+    are new, each with its number; those before number `oldest` are deleted. `first`: the stored response that names it."""
 
     part: str
     session: str
@@ -33,6 +35,7 @@ class PartRow(NamedTuple):
     data: bytes
     requests: Sequence[tuple[int, bytes]] = ()
     oldest: int = 0
+    first: str | None = None
 
 
 @dataclass(eq=False)
@@ -52,6 +55,8 @@ class SessionTable:
             sql.execute(_SAVE, (row.part, row.session, row.tenant, row.updated_at, expires_at, row.data))
             sql.executemany(_ADD, [(row.part, number, data) for number, data in row.requests])
             sql.execute("DELETE FROM session_requests WHERE part = ? AND number < ?", (row.part, row.oldest))
+            if row.first is not None:  # so that no other process counts it, too
+                sql.execute(_NAME_FIRST, (row.first, row.tenant, row.first))
         gone = sql.execute("SELECT part FROM session_parts WHERE expires_at < ? LIMIT ?", (self.clock(), _BATCH)).fetchall()
         for tenant in sorted({row.tenant for row in rows}):
             statement = "SELECT part FROM session_parts WHERE tenant = ? ORDER BY updated_at DESC LIMIT ? OFFSET ?"

@@ -12,11 +12,13 @@ from pydantic import SecretStr
 
 from responses_gateway.request.who_asks import Asker
 from responses_gateway.request.who_asks.roots import SessionRoots
+from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
+from responses_gateway.server.features.sessions.parts import merged
 from responses_gateway.server.features.sessions.table import RememberedSessions
-from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner
 from responses_gateway.settings.keys import hash_of
 from tests.data_folder import DATA
 from tests.server.gateway_process import program
+from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import Answer, Reachable, Served, ask, assert_error, post, run, simulated
 
 ADMIN = {"Authorization": "Bearer the-admin-key-of-this-gateway"}
@@ -158,6 +160,64 @@ def test_a_chain_of_responses_is_a_session_with_its_first_one() -> None:
             path = f"/ui/api/requests/{thread['requests'][0]['id']}"
             shown = await ask(served, "GET", path, headers=ADMIN)
             assert shown.json["session_id"] == row["id"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("ui", ["off", "auto"])
+def test_the_first_response_of_a_chain_may_be_of_another_process(ui: str, tmp_path: Any) -> None:
+    """One that has ended, and two that run at once, each of which continues its response."""
+    settings: dict[str, Any] = {"admin_key": ADMIN_KEY, "store": str(tmp_path / "store.db"), "ui": ui}
+
+    async def continued(served: Served, first: str, requests: int) -> Row:
+        await post(served, previous_response_id=first, store=True)
+        (row,) = await rows(served, f"?session={first}")
+        assert (row["requests"], row["turns"], row["agents"]) == (requests, requests, 1)
+        usage = (await ask(served, "GET", "/admin/usage?by=session", headers=ADMIN)).json["data"]
+        assert [each["requests"] for each in usage if each["session"] == first] == [requests]
+        return row
+
+    async def test() -> None:
+        async with simulated(**settings) as served:
+            answer = (await post(served, store=True)).final
+            shared = (await post(served, store=True)).final["id"]
+        first = answer["id"]
+        async with simulated(**settings) as served:
+            row = await continued(served, first, 2)
+            (thread,) = (await detail(served, row["id"]))["threads"]
+            assert [each["response_id"] == first for each in thread["requests"]] == [True, False]
+            assert thread["requests"][0]["output_tokens"] == answer["usage"]["output_tokens"]
+        async with simulated(**settings) as served, simulated(**settings) as other:
+            await continued(served, first, 3)
+            await asyncio.gather(*[post(each, previous_response_id=shared, store=True) for each in (served, other)])
+        async with simulated(**settings) as served:
+            (row,) = await rows(served, f"?session={shared}")
+            assert row["requests"] == 3  # though both may have known the first one
+            (thread,) = (await detail(served, row["id"]))["threads"]
+            assert [each["response_id"] == shared for each in thread["requests"]] == [True, False, False]
+
+    run(test())
+
+
+def test_the_first_response_of_a_chain_that_two_processes_know_counts_once() -> None:
+    owner = SessionOwner("tenant", "resp_1", None, "client")
+    first = AgentRequest("", "", 1.0, "resp_1", ended=2.0, output_tokens=10)
+    parts = []
+    for process in (RememberedSessions(), RememberedSessions()):
+        request = AgentRequest("", "", 3.0, "resp_1", ended=4.0, output_tokens=1)
+        process.begin(owner, first)
+        parts.append(process.add(owner, request))
+    (session,) = merged(parts).values()
+    assert (session.requests, session.output_tokens, session.started) == (3, 12, 1.0)
+
+
+def test_the_first_response_of_a_chain_that_is_not_stored_is_known_to_its_connection() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY, ui="off") as served, connect(served) as socket:
+            first = (await socket.ask())["id"]
+            await socket.ask(previous_response_id=first)
+            (row,) = await rows(served)
+            assert (row["session"], row["requests"]) == (first, 2)
 
     run(test())
 

@@ -6,6 +6,7 @@ metric. What a client does not say is absent; nothing is guessed."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -17,6 +18,8 @@ Headers: TypeAlias = Mapping[str, str]
 Body: TypeAlias = Mapping[str, Any]
 # Characters of an id: twice the longest that a client is known to send, and short enough for a line of the log.
 LONGEST_ID = 256
+# Bytes of our id of a session: nobody finds another session with the same one.
+_ID = 12
 
 
 class Asker(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,6 +83,11 @@ class Statements:
 def is_id(value: object) -> bool:
     """Tell whether something may be an id: a text of at most 256 characters, each of which can be shown in a line."""
     return isinstance(value, str) and 0 < len(value) <= LONGEST_ID and value.isprintable()
+
+
+def session_id(tenant: str, session: str) -> str:
+    """Return the opaque id of a tenant's session."""
+    return "sess_" + blake2b(f"{tenant}\0{session}".encode("utf-8", "surrogateescape"), digest_size=_ID).hexdigest()
 
 
 def with_session(asker: Asker, session: str, source: str) -> Asker:

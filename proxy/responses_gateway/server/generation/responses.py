@@ -335,7 +335,7 @@ class Creation:
             return None
         output = [msgspec.json.decode(item) for item in self.translator.response.output]
         items = [*self.prepared.context.items, *output]
-        return PreviousResponse(self.translator.response_id, items, self.results, self.prepared.caller.asker.session)
+        return PreviousResponse(self.translator.response_id, items, self.results, self.log.facts)
 
     @property
     def slow(self) -> bool:

@@ -20,6 +20,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     pages = SessionPages(core.settings, memory)
     return Opened(
         readers=[memory.read],
+        session_notes=[memory.note],
         routes=[
             HttpRoute("GET", "/admin/sessions", pages.admin_list, for_operators=True),
             HttpRoute("GET", "/admin/sessions/{id}", pages.admin_one, for_operators=True),

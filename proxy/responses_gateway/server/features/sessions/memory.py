@@ -5,22 +5,35 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
 from responses_gateway.request.who_asks import with_session
+from responses_gateway.server.features.sessions.agent_requests import (
+    AgentRequest,
+    SessionOwner,
+    agent_request,
+    owner_of,
+    spawned_by,
+    stored_request,
+)
 from responses_gateway.server.features.sessions.parts import SessionPart, summary
 from responses_gateway.server.features.sessions.table import RememberedSessions
-from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner, agent_request, owner_of
+from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.responses import Creation, Responses
-from responses_gateway.state import StoreUnavailable
+from responses_gateway.state import Stored, StoreUnavailable
 from responses_gateway.state.sessions import PartRow, SessionTable
+from responses_gateway.state.usage import DAY
+from responses_gateway.stream.translator import Translator
 
 # Seconds between two writes, because a busy process is not to write for each request.
 _INTERVAL = 1.0
 # Requests that wait for a store that is away; the oldest ones are given up.
 _MOST_WAITING = 10_000
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class RunningRequest(msgspec.Struct, frozen=True):
@@ -48,25 +61,36 @@ class SessionMemory:
         """Take requests that have ended."""
         for facts in ended:
             if facts.asker.session is not None:
-                owner = owner_of(facts)
-                if owner.id not in self.remembered:
-                    self._take_first(facts, owner)
-                self._take(owner, agent_request(facts))
+                self._take(owner_of(facts), agent_request(facts))
 
-    def _take_first(self, facts: RequestFacts, owner: SessionOwner) -> None:
-        """Take the response that names the chain of a request, which was in no session as long as nothing continued it."""
-        if facts.asker.source.get("session") != "previous_response_id":
+    def note(self, prepared: PreparedRequest, translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
+        """Note what only the end of an answer tells. The log says nothing of it."""
+        facts.spawned = spawned_by(translator)
+        first = prepared.context.first
+        if first is not None and facts.asker.source.get("session") == "previous_response_id":
+            self._take_first(first, facts)
+        return _NOTHING
+
+    def _take_first(self, first: Stored | RequestFacts, facts: RequestFacts) -> None:
+        """Take the response that a request continues and that names its chain, which was in no session before."""
+        self.report()  # that one, too, as it was: in no session
+        owner = owner_of(facts)
+        part = self.remembered.get(owner.id)
+        if part is not None and part.first is not None:
             return
         history = self._responses.reports.history
-        for first in () if history is None else history.since(0):
-            is_first = first.answer is not None and first.answer.response_id == owner.session
-            if is_first and first.tenant == owner.tenant and first.asker.session is None:
-                first.asker = with_session(first.asker, owner.session, "previous_response_id")
-                taken = agent_request(first)
-                used = (taken.input_tokens, taken.cached_tokens or 0, taken.output_tokens, taken.reasoning_tokens)
-                self._responses.reports.usage.belongs(first, (1, *used))
-                self._take(owner, taken)
-                return
+        for each in () if history is None else history.since(0):
+            if each.answer is not None and each.answer.response_id == owner.session and each.tenant == owner.tenant:
+                first = each  # of which more is known than of what is stored
+        if isinstance(first, Stored):
+            taken = stored_request(first)
+        else:
+            taken = agent_request(first)
+            first.asker = with_session(first.asker, owner.session, "previous_response_id")
+        self.remembered.begin(owner, taken)
+        used = (taken.input_tokens, taken.cached_tokens or 0, taken.output_tokens, taken.reasoning_tokens)
+        day = int((taken.ended or taken.started) // DAY)
+        self._responses.reports.usage.belongs(facts.account, taken.model, owner.session, day, (1, *used))
 
     def _take(self, owner: SessionOwner, request: AgentRequest) -> None:
         part = self.remembered.add(owner, request)
@@ -140,6 +164,7 @@ def _rows(changed: Mapping[str, SessionPart], new: Mapping[tuple[str, int], byte
             msgspec.msgpack.encode(summary(part)),
             requests.get(name, []),
             part.requests - len(part.kept) + 1,
+            None if part.first is None else part.first.response_id,
         )
         for name, part in changed.items()
     ]

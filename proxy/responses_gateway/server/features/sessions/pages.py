@@ -14,9 +14,9 @@ import msgspec
 from aiohttp import web
 
 from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
+from responses_gateway.server.features.sessions.agent_requests import AgentRequest
 from responses_gateway.server.features.sessions.memory import RunningRequest, SessionMemory
 from responses_gateway.server.features.sessions.parts import SessionPart, merged, row, summary, tree
-from responses_gateway.server.generation.request_log.agent_requests import AgentRequest
 from responses_gateway.server.http.routes import ASK_ALL
 from responses_gateway.settings import Settings
 from responses_gateway.state import StoreUnavailable

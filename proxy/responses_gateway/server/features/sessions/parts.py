@@ -8,17 +8,16 @@ from typing import Any
 import msgspec
 
 from responses_gateway.request.who_asks.asker import BESIDE_THE_WORK
-from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner
+from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
 
 # Requests of a session that are kept one by one, the last ones; the others are only in the sums.
 MOST_REQUESTS = 200
 # Threads and models of a session that are told apart.
 MOST_THREADS = 200
 _MOST_MODELS = 20
-_SUMS = (
-    "requests", "turns", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "waiting", "prefill",
-    "generation", "tools",
-)  # fmt: skip
+# What is summed: amounts that each request has, and what is counted of them.
+_AMOUNTS = ("input_tokens", "output_tokens", "reasoning_tokens", "waiting", "prefill", "generation")
+_SUMS = (*_AMOUNTS, "requests", "turns", "cached_tokens", "tools")
 
 
 class ThreadPart(msgspec.Struct, omit_defaults=True):
@@ -35,7 +34,9 @@ class ThreadPart(msgspec.Struct, omit_defaults=True):
 
 class SessionPart(msgspec.Struct):
     """A session as one process knows it, under a name of its own. `last`: when something of it happened last. `unreported`
-    requests had backends that do not tell what they took from their cache. `kept` are the last requests, as they ended."""
+    requests had backends that do not tell what they took from their cache. `kept` are the last requests, as they ended.
+    `first`: the response that names a chain, as far as it is known here. Several processes may know it, so that it is counted
+    only where their parts are put together."""
 
     name: str
     id: str
@@ -57,37 +58,51 @@ class SessionPart(msgspec.Struct):
     models: list[str] = []
     threads: dict[str, ThreadPart] = {}
     kept: list[AgentRequest] = []
+    first: AgentRequest | None = None
+
+
+def begin(part: SessionPart, first: AgentRequest) -> None:
+    """Add the response that names a chain."""
+    part.first = first
+    part.started = min(part.started, first.started)
+    _note(_thread_of(part, first), first)
 
 
 def take(part: SessionPart, request: AgentRequest) -> None:
     """Add a request that has ended to its session."""
     thread = _thread_of(part, request)
     request = _with_pause(request, thread)
-    ended = request.ended or request.started
-    is_turn = request.kind not in BESIDE_THE_WORK
-    if is_turn and thread is not None:
-        thread.pauses_at = ended if request.calls else None
-    if request.spawned and thread is not None and len(thread.spawns) < MOST_REQUESTS:
-        thread.spawns.append((request.id or request.request_id, ended, request.spawned))
+    _note(thread, request)
     part.started = min(part.started, request.started)
-    part.last = max(part.last, ended)
+    part.last = max(part.last, request.ended or request.started)
     part.final = request.final or part.final
-    part.requests += 1
-    part.turns += is_turn
-    part.input_tokens += request.input_tokens
-    part.output_tokens += request.output_tokens
-    part.reasoning_tokens += request.reasoning_tokens
-    part.cached_tokens += request.cached_tokens or 0
-    part.unreported += request.cached_tokens is None
-    part.waiting += request.waiting
-    part.prefill += request.prefill
-    part.generation += request.generation
-    part.tools += request.tools or 0.0
+    _count(part, request)
     if request.model not in part.models and len(part.models) < _MOST_MODELS:
         part.models.append(request.model)
     part.kept.append(request)
     if len(part.kept) > MOST_REQUESTS:
         del part.kept[0]
+
+
+def _note(thread: ThreadPart | None, request: AgentRequest) -> None:
+    """Note which calls a thread waits for."""
+    if thread is None:
+        return
+    ended = request.ended or request.started
+    if request.kind not in BESIDE_THE_WORK:
+        thread.pauses_at = ended if request.calls else None
+    if request.spawned and len(thread.spawns) < MOST_REQUESTS:
+        thread.spawns.append((request.id or request.request_id, ended, request.spawned))
+
+
+def _count(part: SessionPart, request: AgentRequest) -> None:
+    for name in _AMOUNTS:
+        setattr(part, name, getattr(part, name) + getattr(request, name))
+    part.requests += 1
+    part.turns += request.kind not in BESIDE_THE_WORK
+    part.cached_tokens += request.cached_tokens or 0
+    part.unreported += request.cached_tokens is None
+    part.tools += request.tools or 0.0
 
 
 def summary(part: SessionPart) -> SessionPart:
@@ -127,6 +142,7 @@ def merged(parts: Iterable[SessionPart]) -> dict[str, SessionPart]:
             continue
         for name in (*_SUMS, "unreported"):
             setattr(known, name, getattr(known, name) + getattr(part, name))
+        known.first = known.first or part.first
         known.started = min(known.started, part.started)
         known.last = max(known.last, part.last)
         known.final = known.final or part.final
@@ -135,6 +151,10 @@ def merged(parts: Iterable[SessionPart]) -> dict[str, SessionPart]:
             other = known.threads.get(name)
             known.threads[name] = thread if other is None else _joined(other, thread)
         known.kept = sorted([*known.kept, *part.kept], key=lambda request: request.started)[-MOST_REQUESTS:]
+    for part in found.values():
+        if part.first is not None:
+            _count(part, part.first)
+            part.kept = [part.first, *part.kept]
     return found
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import count
 
-from responses_gateway.server.features.sessions.parts import SessionPart, take
-from responses_gateway.server.generation.request_log.agent_requests import AgentRequest, SessionOwner
+from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
+from responses_gateway.server.features.sessions.parts import SessionPart, begin, take
 from responses_gateway.tenant_shares import TenantShares
 
 # What a session weighs without its requests, each of which weighs 1: about 400 bytes.
@@ -45,6 +46,15 @@ class RememberedSessions:
 
     def add(self, owner: SessionOwner, request: AgentRequest) -> SessionPart:
         """Take a request that has ended. Return its session."""
+        return self._changed(owner, request, take)
+
+    def begin(self, owner: SessionOwner, first: AgentRequest) -> None:
+        """Take the first request of a chain."""
+        self._changed(owner, first, begin)
+
+    def _changed(
+        self, owner: SessionOwner, request: AgentRequest, change: Callable[[SessionPart, AgentRequest], None]
+    ) -> SessionPart:
         session_id = owner.id
         tenant = owner.tenant
         sessions = self._tenants.setdefault(tenant, OrderedDict())
@@ -57,7 +67,7 @@ class RememberedSessions:
         else:
             sessions.move_to_end(session_id)
         before = len(part.kept)
-        take(part, request)
+        change(part, request)
         self._weights.add(tenant, len(part.kept) - before)
         while len(sessions) > _MOST_OF_TENANT or (self._weights.of(tenant) > _OF_TENANT and len(sessions) > 1):
             self._forget_oldest(tenant)

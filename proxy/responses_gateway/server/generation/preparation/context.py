@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
+from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.request_log.request_log import LimitReservation
 from responses_gateway.server.protocols.interface import Allows, ClientProtocol, Reading
 from responses_gateway.server.protocols.responses import RESPONSES
@@ -89,12 +90,12 @@ def caller_within(caller: Caller) -> Caller:
 @dataclass(frozen=True, slots=True)
 class PreviousResponse:
     """A response that was not stored, and that the next one on the same connection may continue: its id, all items up to it,
-    what the model got as results of the hosted calls among them, and its session."""
+    what the model got as results of the hosted calls among them, and what is known of its request."""
 
     response_id: str
     items: Sequence[Item]
     results: Mapping[str, bytes] = field(default_factory=dict)
-    session: str | None = None
+    facts: RequestFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Context:
     `history_tokens` is the length of the history according to the usage of the previous response, if it was asked for.
     `results` are the results of hosted calls in all of this as the model got them, by the ids of their items, as far as they
     were kept. `session`: that of the response which the request continues, or the id of the first one in its chain.
+    `first`: that one, if the request continues it: what is stored, or known of its request.
     """
 
     request: ResponsesRequest
@@ -116,6 +118,7 @@ class Context:
     history_tokens: int | None = None
     results: Mapping[str, bytes] = field(default_factory=dict)
     session: str | None = None
+    first: Stored | RequestFacts | None = None
 
     @cached_property
     def input(self) -> list[Item]:
@@ -129,12 +132,14 @@ class Context:
 
 
 class History(NamedTuple):
-    """What a request continues: the place in the store, the conversation, the length in tokens, and the session, if known."""
+    """What a request continues: the place in the store, the conversation, the length in tokens, the session, if known, and the
+    first response of a chain."""
 
     place: int = 0
     conversation: str | None = None
     tokens: int | None = None
     session: str | None = None
+    first: Stored | None = None
 
 
 async def find_context(store: Store | None, tenant: str, request: ResponsesRequest, most_result_bytes: int) -> Context:
@@ -146,6 +151,7 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
     conversation = None
     tokens = None
     session = None
+    first = None
     if request.previous_response_id is not None:
         if request.conversation is not None:
             message = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'."
@@ -153,6 +159,7 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
         previous = await _previous_response(store.responses, tenant, request.previous_response_id)
         place = previous.end
         session = previous.session or previous.id
+        first = previous if previous.session is None else None
         if request.context_management:
             tokens = (msgspec.json.decode(previous.json).get("usage") or {}).get("total_tokens")
     elif request.conversation is not None:
@@ -162,14 +169,14 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         place = record.end
-    return await context_at(store, tenant, request, most_result_bytes, History(place, conversation, tokens, session))
+    return await context_at(store, tenant, request, most_result_bytes, History(place, conversation, tokens, session, first))
 
 
 async def context_at(
     store: Store, tenant: str, request: ResponsesRequest, most_result_bytes: int, continued: History
 ) -> Context:
     """Look up the history that a request continues, and what its items refer to."""
-    place, conversation, tokens, session = continued
+    place, conversation, tokens, session, first = continued
     items = request.input if isinstance(request.input, list) else []
     ids = [item["id"] for item in items if _is_reference(item)]
     history = await store.histories.items(place) if place else ()
@@ -182,6 +189,7 @@ async def context_at(
         references=references,
         history_tokens=tokens,
         session=session,
+        first=first,
     )
     with_results = [item["id"] for item in chain(history, context.input) if "id" in item and _has_result(item)]
     if not with_results or not most_result_bytes:
@@ -194,7 +202,9 @@ def continue_previous(request: ResponsesRequest, previous: PreviousResponse, mos
     results = previous.results
     kept = recent({item_id: len(result) for item_id, result in results.items()}, most_result_bytes)
     kept_results = {item_id: results[item_id] for item_id in kept}
-    return Context(request, previous.items, results=kept_results, session=previous.session or previous.response_id)
+    session = None if previous.facts is None else previous.facts.asker.session
+    first = previous.facts if session is None else None
+    return Context(request, previous.items, results=kept_results, session=session or previous.response_id, first=first)
 
 
 def _has_result(item: object) -> bool:

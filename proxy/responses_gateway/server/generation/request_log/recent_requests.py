@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from responses_gateway.server.generation.request_log.agent_requests import session_id
+from responses_gateway.request.who_asks import session_id
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.request_log.log_line import log_line, outcome_of
 from responses_gateway.server.generation.request_log.metrics import GAP_BUCKETS

@@ -13,7 +13,6 @@ from yarl import URL
 from responses_gateway.hosted.interface import HostedLoss
 from responses_gateway.request import Loss
 from responses_gateway.request.who_asks import Asker, with_kind
-from responses_gateway.server.generation.request_log.agent_requests import spawned_by
 from responses_gateway.server.generation.request_log.facts import (
     NO_GAPS,
     Account,
@@ -214,8 +213,6 @@ class RequestLog:
             facts.answer = answer_facts(translator)
             facts.tokens_by_kind = translator.tokens.by_kind()
             facts.unseen_tokens = translator.unseen_tokens
-            if facts.asker.session is not None:
-                facts.spawned = spawned_by(translator)
             facts.not_continued = facts.answer.diverged or facts.not_continued
             facts.error = facts.refusal or _error_of(translator)
             if translator.defect is not None:

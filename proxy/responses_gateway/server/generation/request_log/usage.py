@@ -72,12 +72,9 @@ class TokenUsage:
             if facts.asker.session is not None:
                 self._count_session((*row, facts.asker.session), amounts)
 
-    def belongs(self, facts: RequestFacts, amounts: Sequence[int]) -> None:
+    def belongs(self, account: Account, model: str, session: str, day: int, amounts: Sequence[int]) -> None:
         """Count the `AMOUNTS` of a request for its session, too, which it got after it was counted."""
-        account = facts.account
-        day = int((facts.ended or 0) // DAY)
-        row = (day, account.key or "", account.team or "", self._metrics.model(facts.model), facts.asker.session or "")
-        self._count_session(row, amounts)
+        self._count_session((day, account.key or "", account.team or "", self._metrics.model(model), session), amounts)
         self.ended.set()
 
     def _count_session(self, row: SessionRow, amounts: Sequence[int]) -> None:

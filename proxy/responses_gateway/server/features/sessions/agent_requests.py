@@ -4,30 +4,43 @@ Times are Unix times and durations, in seconds."""
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
-from responses_gateway.request.who_asks import Asker, Kind
+from responses_gateway.request.who_asks import Asker, Kind, session_id
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.request_log.log_line import outcome_of
 from responses_gateway.server.generation.request_log.usage import UNKNOWN
+from responses_gateway.state import Stored
 from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 
-# Bytes of the id of a session: nobody finds another session with the same one.
-_ID = 12
 # The tools with which Codex, Claude Code and OpenCode begin sub-agents.
 _SPAWNING = frozenset({"spawn_agent", "Agent", "Task", "task"})
 
 
-class _Call(msgspec.Struct):
-    """The part of an item that is read."""
+class _Item(msgspec.Struct):
+    """The part of an item that tells whether it is a call, and which one."""
 
     type: str = ""
     name: str = ""
+
+    @property
+    def begins_agent(self) -> bool:
+        """Whether it begins a sub-agent."""
+        return self.type == "function_call" and self.name in _SPAWNING
+
+
+class _Response(msgspec.Struct):
+    """What is read of a stored response."""
+
+    created_at: float
+    model: str
+    output: list[_Item] = []
+    usage: dict[str, Any] | None = None
+    completed_at: float | None = None
 
 
 class SessionOwner(msgspec.Struct, frozen=True):
@@ -77,11 +90,6 @@ class AgentRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     reasoning_tokens: int = 0
 
 
-def session_id(tenant: str, session: str) -> str:
-    """Return the opaque id of a tenant's session."""
-    return "sess_" + blake2b(f"{tenant}\0{session}".encode("utf-8", "surrogateescape"), digest_size=_ID).hexdigest()
-
-
 def owner_of(facts: RequestFacts) -> SessionOwner:
     """Return whose session a request belongs to, which is one."""
     return SessionOwner(facts.tenant, facts.asker.session or "", facts.account.key, facts.client)
@@ -126,12 +134,36 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
     )
 
 
+def stored_request(stored: Stored) -> AgentRequest:
+    """Return what is known of a request by its response, which another process may have made."""
+    response = msgspec.json.decode(stored.json, type=_Response)
+    usage = response.usage or {}
+    ended = response.completed_at or response.created_at
+    return AgentRequest(
+        "",
+        "",
+        response.created_at,
+        stored.id,
+        ended=ended,
+        response_id=stored.id,
+        model=response.model[:200],
+        outcome=stored.status,
+        calls=sum(_is_for_client(item.type) for item in response.output),
+        spawned=sum(item.begins_agent for item in response.output),
+        generation=ended - response.created_at,
+        input_tokens=usage.get("input_tokens", 0),
+        cached_tokens=usage.get("input_tokens_details", {}).get("cached_tokens") or None,  # 0 may mean that it was not told
+        output_tokens=usage.get("output_tokens", 0),
+        reasoning_tokens=usage.get("output_tokens_details", {}).get("reasoning_tokens", 0),
+    )
+
+
 def spawned_by(translator: Translator) -> int:
     """Return how many sub-agents an answer has called."""
     if "function_call" not in translator.writer.items:
         return 0
-    items = (msgspec.json.decode(item, type=_Call) for item in translator.response.output)
-    return sum(item.type == "function_call" and item.name in _SPAWNING for item in items)
+    items = (msgspec.json.decode(item, type=_Item) for item in translator.response.output)
+    return sum(item.begins_agent for item in items)
 
 
 def of_asker(asker: Asker) -> dict[str, Any]:
