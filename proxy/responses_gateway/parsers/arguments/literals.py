@@ -1,7 +1,8 @@
 """Turn arguments that are not JSON into JSON as they arrive: Python literals, and models' own notations.
 
 Both are nested brackets with keys, strings and bare words; they differ in quotes, escapes and where a call's name stands.
-Strings are given out piece by piece. A bare word without a meaning becomes a string."""
+Strings are given out piece by piece. A bare word without a meaning becomes a string. An expression of which only a part would
+be read (`'a' % b`, `f(x)`, a value without a name) cuts the call: it would run with other arguments than the model's."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ _SPECIAL = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]')}
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _PYTHON_ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|N\{[^}]*\}|.)", re.DOTALL)
 _LONGEST_ESCAPE = 10
+_LONGEST_EXPRESSION = 1000
 _PREFIXES = frozenset(("r", "R", "b", "B", "u", "U", "f", "F", "br", "rb", "fr", "rf", "Rb", "bR"))
 
 
@@ -32,6 +34,7 @@ class _Bracket:
     closer: str
     keyed: bool
     count: int = 0
+    commas: int = 0
 
 
 class LiteralReader:
@@ -47,6 +50,8 @@ class LiteralReader:
         self._stack: list[_Bracket] = []
         self._quote = ""
         self._raw = False
+        self._formatted = False  # the string is an f-string
+        self._empty = False  # nothing of the string has come
         self._word: list[str] = []
         self._string_open = False  # a string's closing quote waits: another string may follow and continue it
         self._step: Callable[[str, int], int] = self._open_group
@@ -70,10 +75,18 @@ class LiteralReader:
         return at
 
     def _pop(self, at: int) -> int:
-        self._emit("}" if self._stack.pop().keyed else "]")
+        bracket = self._stack.pop()
+        self._emit("}" if bracket.keyed else "]")
+        if bracket.closer == ")" and not bracket.keyed and bracket.count > bracket.commas == 0:
+            self._cut()  # brackets around one value, which are no list
         self._step = self._next
         self.done = not self._stack
         return at + 1
+
+    def _cut(self) -> None:
+        """Cut the call at what cannot be read as written."""
+        self._deltas.repair("malformed_arguments")
+        self._deltas.cut_call()
 
     def _separate(self) -> None:
         bracket = self._stack[-1]
@@ -112,8 +125,7 @@ class LiteralReader:
             passes = self._passes(text, place)
             self._word.append("<" if passes else "")
             return place + passes
-        # This is a value without a name, which JSON objects do not have.
-        self._deltas.repair("malformed_arguments")
+        self._cut()  # a value without a name, which JSON objects do not have
         self._word.clear()
         self._step = self._key
         return place if char in (",", self._stack[-1].closer) else place + 1
@@ -146,12 +158,16 @@ class LiteralReader:
             return at
         if text[at] in "=:":
             return self._emit_key(at)
+        self._cut()
         self._step = self._key_word
         return at
 
     def _emit_key(self, place: int) -> int:
+        key = "".join(self._word).strip()
+        if self._step == self._key_word and " " in key:
+            self._cut()  # a part of an expression
         self._separate()
-        self._emit(dumps("".join(self._word).strip()) + ": ")
+        self._emit(dumps(key) + ": ")
         self._word.clear()
         self._step = self._value
         return place + 1
@@ -200,6 +216,7 @@ class LiteralReader:
     def _open_string(self, quote: str, at: int) -> int:
         self._quote = quote
         if not self._string_open:
+            self._empty = True
             self._emit('"')
         self._step = self._string
         return at + len(quote)
@@ -210,27 +227,55 @@ class LiteralReader:
     def _own_string(self, text: str, at: int) -> int:
         assert self._quotes is not None
         hit = self._quotes.find(text, at)
+        end = hit.start if hit else self._quotes.held(text, at)
+        self._emit(escape(text[at:end]))
+        self._empty = self._empty and end == at
         if hit is None:
-            end = self._quotes.held(text, at)
-            self._emit(escape(text[at:end]))
             return end
         self._quotes.take(hit.marker)
-        self._emit(escape(text[at : hit.start]) + '"')
-        self._step = self._next
+        self._step = self._after_own_string
         return hit.end
+
+    def _after_own_string(self, text: str, at: int) -> int:
+        """Read on behind a string mark: models write it twice now and then, before a string and behind it."""
+        assert self._quotes is not None
+        if not self._empty:
+            at = skip_spaces(text, at)
+        if at == len(text):
+            return at
+        again = self._quotes.at(text, at)
+        end = self._stops.at(text, at) if self._empty and not again else None
+        if UNDECIDED in (again, end):
+            return at
+        if again:
+            self._quotes.take(again)
+            at += len(again)
+        elif end or not self._empty or text[at] in ",)]}" or text[at].isspace():
+            self._emit('"')
+            self._step = self._next
+            return at
+        else:
+            self._step = self._string
+        self._deltas.repair("duplicate_start")
+        self._empty = False
+        return at
 
     def _python_string(self, text: str, at: int) -> int:
         quote = self._quote
         found = _SPECIAL[quote[0]].search(text, at)
         end = found.start() if found else len(text)
-        self._emit(escape(text[at:end]))
+        piece = text[at:end]
+        self._emit(escape(piece))
+        if self._formatted and "{" in piece:
+            self._cut()
+            self._formatted = False
         if found is None:
             return end
         if found.group() == "\\":
             return self._escape(text, end)
         if text.startswith(quote, end):
             self._string_open = True
-            self._raw = False
+            self._raw = self._formatted = False
             self._step = self._after_string
             return end + len(quote)
         if len(text) - end < len(quote) and text[end:] == quote[0] * (len(text) - end):
@@ -251,19 +296,27 @@ class LiteralReader:
         return found.end()
 
     def _after_string(self, text: str, at: int) -> int:
-        """Read on behind a string: Python joins strings that stand side by side."""
+        """Read on behind a string: Python joins strings that stand side by side, or have a plus between them."""
         at = skip_spaces(text, at)
         if at == len(text):
             return at
+        if text[at] == "+" and self._step == self._after_string:
+            self._step = self._behind_plus
+            return at + 1
         opened = self._opening_quote(text, at)
         if opened is None:
             return at
         if opened:
             return self._open_string(opened, at)
+        if self._step == self._behind_plus:
+            self._cut()
         self._string_open = False
         self._emit('"')
         self._step = self._next
         return at
+
+    def _behind_plus(self, text: str, at: int) -> int:
+        return self._after_string(text, at)
 
     def _bare(self, text: str, at: int) -> int:
         found = _WORD_END.search(text, at)
@@ -299,13 +352,17 @@ class LiteralReader:
         opened = self._opening_quote(text, at)
         if opened is None:
             return at
-        self._raw = "r" in "".join(self._word).lower()
+        prefix = "".join(self._word).lower()
+        self._raw = "r" in prefix
+        self._formatted = "f" in prefix
         self._word.clear()
         return self._open_string(opened, at)
 
     def _emit_word(self) -> None:
         word = "".join(self._word).strip()
         self._word.clear()
+        if not word or any(word.count(bracket) != word.count(closer) for bracket, closer in _CLOSERS.items()):
+            self._cut()
         if word in _WORDS:
             self._emit(_WORDS[word])
         elif _NUMBER.fullmatch(word):
@@ -321,6 +378,8 @@ class LiteralReader:
         if isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value)):
             return dumps(value)
         self._deltas.repair("malformed_arguments")
+        if self._quotes is None and _computes(word):
+            self._deltas.cut_call()
         return dumps(word)
 
     def _next(self, text: str, at: int) -> int:
@@ -335,8 +394,12 @@ class LiteralReader:
             return at
         self._step = self._key if bracket.keyed else self._value
         if char == ",":
+            bracket.commas += 1
             return at + 1
-        self._deltas.repair("malformed_arguments")
+        if bracket.keyed and (char in "'\"<_" or char.isalpha()):
+            self._deltas.repair("malformed_arguments")  # a comma is missing, if this is a key
+        else:
+            self._cut()
         return at
 
 
@@ -353,8 +416,16 @@ class RelaxedObjectReader(ArgumentsReader):
     def read(self, text: str, at: int) -> int:
         """Read on. The header has stopped at the opening bracket, so this is a call from its first character."""
         if not self._begun:
+            bare = text[at] not in _CLOSERS  # the end marker stands there: a call without brackets
+            if bare and not self._deltas.declared(self._name):
+                self.status = ReadStatus.REJECTED
+                return at
             self._begun = True
             self._deltas.begin_call(self._name, self._call_id)
+            if bare:
+                self._deltas.arguments("{}")
+                self.status = ReadStatus.DONE
+                return at
         at = self._reader.read(text, at)
         if self._reader.done:
             self.status = ReadStatus.DONE
@@ -364,6 +435,18 @@ class RelaxedObjectReader(ArgumentsReader):
         """Tell that the call is cut: its brackets are open."""
         if self._begun:
             self._deltas.cut_call()
+
+
+def _computes(word: str) -> bool:
+    """Tell whether a bare word is an expression of Python in which a string or a condition stands: no text was meant."""
+    try:
+        tree = ast.parse(word[:_LONGEST_EXPRESSION], mode="eval")
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return any(
+        isinstance(node, ast.BoolOp | ast.IfExp | ast.Not) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+        for node in ast.walk(tree)
+    )
 
 
 def _complete(text: str, at: int) -> bool:

@@ -13,7 +13,11 @@ from responses_gateway.parsers.format import (
 
 REASONING = ReasoningFormat(opens=("<|channel>thought",), closes=("<channel|>",))
 
-_HEADER = CallHeader(pattern=r"(?:call:|:)?\s*(?P<name>[\w.\-]+)\s*", partial=r"[\w.\-:\s]{0,200}", stops=("{", "("))
+_HEADER = CallHeader(
+    pattern=r"(?:call:|:)?\s*(?P<name>[\w.\-]+)\s*",
+    partial=r"[\w.\-:\s]{0,200}",
+    stops=("{", "(", "<tool_call|>", "<end_function_call>"),
+)
 
 CALL = CallFormat(
     opens=("<|tool_call>",),
@@ -21,7 +25,7 @@ CALL = CallFormat(
     header=_HEADER,
     arguments=RelaxedObject(quotes=('<|"|>',)),
     closes=("<tool_call|>",),
-    fillers=("}",),
+    fillers=("}", "<|tool_call|>", "<|/tool_call>", "<|/tool_call|>"),
 )
 TOOLS = ToolFormat(calls=(CALL,))
 FUNCTION_CALL = CallFormat(
