@@ -35,12 +35,13 @@ class Refusal(msgspec.Struct, gc=False):
 
 class ToolCall(msgspec.Struct, gc=False):
     """A call begins. `index` counts the calls of this response from 0; `id` may be empty (one is then made up). `extra` is the
-    JSON of what the server wants back with the call, if there is anything."""
+    JSON of what the server wants back with the call, if there is anything. `parsed`: it was read from markup here."""
 
     index: int
     id: str
     name: str
     extra: str = ""
+    parsed: bool = False
 
 
 class ToolArguments(msgspec.Struct, gc=False):

@@ -49,8 +49,7 @@ class LiteralReader:
         self._quotes = quotes
         self._stack: list[_Bracket] = []
         self._quote = ""
-        self._raw = False
-        self._formatted = False  # the string is an f-string
+        self._prefix = ""  # of a Python string
         self._empty = False  # nothing of the string has come
         self._word: list[str] = []
         self._string_open = False  # a string's closing quote waits: another string may follow and continue it
@@ -266,16 +265,15 @@ class LiteralReader:
         end = found.start() if found else len(text)
         piece = text[at:end]
         self._emit(escape(piece))
-        if self._formatted and "{" in piece:
+        if "f" in self._prefix and "{" in piece:
             self._cut()
-            self._formatted = False
         if found is None:
             return end
         if found.group() == "\\":
             return self._escape(text, end)
         if text.startswith(quote, end):
             self._string_open = True
-            self._raw = self._formatted = False
+            self._prefix = ""
             self._step = self._after_string
             return end + len(quote)
         if len(text) - end < len(quote) and text[end:] == quote[0] * (len(text) - end):
@@ -289,7 +287,7 @@ class LiteralReader:
         found = _PYTHON_ESCAPE.match(text, at)
         if found is None:
             return at
-        if self._raw:
+        if "r" in self._prefix:
             self._emit(escape(text[at : at + 2]))
             return at + 2
         self._emit(escape(_unescape(found.group())))
@@ -352,9 +350,7 @@ class LiteralReader:
         opened = self._opening_quote(text, at)
         if opened is None:
             return at
-        prefix = "".join(self._word).lower()
-        self._raw = "r" in prefix
-        self._formatted = "f" in prefix
+        self._prefix = "".join(self._word).lower()
         self._word.clear()
         return self._open_string(opened, at)
 

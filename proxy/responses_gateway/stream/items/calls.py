@@ -12,7 +12,7 @@ import msgspec
 
 from responses_gateway.stream.items.hosted import HostedItem
 from responses_gateway.stream.validity.call_rules import CallRules
-from responses_gateway.stream.validity.malformed import hides_more
+from responses_gateway.stream.validity.malformed import contradicts_itself, hides_more
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus
 from responses_gateway.wire.json_text import CustomInput, JsonScanner, json_text, read_object
 from responses_gateway.wire.tools import ToolTarget
@@ -275,6 +275,7 @@ class OpenCall:
     cut: bool = False  # its markup stopped in the middle
     accepted: bool = False  # its input is not closed, but matches the grammar of the tool
     held: bool = False
+    parsed: bool = False  # from markup, here: no server answers for the arguments
     arguments: Arguments = field(default_factory=Arguments)
     _rest: list[str] = field(default_factory=list)  # behind the end of the arguments
     followed: bool = False  # something is held that ends the call with its JSON
@@ -313,6 +314,17 @@ class OpenCall:
             return False
         text = self.arguments.text
         return as_shown(text) == text != without_rest(text)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a call that was read from markup, and has ended, may not be run: its arguments are no JSON, or say two things
+        under one name. A custom tool takes any text."""
+        if not self.parsed or isinstance(self.item, HostedItem):
+            return False
+        text = self.arguments.text
+        if isinstance(self.item, CustomCallItem):
+            return self.item.expected and contradicts_itself(text)
+        return not self.arguments.is_json or contradicts_itself(text)
 
     def append(self, text: str) -> None:
         """Write a piece of the arguments. What stands behind their end, wherever the backend has cut it, waits for `settle`."""

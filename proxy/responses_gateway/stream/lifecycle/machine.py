@@ -226,6 +226,9 @@ class Lifecycle:
             self._repair("cut_call_omitted")
             return
         self.call = call
+        if call is not None and call.parsed:
+            self._cut_call(Stop())
+            return
         self._repair("arguments_not_json")
         self._end_call("completed")
 
@@ -304,7 +307,7 @@ class Lifecycle:
             item = new_item(self.writer, item_id, call_id, target, delta.extra, live=not deferred, held=options.goes_on)
         rules = options.calls
         held = rules is not None and rules.repairs and target.kind != "custom" and not target.hosted
-        self.call = OpenCall(delta.index, delta.name, item, deferred, target.asynchronous, held=held)
+        self.call = OpenCall(delta.index, delta.name, item, deferred, target.asynchronous, held=held, parsed=delta.parsed)
         self._limits.count()
         self.turn.calls += 1
         self.space.drop_all()
@@ -347,6 +350,9 @@ class Lifecycle:
             self.turn.broken_calls += 1
             self.aside = call
             self.call = None
+            return
+        if call.doubtful:
+            self._cut_call(delta)
             return
         for kind in settled.repairs:
             self._repair(kind)

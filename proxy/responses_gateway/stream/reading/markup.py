@@ -185,6 +185,7 @@ class Markup:
             if type(delta) is ToolCall:
                 self._numbers[delta.index] = self._calls
                 delta.index = self._calls
+                delta.parsed = True
                 self._calls += 1
                 self._rescued("call_rescued")
             elif type(delta) is ToolArguments or type(delta) is ToolCallCut:

@@ -58,6 +58,19 @@ def hides_more(rest: str) -> bool:
     return rest.count('"') % 2 == 1 and _STRING_END.search(rest, rest.rindex('"')) is not None
 
 
+def contradicts_itself(text: str) -> bool:
+    """Tell whether a key stands twice in JSON, with different values."""
+    if len(text) > _LONGEST:
+        return False
+    try:
+        json.loads(text, object_pairs_hook=_agreeing)
+    except _NoReading:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
 def decoded(text: str) -> Any:
     """Return the value of JSON. Raise `ValueError` for what is none, or has a key twice."""
     try:
@@ -80,6 +93,13 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         raise ValueError("a key stands twice")
+    return members
+
+
+def _agreeing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs) and any(members[key] != value for key, value in pairs):
+        raise _NoReading
     return members
 
 
