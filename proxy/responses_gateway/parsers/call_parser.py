@@ -259,7 +259,9 @@ class CallParser:
         outer = self._outer()
         stops = markers(*call.closes, *outer.closes, *outer.opens)
         match call.arguments:
-            case JsonArguments():
+            case RelaxedObject() as syntax if self._source.text[self._source.at] in "{(":
+                return RelaxedObjectReader(name, call_id, deltas, stops, markers(*syntax.quotes))
+            case JsonArguments() | RelaxedObject():  # without brackets there are no arguments
                 return JsonArgumentsReader(name, call_id, deltas, stops)
             case JsonEnvelope() as syntax:
                 return JsonEnvelopeReader(syntax, call, deltas, stops)
@@ -267,8 +269,6 @@ class CallParser:
                 return ParametersReader(syntax, call, name, call_id, deltas, markers, outer)
             case NestedElements() as syntax:
                 return ElementsReader(syntax, call, name, call_id, deltas, markers, (*outer.closes, *outer.opens))
-            case RelaxedObject() as syntax:
-                return RelaxedObjectReader(name, call_id, deltas, stops, markers(*syntax.quotes))
             case PythonCalls():
                 return PythonCallsReader(call, deltas, stops)
 

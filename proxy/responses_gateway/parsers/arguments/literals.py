@@ -25,7 +25,7 @@ _SPECIAL = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]')}
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _PYTHON_ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|N\{[^}]*\}|.)", re.DOTALL)
 _LONGEST_ESCAPE = 10
-_LONGEST_EXPRESSION = 1000
+_COMPUTED = re.compile(r"\s[\"']|^not\b")  # in a bare word: it is an expression, and no text
 _PREFIXES = frozenset(("r", "R", "b", "B", "u", "U", "f", "F", "br", "rb", "fr", "rf", "Rb", "bR"))
 
 
@@ -51,6 +51,7 @@ class LiteralReader:
         self._quote = ""
         self._prefix = ""  # of a Python string
         self._empty = False  # nothing of the string has come
+        self._named = True  # the string is a value, and no key
         self._word: list[str] = []
         self._string_open = False  # a string's closing quote waits: another string may follow and continue it
         self._step: Callable[[str, int], int] = self._open_group
@@ -106,9 +107,12 @@ class LiteralReader:
         opened = self._opening_quote(text, at)
         if opened is None:
             return at
-        self._quote = opened
-        self._step = self._key_string if opened else self._key_word
-        return at + len(opened)
+        self._named = not opened
+        if opened:
+            self._separate()
+            return self._open_string(opened, at)
+        self._step = self._key_word
+        return at
 
     def _key_word(self, text: str, at: int) -> int:
         found = _KEY_END.search(text, at)
@@ -129,41 +133,22 @@ class LiteralReader:
         self._step = self._key
         return place if char in (",", self._stack[-1].closer) else place + 1
 
-    def _key_string(self, text: str, at: int) -> int:
-        if self._quotes is not None and self._quote != '"':
-            hit = self._quotes.find(text, at)
-            end = hit.start if hit else self._quotes.held(text, at)
-            self._word.append(text[at:end])
-            if hit is None:
-                return end
-            self._quotes.take(hit.marker)
-            self._step = self._key_separator
-            return hit.end
-        found = _SPECIAL[self._quote].search(text, at)
-        end = found.start() if found else len(text)
-        self._word.append(text[at:end])
-        if found is None:
-            return end
-        if found.group() == self._quote:
-            self._step = self._key_separator
-            return end + 1
-        escaped = text[end + 1 : end + 2]
-        self._word.append(escaped)
-        return end + 2 if escaped else end
-
     def _key_separator(self, text: str, at: int) -> int:
         at = skip_spaces(text, at)
         if at == len(text):
             return at
+        self._named = True
+        self._step = self._value
         if text[at] in "=:":
-            return self._emit_key(at)
+            self._emit(": ")
+            return at + 1
         self._cut()
-        self._step = self._key_word
+        self._step = self._key
         return at
 
     def _emit_key(self, place: int) -> int:
         key = "".join(self._word).strip()
-        if self._step == self._key_word and " " in key:
+        if " " in key:
             self._cut()  # a part of an expression
         self._separate()
         self._emit(dumps(key) + ": ")
@@ -250,9 +235,7 @@ class LiteralReader:
             self._quotes.take(again)
             at += len(again)
         elif end or not self._empty or text[at] in ",)]}" or text[at].isspace():
-            self._emit('"')
-            self._step = self._next
-            return at
+            return self._close_string(at)
         else:
             self._step = self._string
         self._deltas.repair("duplicate_start")
@@ -309,8 +292,11 @@ class LiteralReader:
         if self._step == self._behind_plus:
             self._cut()
         self._string_open = False
+        return self._close_string(at)
+
+    def _close_string(self, at: int) -> int:
         self._emit('"')
-        self._step = self._next
+        self._step = self._next if self._named else self._key_separator
         return at
 
     def _behind_plus(self, text: str, at: int) -> int:
@@ -357,26 +343,13 @@ class LiteralReader:
     def _emit_word(self) -> None:
         word = "".join(self._word).strip()
         self._word.clear()
-        if not word or any(word.count(bracket) != word.count(closer) for bracket, closer in _CLOSERS.items()):
+        unbalanced = any(word.count(bracket) != word.count(closer) for bracket, closer in _CLOSERS.items())
+        if not word or unbalanced or (self._quotes is None and _COMPUTED.search(word)):
             self._cut()
-        if word in _WORDS:
-            self._emit(_WORDS[word])
-        elif _NUMBER.fullmatch(word):
-            self._emit(word)
-        else:
-            self._emit(self._evaluated(word))
-
-    def _evaluated(self, word: str) -> str:
-        try:
-            value = ast.literal_eval(word)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            value = None
-        if isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value)):
-            return dumps(value)
-        self._deltas.repair("malformed_arguments")
-        if self._quotes is None and _computes(word):
-            self._deltas.cut_call()
-        return dumps(word)
+        value = _literal(word)
+        if value is None:
+            self._deltas.repair("malformed_arguments")
+        self._emit(dumps(word) if value is None else value)
 
     def _next(self, text: str, at: int) -> int:
         at = skip_spaces(text, at)
@@ -412,16 +385,8 @@ class RelaxedObjectReader(ArgumentsReader):
     def read(self, text: str, at: int) -> int:
         """Read on. The header has stopped at the opening bracket, so this is a call from its first character."""
         if not self._begun:
-            bare = text[at] not in _CLOSERS  # the end marker stands there: a call without brackets
-            if bare and not self._deltas.declared(self._name):
-                self.status = ReadStatus.REJECTED
-                return at
             self._begun = True
             self._deltas.begin_call(self._name, self._call_id)
-            if bare:
-                self._deltas.arguments("{}")
-                self.status = ReadStatus.DONE
-                return at
         at = self._reader.read(text, at)
         if self._reader.done:
             self.status = ReadStatus.DONE
@@ -433,16 +398,15 @@ class RelaxedObjectReader(ArgumentsReader):
             self._deltas.cut_call()
 
 
-def _computes(word: str) -> bool:
-    """Tell whether a bare word is an expression of Python in which a string or a condition stands: no text was meant."""
+def _literal(word: str) -> str | None:
+    """Return a bare word as JSON; None if it has no meaning."""
+    if word in _WORDS or _NUMBER.fullmatch(word):
+        return _WORDS.get(word, word)
     try:
-        tree = ast.parse(word[:_LONGEST_EXPRESSION], mode="eval")
+        value = ast.literal_eval(word)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return any(
-        isinstance(node, ast.BoolOp | ast.IfExp | ast.Not) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-        for node in ast.walk(tree)
-    )
+        return None
+    return dumps(value) if isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value)) else None
 
 
 def _complete(text: str, at: int) -> bool:

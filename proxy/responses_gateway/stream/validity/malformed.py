@@ -60,14 +60,10 @@ def hides_more(rest: str) -> bool:
 
 def contradicts_itself(text: str) -> bool:
     """Tell whether a key stands twice in JSON, with different values."""
-    if len(text) > _LONGEST:
-        return False
     try:
-        json.loads(text, object_pairs_hook=_agreeing)
-    except _NoReading:
-        return True
-    except (ValueError, RecursionError):
-        return False
+        json.loads(text[:_LONGEST], object_pairs_hook=_agreeing)
+    except (ValueError, RecursionError, _NoReading) as error:
+        return isinstance(error, _NoReading)
     return False
 
 
