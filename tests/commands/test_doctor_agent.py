@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from responses_gateway.probing.agent_tasks import TASKS
+from responses_gateway.commands.agent_tasks import TASKS
 from responses_gateway.simulator import WeakModel
 from tests.commands.doctor_report import examine, report
 

@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from responses_gateway.commands.agent_tasks import INSTRUCTIONS, MOST_ANSWERS, TASKS, PlayedCall, Task, repeats_of, step_of
 from responses_gateway.probing.agent_behaviour import TaskOutcome
-from responses_gateway.probing.agent_tasks import INSTRUCTIONS, MOST_ANSWERS, TASKS, PlayedCall, Task, repeats_of, step_of
 from responses_gateway.probing.prober import WHOLE_ANSWER
 from responses_gateway.probing.questions import Tell
 from responses_gateway.server.app import create_app
