@@ -12,7 +12,7 @@ from responses_gateway.stream.writer.responses import ResponsesWriter
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import ImageUsage
-from responses_gateway.wire.json_text import encode, json_text, quote, sendable
+from responses_gateway.wire.json_text import encode, json_bytes, json_text, quote, sendable
 from responses_gateway.wire.sse import DONE
 
 # Values of the echo that are at least this long, as JSON, are worth storing once.
@@ -79,21 +79,17 @@ class ResponseStream(AnswerStream):
     def queue(self) -> None:
         """Write `response.created` and `response.queued`."""
         self._first_state = _QUEUED
-        snapshot = f'"response":{self._json()}'
-        self._writer.write_all(("response.created", snapshot), ("response.queued", snapshot))
+        self._writer.show(self._json(), b"response.created", b"response.queued")
 
     def start(self) -> None:
         """Write `response.in_progress`, behind `response.created`."""
         self._state = _IN_PROGRESS
-        snapshot = f'"response":{self._json()}'
-        if self._first_state is _IN_PROGRESS:
-            self._writer.write_all(("response.created", snapshot), ("response.in_progress", snapshot))
-        else:
-            self._writer.write("response.in_progress", snapshot)
+        begun = (b"response.created",) if self._first_state is _IN_PROGRESS else ()
+        self._writer.show(self._json(), *begun, b"response.in_progress")
 
     def keep_alive(self) -> None:
         """Write `response.in_progress` with the snapshot so far."""
-        self._writer.write("response.in_progress", f'"response":{self._json("in_progress")}')
+        self._writer.show(self._json("in_progress"), b"response.in_progress")
 
     def end(self, outcome: Outcome) -> None:
         """Take the end, and the next sequence number for the terminal event."""
@@ -116,22 +112,22 @@ class ResponseStream(AnswerStream):
 
     def terminal(self, *, stored: bool | None = None) -> bytes:
         """Return the terminal event and `[DONE]`. `stored` overrides the `store` of the request."""
-        fields = f'"response":{self._json(None, stored)}'
-        return self._writer.event(f"response.{self._state.status}", self._terminal_number, fields) + _DONE
+        kind = f"response.{self._state.status}".encode()
+        return self._writer.snapshot(kind, self._terminal_number, self._json(None, stored)) + _DONE
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the response as JSON, as it stands. `status` takes the place of its own."""
-        return sendable(self._json(status, stored))
+        return self._json(status, stored).decode()
 
     def text_around_output(self, *, status: Status | None = None) -> tuple[str, str]:
         """Return the text of that JSON before and behind the output items."""
-        before, behind = self.object.around(self._state, status)
-        return sendable(before), sendable(behind)
+        before, behind, echo = self.object.around(self._state, status)
+        return sendable(before), sendable(behind) + echo.decode()
 
     def first_text_around_output(self) -> tuple[str, str]:
         """Return the same of the response as the first event has it."""
-        before, behind = self.object.around(self._first_state)
-        return sendable(before), sendable(behind)
+        before, behind, echo = self.object.around(self._first_state)
+        return sendable(before), sendable(behind) + echo.decode()
 
     @property
     def long_texts(self) -> Sequence[str]:
@@ -139,12 +135,12 @@ class ResponseStream(AnswerStream):
         the same."""
         return self.object.long_texts
 
-    def _json(self, status: Status | None = None, stored: bool | None = None) -> str:
-        before, behind = self.object.around(self._state, status, stored=stored)
+    def _json(self, status: Status | None = None, stored: bool | None = None) -> bytes:
+        before, behind, echo = self.object.around(self._state, status, stored=stored)
         output = ",".join(self._writer.done)
         if self._extension:
             output = f"{output[:-1]}{self._extension}{output[-1:]}"
-        return f"{before}{output}{behind}"
+        return f"{before}{output}{behind}".encode("utf-8", "replace") + echo
 
 
 def _ended(outcome: Outcome, searches: int) -> _State:
@@ -179,31 +175,27 @@ def _error_json(error: ApiError) -> str:
 class ResponseObject:
     """The JSON of one response around its output: identity and the echo of its request, built once."""
 
-    __slots__ = ("_echo", "_head", "_model", "_tail", "id", "long_texts")
+    __slots__ = ("_echo", "_head", "_model", "_tail", "id")
 
     def __init__(self, response_id: str, created_at: int, model: str, echo: Mapping[str, Any]) -> None:
         """Build what repeats. `created_at` is a Unix time in seconds; `echo` the fields that repeat the request."""
         self.id = response_id
-        self.long_texts: list[str] = []  # the JSON of the long values of the echo, in order
         self._echo = echo
         self._model = model
         self._head = f'{{"id":"{response_id}","object":"response","created_at":{created_at}'
         self._tail = self._tail_of(echo)
-        if len(self._tail) >= _LONG:
-            self._find_long_texts()
 
-    def _find_long_texts(self) -> None:
-        """Note the long values of the echo, and keep them as JSON."""
-        encoded: dict[str, msgspec.Raw] = {}
-        for name, value in self._echo.items():
-            if type(value) in _MAY_BE_LONG and (text := _long_json(value)) is not None:
-                encoded[name] = msgspec.Raw(text)
-                self.long_texts.append(text.decode())
-        self._echo = {**self._echo, **encoded}
+    @property
+    def long_texts(self) -> Sequence[str]:
+        """The JSON of the long values of the echo, in order."""
+        if len(self._tail) < _LONG:
+            return ()
+        texts = [_long_json(value) for value in self._echo.values() if type(value) in _MAY_BE_LONG]
+        return [text.decode() for text in texts if text is not None]
 
-    def around(self, state: _State, status: Status | None = None, *, stored: bool | None = None) -> tuple[str, str]:
-        """Return the text before and behind the output items. `status` takes the place of that of the `state`; `stored`
-        overrides the `store` of the request, if it has one."""
+    def around(self, state: _State, status: Status | None = None, *, stored: bool | None = None) -> tuple[str, str, bytes]:
+        """Return the text before and behind the output items, and what follows: the echo, in UTF-8, which may be long. `status`
+        takes the place of that of the `state`; `stored` overrides the `store` of the request, if it has one."""
         tail = self._tail
         if stored is not None and self._echo.get("store", stored) != stored:
             tail = self._tail_of({**self._echo, "store": stored})
@@ -212,10 +204,10 @@ class ResponseObject:
             f'{self._head},"status":"{status or state.status}","completed_at":{state.completed_at},"error":{error}'
             f',"incomplete_details":{state.incomplete},"output":['
         )
-        return before, f'],"usage":{state.usage}{tail}'
+        return before, f'],"usage":{state.usage},"model":{quote(self._model)}', tail
 
-    def _tail_of(self, echo: Mapping[str, Any]) -> str:
-        return f',"model":{quote(self._model)},{json_text(echo)[1:-1]}}}' if echo else f',"model":{quote(self._model)}}}'
+    def _tail_of(self, echo: Mapping[str, Any]) -> bytes:
+        return b",%b" % json_bytes(echo)[1:] if echo else b"}"
 
 
 def _long_json(value: Any) -> bytes | None:

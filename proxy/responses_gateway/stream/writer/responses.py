@@ -35,6 +35,7 @@ Object = dict[str, Any]
 # The type of an event, and its JSON members.
 Event: TypeAlias = tuple[str, str]
 _EVENT = 'event: %s\ndata: {"type":"%s","sequence_number":%d,%s%s'
+_SNAPSHOT = b'event: %b\ndata: {"type":"%b","sequence_number":%d,"response":%b%b'
 _END = "}\n\n"
 # One delta event: the head of its item, the sequence number, the piece of text as a JSON string. A template, because it is
 # written more often than all other events together.
@@ -97,16 +98,25 @@ class ResponsesWriter(EventWriter):
 
     # ---- events --------------------------------------------------------------------------------------------------------
 
-    def event(self, kind: str, number: int, fields: str) -> bytes:
-        """Return one event; `fields` are its JSON members. A lone surrogate must not break the stream."""
-        return (_EVENT % (kind, kind, number, fields, self._end)).encode("utf-8", "replace")
+    def snapshot(self, kind: bytes, number: int, response: bytes) -> bytes:
+        """Return an event that shows the whole response, which is JSON."""
+        return _SNAPSHOT % (kind, kind, number, response, self._end.encode("utf-8", "replace"))
+
+    def show(self, response: bytes, *kinds: bytes) -> None:
+        """Append the next events, which show the whole response."""
+        shown = b""
+        for kind in kinds:
+            shown += self.snapshot(kind, self.next_number, response)
+            self.next_number += 1
+        self.events.append(shown)
 
     def write(self, kind: str, fields: str) -> None:
         """Append the next event."""
         self.write_all((kind, fields))
 
     def write_all(self, *events: Event) -> None:
-        """Append the next events, which belong together: each costs as little as a piece of a text does."""
+        """Append the next events, which belong together: each costs as little as a piece of a text does. A lone surrogate must
+        not break the stream."""
         text = ""
         for kind, fields in events:
             text += _EVENT % (kind, kind, self.next_number, fields, self._end)
