@@ -69,7 +69,7 @@ def codex(
         process = subprocess.Popen(
             [sys.executable, "-c", program, "codex", *flags, *arguments, str(said)],
             cwd=ROOT,
-            env={**os.environ, "PATH": os.pathsep.join([str(programs), os.environ["PATH"]])},
+            env={**os.environ, "XDG_STATE_HOME": str(folder), "PATH": os.pathsep.join([str(programs), os.environ["PATH"]])},
             stderr=errors,
         )
     try:
@@ -100,7 +100,7 @@ def test_a_backend_that_is_down_is_named(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "responses_gateway", "codex", *flags],
         cwd=ROOT,
-        env={**os.environ, "PATH": os.pathsep.join([str(tmp_path), os.environ["PATH"]])},
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "PATH": os.pathsep.join([str(tmp_path), os.environ["PATH"]])},
         capture_output=True,
         text=True,
         check=False,
