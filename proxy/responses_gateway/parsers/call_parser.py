@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 
 from responses_gateway.parsers.arguments import ArgumentsReader, Begun, OuterMarkers, ReadStatus
@@ -128,6 +129,8 @@ class CallParser:
             return again
         char = self._source.text[self._source.at]
         part = next((part for part in self._candidates if compiled(part.first).match(char)), None)
+        if part is None and char == "{":
+            part = _object_in_place_of_tags(self._candidates)
         if part is None:
             return Progress.REJECTED
         if isinstance(part, CallBlock):
@@ -226,14 +229,18 @@ class CallParser:
 
     def _behind_header(self) -> Progress:
         assert self._call is not None
-        if self._call.header is not None and not self._deltas.final:
-            tags = tuple(end for end in self._call.header.ends if len(end) > len('">'))
-            if tags and not self._skip():
+        call = self._call
+        tagged = isinstance(call.arguments, TaggedParameters)
+        if call.header is not None and not self._deltas.final:
+            tags = tuple(end for end in call.header.ends if len(end) > len('">'))
+            if (tags or tagged) and not self._skip():
                 return Progress.WAIT
             again = self._skip_again(tags) if tags else None
             if again is not None:
                 return again
-        self._begin_arguments(self._call, *self._named)
+        if tagged and self._source.text.startswith("{", self._source.at) and self._deltas.declared(self._named[0]):
+            call = replace(call, arguments=JsonArguments(alone=True))
+        self._begin_arguments(call, *self._named)
         return Progress.ON
 
     @property
@@ -312,16 +319,20 @@ class CallParser:
         source.spaces()
         if source.empty:
             return Progress.WAIT
-        lexer = source.markers(*call.closes, *call.fillers)
+        syntax = call.arguments
+        alone = isinstance(syntax, JsonArguments) and syntax.alone
+        outer = self._outer() if alone else OuterMarkers((), ())
+        lexer = source.markers(*call.closes, *call.fillers, *outer.closes, *outer.opens)
         marker = lexer.at(source.text, source.at)
         if marker == UNDECIDED:
             return Progress.WAIT
-        if marker is None and source.text[source.at] == "{" and isinstance(call.arguments, JsonArguments | RelaxedObject):
+        more = alone or (source.text[source.at] == "{" and isinstance(syntax, JsonArguments | RelaxedObject))
+        if marker is None and more:
             self._deltas.repair("malformed_arguments")
             self._deltas.cut_call()
             self._step = self._pass_over
             return Progress.ON
-        if marker is None:
+        if marker is None or marker not in (*call.closes, *call.fillers):
             return self._without_end(call)
         lexer.take(marker)
         source.advance(source.at + len(marker))
@@ -332,7 +343,7 @@ class CallParser:
         return Progress.ON
 
     def _pass_over(self) -> Progress:
-        """Pass over a second object behind the arguments, because either may be the ones that the model means."""
+        """Pass over what stands behind the arguments, as a second object does: either may be the ones that the model means."""
         assert self._call is not None
         source = self._source
         outer = self._outer()
@@ -374,6 +385,15 @@ class CallParser:
 
 
 def _argument_tags(call: CallFormat) -> tuple[str, ...]:
-    """List the tags behind a header whose own end may be missing."""
+    """List what may stand behind a header whose own end is missing."""
     syntax = call.arguments
-    return (*syntax.opens, *syntax.between, *call.closes) if isinstance(syntax, TaggedParameters) else ()
+    return (*syntax.opens, *syntax.between, *call.closes, "{") if isinstance(syntax, TaggedParameters) else ()
+
+
+def _object_in_place_of_tags(parts: Sequence[CallFormat | CallBlock]) -> CallFormat | None:
+    """Return the call that is an object with name and arguments behind the opening of these, if they have tags."""
+    for part in parts:
+        calls = part.calls if isinstance(part, CallBlock) else (part,)
+        if any(isinstance(call.arguments, TaggedParameters) for call in calls):
+            return CallFormat(part.opens, JsonEnvelope(), closes=part.closes, declared_only=True)
+    return None

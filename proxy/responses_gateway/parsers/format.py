@@ -15,7 +15,9 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class JsonArguments:
-    """One JSON value after a header that names the tool."""
+    """One JSON value after a header that names the tool. `alone`: where there are tags as a rule; only an end may follow."""
+
+    alone: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from responses_gateway.parsers.arguments import OuterMarkers
@@ -29,6 +30,7 @@ class ParameterValue:
         self._emit = emit
         self._convert = convert
         self._trim = trim
+        self._lines = trim
         self._lead: list[str] = []  # white space at the beginning: it may stand before a second opening
         self._tail = ""  # a newline that belongs to the markup if the value ends here
         self._kept: list[str] = []
@@ -39,9 +41,7 @@ class ParameterValue:
     @property
     def at_line_start(self) -> bool:
         """Whether what comes next begins a line, in markup that has lines of its own."""
-        if self.blank:
-            return self._trim and (not self._lead or self._lead[-1].endswith("\n"))
-        return bool(self._tail)
+        return self._lines and (not self._end or self._end.endswith("\n"))
 
     def stands_in(self, following: str) -> bool:
         """Tell whether what stands behind the text so far is in quotes, one of which follows it."""
@@ -126,15 +126,8 @@ class DoubledValue(ParameterValue):
         self._openings = openings
         self._closes = closes
 
-    @property
-    def at_line_start(self) -> bool:
-        """Whether what comes next begins a line, in markup that has lines of its own."""
-        last = (self._lead if self.blank else self._kept)[-1:]
-        return self._lines and (not last or last[0].endswith("\n"))
-
     def opened_again(self, opening: str, closes: tuple[str, ...]) -> DoubledValue:
         """Take one more opening."""
-        self._lead.clear()
         return DoubledValue(self._emit, self._convert or _string_end, self._lines, [*self._openings, opening], closes)
 
     @property
@@ -171,10 +164,21 @@ class InnerMarkup:
         self.keys: set[str] = set()  # of the tool, which open within a line
         self.ended = False  # an end tag came that closes nothing in the value
         self._reopened = False  # then another parameter has begun
-        self._edges = Edges(syntax, call, outer)
         self._keyed = bool(syntax.values)  # key and value have tags of their own
         self._trim = syntax.trim
+        self._pairs = {
+            "block end": "block",
+            "call end": "call",
+            "value end": "value" if syntax.values else "key",
+            "head": "key",
+        }
+        self._open: Counter[str] = Counter()  # tags without their end so far, by kind
+        self._first = ""  # the kind of the tag that the value begins with
+        self._alone = False  # the last tag has no counterpart
+        self._visible = False  # text stands between the tags
         self._kinds = {
+            **dict.fromkeys(outer.opens, "block"),
+            **dict.fromkeys(outer.closes, "block end"),
             **dict.fromkeys(syntax.heads, "head"),
             **dict.fromkeys(syntax.values, "value"),
             **dict.fromkeys(syntax.closes, "value end"),
@@ -202,8 +206,12 @@ class InnerMarkup:
 
     @property
     def out_of_place(self) -> bool:
-        """Whether a tag stands in the value that belongs to the call: at an edge of it, or an end before another parameter."""
-        return self._reopened or self._edges.torn(visible_behind=self._visible_behind)
+        """Whether a tag stands in the value that belongs to the call: one without its counterpart, with which the value begins
+        or ends, unless the value is made of tags, or an end before another parameter."""
+        begins = self._first in self._pairs or self._open[self._first] > 0
+        visible_behind = self._visible_behind
+        edge = begins or (self._alone and not visible_behind)
+        return self._reopened or (edge and (self._visible or visible_behind))
 
     @property
     def _visible_behind(self) -> bool:
@@ -222,8 +230,8 @@ class InnerMarkup:
 
     def tag(self, marker: str, value: ParameterValue, following: str) -> None:
         """Take a tag that stands in the value behind its text so far; `following`: the character after it."""
-        kind = self._kinds.get(marker, "block")
-        self._edges.tag(marker, visible_before=self._visible_behind if self._last else not value.blank)
+        kind = self._kinds[marker]
+        self._pair(kind, visible_before=self._visible_behind if self._last else not value.blank)
         match kind:
             case "key":
                 self.calls += self.in_call and not self.calls
@@ -245,41 +253,14 @@ class InnerMarkup:
         self._behind = ""
         self._on_line = value.at_line_start
 
-
-class Edges:
-    """Tells whether a value begins or ends with a tag of the call's own kind whose counterpart is not in the value: that tag is
-    out of place, unless the value is made of tags."""
-
-    def __init__(self, syntax: TaggedParameters, call: CallFormat, outer: OuterMarkers) -> None:
-        tags = [(outer.opens, outer.closes), (call.opens, call.closes)]
-        tags += (
-            [(syntax.opens, syntax.heads), (syntax.values, syntax.closes)] if syntax.values else [(syntax.opens, syntax.closes)]
-        )
-        self._opens = {tag: pair for pair, (opens, _) in enumerate(tags) for tag in opens}
-        self._closes = {tag: pair for pair, (_, closes) in enumerate(tags) for tag in closes}
-        self._open = [0] * len(tags)  # tags without their end so far
-        # Whether a parameter that a value begins with is the call's own was told where it stands.
-        self._texts = () if syntax.values else syntax.opens
-        self._visible = False  # text stands between the tags
-        self._first: str | None = None
-        self._last_alone = False
-
-    def tag(self, marker: str, *, visible_before: bool) -> None:
-        """Take a tag of the value; `visible_before`: text stands between it and the one before it."""
-        if self._first is None:
-            self._first = "" if visible_before or marker in self._texts else marker
+    def _pair(self, kind: str, *, visible_before: bool) -> None:
+        """Note whether a tag has its counterpart in the value; `visible_before`: text stands between it and the last one."""
+        if not self._last and not visible_before and (self._keyed or kind != "key"):
+            self._first = kind
         self._visible = self._visible or visible_before
-        opened = self._opens.get(marker)
-        closed = self._closes.get(marker)
-        if opened is not None:
-            self._open[opened] += 1
-            self._last_alone = True
-        elif closed is not None:
-            self._last_alone = not self._open[closed]
-            self._open[closed] -= not self._last_alone
-
-    def torn(self, *, visible_behind: bool) -> bool:
-        """Tell it of a value that has ended; `visible_behind`: with text behind the last tag."""
-        first = self._first in self._closes or (self._first in self._opens and self._open[self._opens[self._first]] > 0)
-        last = self._last_alone and not visible_behind
-        return (first or last) and (self._visible or visible_behind)
+        opening = self._pairs.get(kind)
+        self._alone = opening is None or not self._open[opening]
+        if opening is None:
+            self._open[kind] += 1
+        elif not self._alone:
+            self._open[opening] -= 1

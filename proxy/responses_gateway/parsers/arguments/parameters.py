@@ -200,9 +200,10 @@ class ParametersReader(ArgumentsReader):
             return hit.end
         header = self._headers.pattern.fullmatch(written)
         closed = hit.marker in self._syntax.heads
-        if header is None or not (closed or hit.marker in self._syntax.values):
+        empty = closed and not written.strip("\"'") and not self._types.properties and self._deltas.declared(self._name)
+        if not (header or empty) or not (closed or hit.marker in self._syntax.values):
             return self._give_up(at)
-        key = header.groupdict()
+        key = header.groupdict() if header else {"key": ""}
         if self._key and self._key != key:  # the key before it has no value
             return self._give_up(at)
         self._key = key
@@ -249,21 +250,23 @@ class ParametersReader(ArgumentsReader):
         return end
 
     def _open_value(self) -> None:
-        self._begin()
         groups = self._key
         key = key_of(groups, self._syntax)
-        if key in self._keys or not (self._syntax.escaped or self._types.names(key)):
-            self._give_up(0)  # one of the two stands in the value of another parameter, or the header names none
-            return
-        emit = self._deltas.arguments
-        wraps = not self._keys and key in self._syntax.wrappers and key not in self._types.properties
-        self._wrapper = key if wraps else ""
-        if self._wrapper:
-            emit = _discard
-        else:
-            self._deltas.arguments(f"{', ' if self._keys else '{'}{dumps(key)}: ")
-            self._keys.add(key)
-        self._value = ParameterValue(emit, given if self._wrapper else self._types.conversion(key, groups), self._syntax.trim)
+        emit: Callable[[str], None] = _discard
+        convert: Callable[[str], str] | None = None
+        if key:  # a tool without parameters may have an empty one with an empty value
+            self._begin()
+            if key in self._keys or not (self._syntax.escaped or self._types.names(key)):
+                self._give_up(0)  # one of the two stands in the value of another parameter, or the header names none
+                return
+            wraps = not self._keys and key in self._syntax.wrappers and key not in self._types.properties
+            self._wrapper = key if wraps else ""
+            convert = given if wraps else self._types.conversion(key, groups)
+            if not wraps:
+                emit = self._deltas.arguments
+                self._deltas.arguments(f"{', ' if self._keys else '{'}{dumps(key)}: ")
+                self._keys.add(key)
+        self._value = ParameterValue(emit, convert, self._syntax.trim)
         self._inner = InnerMarkup(self._syntax, self._call, self._outer)
         self._step = self._inside
 
@@ -376,11 +379,12 @@ class ParametersReader(ArgumentsReader):
         assert self._value is not None
         closed = hit.marker in self._syntax.closes
         ends = [tag for tag in (*self._syntax.closes, *self._syntax.between, *self._call.closes) if tag.startswith("</")]
-        doubted = self._value.blank or self._inner.ended or self._value.ends_in(ends, key_of(self._key, self._syntax))
+        key = key_of(self._key, self._syntax)
+        doubted = self._value.blank or self._inner.ended or self._value.ends_in(ends, key)
         if self._inner.values > 0:
             self._types.doubted |= self._inner.keys
         torn = (self._inner.left_open or self._inner.out_of_place) and not isinstance(self._value, DoubledValue)
-        unclear = (doubted and not closed) or torn
+        unclear = (doubted and not closed) or torn or not (key or self._value.blank)
         value = self._value.close()
         self._value = None
         self._key = {}
