@@ -113,9 +113,9 @@ class Counting:
         self._statements.append(statement)
         self._sql.executemany(statement, rows)
 
-    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /) -> None:
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /, *, utf8: str = "") -> None:
         self._statements.append(table)
-        self._sql.insert(table, columns, rows)
+        self._sql.insert(table, columns, rows, utf8=utf8)
 
     def new_keys(self, table: str, count: int, /) -> Sequence[int]:
         return self._sql.new_keys(table, count)

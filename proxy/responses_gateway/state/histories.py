@@ -19,6 +19,7 @@ from responses_gateway.state.interfaces import Database, Sql, transaction
 from responses_gateway.state.records import Cursor, HistorySpan, ItemPage, NewItem, PageOrder, Place, new_id, new_ids
 
 _decode = msgspec.json.decode
+_encode = msgspec.json.Encoder().encode
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 # The prefix of the id of an item that came without one, by type.
@@ -140,11 +141,8 @@ def _append_many(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], 
     if new:
         new_keys = sql.new_keys("items", len(new))
         # Each text is made when its row is written: all at once would be as long as the request.
-        rows = (
-            (key, digest, item if isinstance(item, str) else _text(item))
-            for key, (digest, item) in zip(new_keys, new.items(), strict=True)
-        )
-        sql.insert("items", ("key", "digest", "body"), rows)
+        rows = ((key, digest, _json(item)) for key, (digest, item) in zip(new_keys, new.items(), strict=True))
+        sql.insert("items", ("key", "digest", "body"), rows, utf8="body")
         keys.update(zip(new, new_keys, strict=True))
     if results:
         kept = [(results.get(str(value.get("id"))), keys[digest]) for value, digest in zip(values, digests, strict=True)]
@@ -277,10 +275,16 @@ def _known(sql: Sql, digest: bytes) -> int | None:
 
 
 def _text(value: dict[str, Any]) -> str:
+    return _json(value).decode()
+
+
+def _json(item: NewItem) -> bytes:
+    if isinstance(item, str):
+        return item.encode("utf-8", "replace")
     try:
-        return msgspec.json.encode(value).decode()
+        return _encode(item)
     except UnicodeEncodeError:  # a lone surrogate, which JSON text may not contain
-        return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+        return json.dumps(item, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _canonical_text(value: dict[str, Any]) -> bytes:

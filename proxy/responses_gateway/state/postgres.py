@@ -162,11 +162,12 @@ class _Transaction:
         with self._connection.cursor() as cursor:
             cursor.executemany(cast("Any", _translated(statement)), [storable(row) for row in rows])
 
-    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /) -> None:
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /, *, utf8: str = "") -> None:
         statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(cast("Any", statement)) as copy:
             for row in rows:
-                copy.write_row(storable(row))
+                values = [value.decode() if name == utf8 else value for name, value in zip(columns, row, strict=True)]
+                copy.write_row(storable(values))
 
     def new_keys(self, table: str, count: int, /) -> Sequence[int]:
         statement = "SELECT nextval(pg_get_serial_sequence(?, 'key')) FROM generate_series(1, CAST(? AS integer))"

@@ -267,10 +267,10 @@ def _pages(sql: Sql | sqlite3.Connection) -> _Pages:
 
 
 @lru_cache(maxsize=256)
-def _insertion(table: str, columns: tuple[str, ...], rows: int) -> str:
+def _insertion(table: str, columns: tuple[str, ...], rows: int, utf8: str) -> str:
     """Return the statement that writes so many rows. After a failure it leaves those that it has written to the transaction,
     which is rolled back: else SQLite would copy every page before a row changes it."""
-    row = f"({', '.join('?' * len(columns))})"
+    row = f"({', '.join('CAST(? AS TEXT)' if name == utf8 else '?' for name in columns)})"
     return f"INSERT OR FAIL INTO {table} ({', '.join(columns)}) VALUES {', '.join([row] * rows)}"
 
 
@@ -293,10 +293,10 @@ class _Transaction:
             first = len(rows) - 1 - len(list(rest))
             self._executemany(statement, [storable(row) for row in rows[first:]])
 
-    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /) -> None:
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /, *, utf8: str = "") -> None:
         rest = iter(rows)
         while some := list(islice(rest, _ROWS)):
-            self.execute(_insertion(table, tuple(columns), len(some)), list(chain.from_iterable(some)))
+            self.execute(_insertion(table, tuple(columns), len(some), utf8), list(chain.from_iterable(some)))
 
     def new_keys(self, table: str, count: int, /) -> Sequence[int]:
         row = self._execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
