@@ -109,10 +109,6 @@ class Counting:
         self._statements.append(statement)
         return self._sql.execute(statement, values)
 
-    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
-        self._statements.append(statement)
-        self._sql.executemany(statement, rows)
-
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /, *, utf8: str = "") -> None:
         self._statements.append(table)
         self._sql.insert(table, columns, rows, utf8=utf8)

@@ -119,12 +119,11 @@ def append(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], result
     if len(items) >= _MANY:
         return _append_many(sql, tenant, place, items, results or {})
     for item in items:
-        body = item if isinstance(item, str) else _text(item)
+        body = item if isinstance(item, str) else _json(item).decode()
         value: dict[str, Any] = _decode(body) if isinstance(item, str) else item
         key = _body(sql, _digest(tenant, value), body)
-        if results and (result := results.get(str(value.get("id")))) is not None:
-            sql.execute("UPDATE items SET result = ? WHERE key = ?", (result, key))
-        place = _node(sql, tenant, place, key, value)
+        _keep_result(sql, key, value, results)
+        place = _child(sql, tenant, place, key, _id_of(value) or new_id(_prefix(value)))
     return place
 
 
@@ -145,9 +144,14 @@ def _append_many(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], 
         sql.insert("items", ("key", "digest", "body"), rows, utf8="body")
         keys.update(zip(new, new_keys, strict=True))
     if results:
-        kept = [(results.get(str(value.get("id"))), keys[digest]) for value, digest in zip(values, digests, strict=True)]
-        sql.executemany("UPDATE items SET result = ? WHERE key = ?", [row for row in kept if row[0] is not None])
+        for value, digest in zip(values, digests, strict=True):
+            _keep_result(sql, keys[digest], value, results)
     return _add_nodes(sql, tenant, place, [(keys[digest], value) for digest, value in zip(digests, values, strict=True)], known)
+
+
+def _keep_result(sql: Sql, key: int, value: dict[str, Any], results: Mapping[str, bytes] | None) -> None:
+    if results and (result := results.get(str(value.get("id")))) is not None:
+        sql.execute("UPDATE items SET result = ? WHERE key = ?", (result, key))
 
 
 def _known_keys(sql: Sql, digests: Sequence[bytes]) -> dict[bytes, int]:
@@ -230,7 +234,7 @@ def prune(sql: Sql, place: Place) -> None:
     """Delete a node that nothing refers to, then its parents likewise, and their items."""
     while place:
         row = sql.execute("SELECT parent, item FROM nodes WHERE key = ?", (place,)).fetchone()
-        if row is None or _is_used(sql, place):
+        if row is None or sql.execute(_IS_USED, (place,) * len(_USERS)).fetchone()[0]:
             return
         sql.execute("DELETE FROM nodes WHERE key = ?", (place,))
         sql.execute("DELETE FROM items WHERE key = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE item = ?)", (row[1], row[1]))
@@ -247,12 +251,12 @@ _USERS = (
 _IS_USED = "SELECT " + " OR ".join(f"EXISTS ({user})" for user in _USERS)
 
 
-def _is_used(sql: Sql, place: Place) -> bool:
-    return bool(sql.execute(_IS_USED, (place,) * len(_USERS)).fetchone()[0])
-
-
 def _digest(tenant: str, value: dict[str, Any]) -> bytes:
-    return hashlib.blake2b(_canonical_text(value), digest_size=_OF_ITEM, key=_key_of(tenant)).digest()
+    try:
+        text = _canonical(value)
+    except UnicodeEncodeError:
+        text = json.dumps(value, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=_OF_ITEM, key=_key_of(tenant)).digest()
 
 
 @lru_cache(maxsize=256)
@@ -262,20 +266,14 @@ def _key_of(tenant: str) -> bytes:
 
 
 def _body(sql: Sql, digest: bytes, body: str) -> int:
-    row = sql.execute(
-        "INSERT INTO items (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING key",
-        (digest, body),
-    ).fetchone()
+    statement = "INSERT INTO items (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING key"
+    row = sql.execute(statement, (digest, body)).fetchone()
     return int(row[0]) if row is not None else cast("int", _known(sql, digest))
 
 
 def _known(sql: Sql, digest: bytes) -> int | None:
     row = sql.execute("SELECT key FROM items WHERE digest = ?", (digest,)).fetchone()
-    return row[0] if row is not None else None
-
-
-def _text(value: dict[str, Any]) -> str:
-    return _json(value).decode()
+    return None if row is None else row[0]
 
 
 def _json(item: NewItem) -> bytes:
@@ -285,17 +283,6 @@ def _json(item: NewItem) -> bytes:
         return _encode(item)
     except UnicodeEncodeError:  # a lone surrogate, which JSON text may not contain
         return json.dumps(item, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _canonical_text(value: dict[str, Any]) -> bytes:
-    try:
-        return _canonical(value)
-    except UnicodeEncodeError:
-        return json.dumps(value, sort_keys=True).encode()
-
-
-def _node(sql: Sql, tenant: str, parent: Place, key: int, value: dict[str, Any]) -> Place:
-    return _child(sql, tenant, parent, key, _id_of(value) or new_id(_prefix(value)))
 
 
 def _id_of(value: dict[str, Any]) -> str:
@@ -309,10 +296,8 @@ def _prefix(value: dict[str, Any]) -> str:
 
 
 def _child(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:
-    row = sql.execute(
-        "INSERT INTO nodes (tenant, parent, item, item_id) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING key",
-        (tenant, parent, key, item_id),
-    ).fetchone()
+    statement = "INSERT INTO nodes (tenant, parent, item, item_id) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING key"
+    row = sql.execute(statement, (tenant, parent, key, item_id)).fetchone()
     if row is None:
         row = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (parent, key)).fetchone()
     return int(row[0])
@@ -325,7 +310,7 @@ def _add_moved(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> 
         return place
     # The same item is there already, with another id from the store: with an id of its own it is another item.
     value = _value(sql, key) | {"id": item_id}
-    return _child(sql, tenant, parent, _body(sql, _digest(tenant, value), _text(value)), item_id)
+    return _child(sql, tenant, parent, _body(sql, _digest(tenant, value), _json(value).decode()), item_id)
 
 
 def _value(sql: Sql, key: int) -> dict[str, Any]:
@@ -353,8 +338,5 @@ def _shown(sql: Sql, item_id: str, key: int) -> dict[str, Any]:
 
 
 def _complete_part(part: Any) -> Any:
-    return (
-        {**_PART_DEFAULTS.get(part["type"], {}), **part}
-        if isinstance(part, dict) and isinstance(part.get("type"), str)
-        else part
-    )
+    kind = part.get("type") if isinstance(part, dict) else None
+    return {**_PART_DEFAULTS.get(kind, {}), **part} if isinstance(kind, str) else part

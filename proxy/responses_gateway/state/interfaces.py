@@ -41,11 +41,8 @@ class Sql(Protocol):
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows: ...
 
-    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
-        """Do the same with each of the rows, which returns nothing."""
-
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /, *, utf8: str = "") -> None:
-        """Write new rows, which is faster than statements; the texts of the column `utf8` are given as bytes. If a row cannot be
+        """Write new rows, which is faster than statements; the texts of the column `utf8` are given as bytes. If one cannot be
         written, the transaction cannot go on."""
 
     def new_keys(self, table: str, count: int, /) -> Sequence[int]:

@@ -158,10 +158,6 @@ class _Transaction:
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
         return self._connection.execute(cast("Any", _translated(statement)), storable(values))
 
-    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
-        with self._connection.cursor() as cursor:
-            cursor.executemany(cast("Any", _translated(statement)), [storable(row) for row in rows])
-
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /, *, utf8: str = "") -> None:
         statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(cast("Any", statement)) as copy:

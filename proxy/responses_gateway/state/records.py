@@ -17,29 +17,33 @@ Place = int
 
 # Random bytes of an id.
 _SECRET = 12
-# The parts of a second by which ids are in order.
+# The parts of a second by which ids are in order: thirty long histories may be stored in one.
 _TICKS = 2**16
 ACTIVE = ("queued", "in_progress")
 
 
 def new_id(prefix: str) -> str:
-    """Return an id that nobody can guess. Ids begin with the time, so that those of one time are neighbours in an index: then
-    writing them changes few pages."""
-    return f"{prefix}_{_now()}{secrets.token_hex(_SECRET)}"
+    """Return an id that nobody can guess."""
+    return new_ids((prefix,))[0]
 
 
 def new_ids(prefixes: Sequence[str]) -> list[str]:
-    """Return an id with each prefix; they ascend, because an index takes those faster."""
-    now = _now()
+    """Return an id with each prefix. Ids begin with the time, so that those of one time are neighbours in an index: then
+    writing them changes few pages. Those that are made together ascend, because an index takes them faster."""
+    now = f"{int(time.time() * _TICKS):012x}"
     length = 2 * _SECRET
     secret = secrets.token_hex(_SECRET * len(prefixes))  # at once, because each call of the system costs
     parts = sorted(secret[at : at + length] for at in range(0, len(secret), length))
     return [f"{prefix}_{now}{part}" for prefix, part in zip(prefixes, parts, strict=True)]
 
 
-def _now() -> str:
-    """Return the time. A second may have the ids of thirty long histories, so it is a fraction of one."""
-    return f"{int(time.time() * _TICKS):012x}"
+class HistoryMemory:
+    """The last response of a history that grows, and the items of its request: the next one repeats these very objects."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last: tuple[str, Sequence[NewItem]] = ("", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class ResponseRecord:
     `worker`: the process that runs the response; nothing is written once another one does. None: there is no other.
     `results`: the results of hosted calls as the model got them, by the ids of their items, of which they are no part.
     `tools_ran`: it has hosted calls, so that its conversation continues with it even if it failed. `session`: that of the agent
-    who asked for it, if that is known."""
+    who asked for it, if that is known. `memory`: that of the thread to which the request belongs, if there is one."""
 
     id: str
     tenant: str
@@ -74,6 +78,7 @@ class ResponseRecord:
     results: Mapping[str, bytes] = field(default_factory=dict)
     tools_ran: bool = False
     session: str | None = None
+    memory: HistoryMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)

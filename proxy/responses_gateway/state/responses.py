@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import is_
 
 from responses_gateway.state import conversations, histories, repeated_texts
 from responses_gateway.state.interfaces import Database, EventsUnavailable, LiveLog, Sql, add_row, transaction
-from responses_gateway.state.records import ACTIVE, Ages, Place, ResponseRecord, Running, Stored
+from responses_gateway.state.records import ACTIVE, Ages, NewItem, Place, ResponseRecord, Running, Stored
 
 # How long the log of a stream that was not requested in the background is kept, in seconds.
 _LOG_KEPT = 3600.0
@@ -134,8 +135,8 @@ def _update(sql: Sql, record: ResponseRecord) -> Place | None:
 
 def is_active(sql: Sql, response_id: str) -> bool:
     """Tell whether a response still runs, or waits."""
-    row = sql.execute("SELECT 1 FROM responses WHERE id = ? AND status IN (?, ?)", (response_id, *ACTIVE)).fetchone()
-    return row is not None
+    statement = "SELECT 1 FROM responses WHERE id = ? AND status IN (?, ?)"
+    return sql.execute(statement, (response_id, *ACTIVE)).fetchone() is not None
 
 
 def wait_no_longer(sql: Sql, response_id: str) -> bool:
@@ -185,8 +186,24 @@ def _ends(sql: Sql, record: ResponseRecord) -> tuple[Place, Place, Place]:
     context = record.context
     if not histories.exists(sql, context):
         context = histories.append(sql, record.tenant, 0, record.history)
-    input_end = histories.append(sql, record.tenant, context, record.input, record.results)
+    place, items = _not_repeated(sql, record, context)
+    input_end = histories.append(sql, record.tenant, place, items, record.results)
     return context, input_end, histories.append(sql, record.tenant, input_end, record.output, record.results)
+
+
+def _not_repeated(sql: Sql, record: ResponseRecord, context: Place) -> tuple[Place, Sequence[NewItem]]:
+    """Return the items that the last request of the thread did not have, and the place before them: all, if its response was
+    deleted, or never written because the transaction failed."""
+    items = record.input
+    memory = record.memory
+    if memory is None or context or record.results:  # which are kept with the items
+        return context, items
+    response_id, repeated = memory.last
+    memory.last = (record.id, items)
+    if len(repeated) > len(items) or not all(map(is_, repeated, items)):
+        return 0, items
+    row = sql.execute("SELECT input_end FROM responses WHERE tenant = ? AND id = ?", (record.tenant, response_id)).fetchone()
+    return (0, items) if row is None else (row[0], items[len(repeated) :])
 
 
 def _continue_conversation(sql: Sql, record: ResponseRecord, conversation_id: str, end: Place, expires_at: float) -> None:

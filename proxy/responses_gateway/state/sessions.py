@@ -53,7 +53,8 @@ class SessionTable:
         for row in sorted(rows):  # in one order, so that no two processes wait for each other
             expires_at = row.updated_at + self.retention
             sql.execute(_SAVE, (row.part, row.session, row.tenant, row.updated_at, expires_at, row.data))
-            sql.executemany(_ADD, [(row.part, number, data) for number, data in row.requests])
+            for number, data in row.requests:
+                sql.execute(_ADD, (row.part, number, data))
             sql.execute("DELETE FROM session_requests WHERE part = ? AND number < ?", (row.part, row.oldest))
             if row.first is not None:  # so that no other process counts it, too
                 sql.execute(_NAME_FIRST, (row.first, row.tenant, row.first))

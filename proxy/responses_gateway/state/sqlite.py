@@ -277,21 +277,12 @@ def _insertion(table: str, columns: tuple[str, ...], rows: int, utf8: str) -> st
 class _Transaction:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.execute
-        self._executemany = connection.executemany
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
         try:
             return self._execute(statement, values)
         except UnicodeEncodeError:
             return self._execute(statement, storable(values))
-
-    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
-        rest = iter(rows)
-        try:
-            self._executemany(statement, rest)
-        except UnicodeEncodeError:  # in the row that was taken last: those before it are written
-            first = len(rows) - 1 - len(list(rest))
-            self._executemany(statement, [storable(row) for row in rows[first:]])
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], /, *, utf8: str = "") -> None:
         rest = iter(rows)

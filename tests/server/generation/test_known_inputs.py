@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,8 @@ from aiohttp import web
 from responses_gateway.server.generation.preparation.known_inputs import SMALLEST
 from responses_gateway.simulator import create_app as create_simulator
 from responses_gateway.simulator import serving
+from responses_gateway.state import histories
+from responses_gateway.state.interfaces import Sql
 from tests.server.running_gateway import gateway, run
 
 # Long enough that each body is worth being kept.
@@ -117,5 +120,37 @@ def test_the_backend_of_claude_code_gets_the_same_though_its_mark_for_the_cache_
             assert found == [0, 0, 3, 5, 7, 9]  # the first has no turn yet whose calls were all reported before
             assert asked["known"] == asked["unknown"]
             assert all(len(later) > len(earlier) for earlier, later in pairwise(asked["known"]))
+
+    run(test())
+
+
+def test_a_turn_of_a_known_history_stores_its_own_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    append = histories.append
+
+    def noted(sql: Sql, tenant: str, place: int, items: Sequence[Any], results: Mapping[str, bytes] | None = None) -> int:
+        written.append(len(items))
+        return append(sql, tenant, place, items, results)
+
+    monkeypatch.setattr(histories, "append", noted)
+
+    async def test() -> None:
+        async with (
+            serving(create_simulator()) as backend,
+            gateway(backend, store="memory") as served,
+            httpx.AsyncClient() as client,
+        ):
+            items: list[Any] = [{"type": "message", "role": "user", "content": "Do it. " + LONG}]
+            for number in range(40):
+                items.append({"type": "message", "role": "user", "content": f"number {number}"})
+            for _ in range(3):
+                sent = len(items)
+                written.clear()
+                answer = await client.post(f"{served.url}/v1/responses", json={"model": "simulator", "input": items})
+                assert answer.status_code == 200
+                items += [*answer.json()["output"], {"type": "message", "role": "user", "content": "Go on."}]
+            assert max(written) <= 4  # what the model said and the next question
+            listed = await client.get(f"{served.url}/v1/responses/{answer.json()['id']}/input_items?limit=100&order=asc")
+            assert len(listed.json()["data"]) == sent
 
     run(test())

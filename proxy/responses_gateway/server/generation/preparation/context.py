@@ -20,6 +20,7 @@ from responses_gateway.server.protocols.responses import RESPONSES
 from responses_gateway.server.quotas.quota import QuotaReservation
 from responses_gateway.state import ResponseRecord, Store, Stored, StoreUnavailable
 from responses_gateway.state.hosted_calls import recent
+from responses_gateway.state.records import HistoryMemory
 from responses_gateway.state.responses import ResponseTable
 from responses_gateway.stream.translator import Translator
 from responses_gateway.stream.writer.response import ResponseStream
@@ -263,7 +264,7 @@ def _is_reference(item: object) -> bool:
     return kind == "item_reference" or (kind is None and "role" not in item and "content" not in item)
 
 
-def new_record(response_id: str, context: Context, caller: Caller) -> ResponseRecord:
+def new_record(response_id: str, context: Context, caller: Caller, memory: HistoryMemory | None = None) -> ResponseRecord:
     """Return what is known before the response begins; `started_record` and `final_record` add the rest."""
     # A history that is not in the store came over this connection.
     came_along = context.history and not context.place
@@ -282,6 +283,7 @@ def new_record(response_id: str, context: Context, caller: Caller) -> ResponseRe
         background=background,
         detached=background,
         session=caller.asker.session,
+        memory=memory,
     )
 
 

@@ -18,6 +18,7 @@ import msgspec
 from responses_gateway.request.growing import TranslatedTurns
 from responses_gateway.request.messages import ReadTurns
 from responses_gateway.server.protocols.interface import BodyForm
+from responses_gateway.state.records import HistoryMemory
 from responses_gateway.tenant_shares import TenantShares
 from responses_gateway.wire.errors import ApiError
 
@@ -63,7 +64,7 @@ class KnownValues(NamedTuple):
 
 class KnownInput(msgspec.Struct, eq=False):
     """A request of a growing thread, whose body is of this `form`. `body` is how it came, `size` its length. `probe`: where
-    two bodies are compared first."""
+    two bodies are compared first. `memory`: what was stored of its thread."""
 
     form: BodyForm
     body: bytes
@@ -71,6 +72,7 @@ class KnownInput(msgspec.Struct, eq=False):
     size: int
     probe: int
     layout: Layout | None
+    memory: HistoryMemory
 
     def may_begin(self, body: bytes, form: BodyForm) -> bool:
         """Tell whether a body may continue this one."""
@@ -103,7 +105,7 @@ class KnownInput(msgspec.Struct, eq=False):
             return None
         if request is None:
             return None
-        return Growing(body, form, request, self, now._replace(end=now.end + len(body) - len(short)))
+        return Growing(body, form, request, self, now._replace(end=now.end + len(body) - len(short)), self.memory)
 
     def _laid_out(self) -> Layout | None:
         layout = _layout(self.body, self.form.elements)
@@ -112,15 +114,16 @@ class KnownInput(msgspec.Struct, eq=False):
         return layout._replace(end=_end_of(len(self.values.elements), self.body, layout.start, layout.end))
 
 
-class Growing(NamedTuple):
+class Growing(msgspec.Struct, frozen=True, eq=False):
     """A request whose `body` may be one of a growing thread, and how it was `asked`; where its list ends (`layout`), if it
-    continues one that is known."""
+    continues one that is known. `memory`: what was stored of its thread."""
 
     body: bytes
     form: BodyForm
     asked: Any
     continued: KnownInput | None = None
     layout: Layout | None = None
+    memory: HistoryMemory = msgspec.field(default_factory=HistoryMemory)
 
     @property
     def beginning(self) -> TranslatedTurns | None:
@@ -134,7 +137,7 @@ class Growing(NamedTuple):
 
     def keepable(self, beginning: TranslatedTurns, turns: ReadTurns | None) -> KnownInput:
         """Return what is kept of it."""
-        body, form, asked, continued, layout = self
+        body, form, asked, continued, layout, memory = msgspec.structs.astuple(self)
         elements = getattr(asked, form.elements)
         if turns is not None:
             elements = elements[: turns.messages]
@@ -143,12 +146,12 @@ class Growing(NamedTuple):
             # About in the middle of the list, because it is as long as its messages: all threads of a client begin alike.
             written = 0 if beginning.written is None else sum(map(len, beginning.written.messages))
             probe = body.find(b'"%b"' % form.elements.encode()) + written // 2
-            return KnownInput(form, body, values, len(body), probe, None)
+            return KnownInput(form, body, values, len(body), probe, None, memory)
         if turns is not None:
             assert continued.layout is not None
             new = len(elements) - len(continued.values.elements)
             layout = layout._replace(end=_end_of(new, body, continued.layout.end, layout.end))
-        return KnownInput(form, body, values, len(body), (layout.start + layout.end) // 2, layout)
+        return KnownInput(form, body, values, len(body), (layout.start + layout.end) // 2, layout, memory)
 
 
 class KnownInputs:

@@ -70,6 +70,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
             sealed_key = self.keys.sealed(caller, ground.request.model, scope.in_force.settings)
             caller = msgspec.structs.replace(caller, sealed_key=sealed_key)
         losses = [*translated.losses, *opened.losses(strict=ground.policy.strict)]
+        memory = None if scope.growing is None else scope.growing.memory
         return PreparedRequest(
             caller,
             context,
@@ -78,7 +79,7 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
             start,
             # Nobody is told of what was carried over as it was.
             [loss for loss in losses if loss.outcome != "preserved"],
-            new_record(options.response_id, context, caller) if stored else None,
+            new_record(options.response_id, context, caller, memory) if stored else None,
             _further_turns(ground, opened, chat, options.response_id),
             compaction,
             continuable,
