@@ -16,8 +16,9 @@ _MOST = 64 * 1024 * 1024
 _MOST_OF_SESSION = 2 * 1024 * 1024
 # Contexts of one thread: beside its own there may be those of titles and the like, whose client does not say so.
 _MOST_OF_THREAD = 4
-# About the bytes of one turn, and of a context without any.
+# About the bytes of one turn, of one message, and of a context without any.
 _TURN = 250
+_MESSAGE = 12
 _CONTEXT = 1000
 
 
@@ -115,4 +116,4 @@ def _continued(contexts: list[CachedContext], prompt: Prompt) -> CachedContext |
 
 
 def _size(contexts: list[CachedContext]) -> int:
-    return sum(_CONTEXT + 2 * len(context.checksums.messages) + _TURN * len(context.turns) for context in contexts)
+    return sum(_CONTEXT + _MESSAGE * context.checksums.count + _TURN * len(context.turns) for context in contexts)

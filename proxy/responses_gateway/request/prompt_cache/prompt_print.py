@@ -6,7 +6,7 @@ requests are long. They need not withstand an attack: a client that makes two pa
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 from zlib import crc32
 
@@ -14,7 +14,7 @@ import msgspec
 
 Reason = Literal["model_changed", "tools_changed", "reasoning_effort_changed", "verbosity_changed"]
 # Bytes of the checksum of a message.
-_WIDTH = 4
+_WIDTH = 8
 _ABSENT = msgspec.Raw()
 # Members of an item that say nothing to the model.
 _ADDED = frozenset({"id", "status", "phase", "annotations"})
@@ -65,7 +65,7 @@ _read_message = msgspec.json.Decoder(Message).decode
 
 class PromptPrint(msgspec.Struct, array_like=True, frozen=True):
     """The checksums of one prompt. `before`: those of what templates read before the messages, by what is said to have
-    changed. `messages` has four bytes for each; the first `leading` ones are instructions. `sizes` are their lengths in bytes,
+    changed. `messages` has eight bytes for each; the first `leading` ones are instructions. `sizes` are their lengths in bytes,
     and `size` that of all parts. `key` names the cache, where requests are routed by it."""
 
     before: dict[Reason, int]
@@ -130,9 +130,15 @@ def text_checksum(text: str) -> int:
     return crc32(stripped.encode("utf-8", "replace")) if stripped else 0
 
 
-def read_prompt(data: bytes, key: str | None = None, messages: Sequence[bytes] | None = None) -> Prompt:
+def read_prompt(
+    data: bytes,
+    key: str | None = None,
+    messages: Sequence[bytes] | None = None,
+    checksum: Callable[[bytes], int] = crc32,
+) -> Prompt:
     """Read a chat request as it is sent. `key` is the client's name of the cache, where requests are routed by it. `messages`
-    are the JSON of each, where that is known; then `data` need not have them."""
+    are the JSON of each, where that is known; then `data` need not have them. `checksum` is that of one of them: `hash` for
+    prompts that are compared in this process alone, because an object has its own only once."""
     body = _read_body(data)
     if messages is None:
         messages = body.messages
@@ -145,7 +151,7 @@ def read_prompt(data: bytes, key: str | None = None, messages: Sequence[bytes] |
     sizes = array("I", map(len, messages))
     checksums = PromptPrint(
         before,
-        array("I", map(crc32, messages)).tobytes(),
+        array("q", map(checksum, map(bytes, messages))).tobytes(),
         _leading(messages),
         sizes.tobytes(),
         sum(sizes) + len(body.tools),
@@ -169,7 +175,7 @@ def print_of_items(
     said = [{name: value for name, value in item.items() if name not in _ADDED} for item in items]
     texts = [msgspec.json.encode(part) for part in (echo.get("instructions"), *said)]
     sizes = array("I", map(len, texts))
-    messages = array("I", map(crc32, texts)).tobytes()
+    messages = array("q", map(crc32, texts)).tobytes()
     return PromptPrint(before, messages, 1, sizes.tobytes(), sum(sizes), _key(key))
 
 
@@ -186,7 +192,7 @@ def _common(one: bytes, other: bytes) -> int:
     length = min(len(one), len(other))
     if one[:length] == other[:length]:
         return length // _WIDTH
-    pairs = zip(array("I", one), array("I", other), strict=False)
+    pairs = zip(array("q", one), array("q", other), strict=False)
     return next(index for index, (mine, theirs) in enumerate(pairs) if mine != theirs)
 
 

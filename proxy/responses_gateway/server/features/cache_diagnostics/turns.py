@@ -52,7 +52,9 @@ class CacheTurns:
         asking = Asking(prepared.caller.tenant, asker.session, row)
         report = Report(f"{facts.backend}\n{facts.pod or ''}", used.input, used.cached)
         last = turns[-1].used or used
-        explanation = self._contexts.turn(asking, prepared.call.prompt(), report, _answer(prepared, translator, used, last))
+        explanation = self._contexts.turn(
+            asking, prepared.call.prompt(checksum=hash), report, _answer(prepared, translator, used, last)
+        )
         if asker.final:
             self._contexts.forget(asking.tenant, asking.session)
         if explanation.cause is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
+from zlib import crc32
 
 import msgspec
 
@@ -73,10 +74,12 @@ class ChatCall(NamedTuple):
     keeper: AnswerKeeper | None = None
     written: ChatJson | None = None
 
-    def prompt(self, key: str | None = None) -> Prompt:
-        """Return what tells whether a later request begins like this one; `key`: see `read_prompt`."""
+    def prompt(self, key: str | None = None, checksum: Callable[[bytes], int] = crc32) -> Prompt:
+        """Return what tells whether a later request begins like this one; `key` and `checksum`: see `read_prompt`."""
         written = self.written
-        return read_prompt(self.data, key) if written is None else read_prompt(written.others, key, written.messages)
+        if written is None:
+            return read_prompt(self.data, key, checksum=checksum)
+        return read_prompt(written.others, key, written.messages, checksum)
 
     def with_body(self, body: Mapping[str, Any]) -> ChatCall:
         """Return the call with another body, which is encoded here and nowhere else."""
