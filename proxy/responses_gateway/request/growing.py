@@ -28,6 +28,7 @@ from responses_gateway.wire.requests import ResponsesRequest
 # The types of items that say nothing of others but by their call ids.
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
+_OBJECT = frozenset({dict})
 _KINDS = frozenset({"message", "reasoning"}) | _CALLS | _OUTPUTS
 # The messages of a chat request whose messages are written elsewhere, as a value and as JSON: no text can contain it, because
 # quotation marks are escaped there.
@@ -68,6 +69,9 @@ class Written(NamedTuple):
     tools_json: msgspec.Raw
 
 
+_NOTHING = Written((), None, msgspec.Raw(b"null"))
+
+
 class KnownCalls(NamedTuple):
     """The ids of calls, and how many of them were numbered."""
 
@@ -88,7 +92,7 @@ class TranslatedTurns(msgspec.Struct, frozen=True, eq=False):
     leading: Sequence[str]
     calls: KnownCalls
     losses: Losses
-    written: Written | None = None
+    written: Written = _NOTHING
 
     def is_of(self, request: ResponsesRequest, policy: Policy) -> bool:
         """Tell whether a request is translated as this one was."""
@@ -124,7 +128,7 @@ def translate_growing(
     if known is not None and not known.is_of(request, policy):
         return None
     before = 0 if known is None else known.items
-    if before + len(rest) > policy.max_input_items or not all(type(item) is dict for item in rest):
+    if before + len(rest) > policy.max_input_items or not {*map(type, rest)} <= _OBJECT:
         return None
     refuse_unavailable(request, policy)
     if not CHECKED.isdisjoint(request.model_fields_set):
@@ -174,7 +178,7 @@ class _Growth(NamedTuple):
         chosen = report.size
         calls = self._matched(catalog)
         finished = report.size
-        ids = {path: {matched.id, matched.call.call_id} for path, matched in calls.by_path.items()}  # before they are numbered
+        ids = {path: (matched.id, matched.call.call_id) for path, matched in calls.by_path.items()}  # before they are numbered
         reader = self._reader(calls)
         kept = self.kept
         end = reader.read_noting_ends(self.entries) if kept is None else reader.read_with_end(self.entries, kept)
@@ -210,7 +214,7 @@ class _Growth(NamedTuple):
         self,
         catalog: Catalog,
         calls: MatchedCalls,
-        ids: Mapping[str, set[str]],
+        ids: Mapping[str, tuple[str, str]],
         reader: ItemReader,
         end: TurnEnd | None,
         losses: Losses,
@@ -237,18 +241,14 @@ def encoded(grown: Grown, body: Mapping[str, Any]) -> tuple[ChatJson, Translated
     """Return the chat request, which is `body`, as JSON, and what the next one can be made from. What was known is not written
     again."""
     known = grown.known
-    before = None if known is None else known.written
+    before = _NOTHING if known is None else known.written
     messages = body["messages"]
     system = grown.system
     tools = body.get("tools")
     others = {**body, "messages": _NONE}
-    if before is None:
-        pieces = [encode(message) for message in messages]
-        tools_json = msgspec.Raw(encode(tools))
-    else:
-        rest = messages[system + len(before.messages) :]
-        pieces = [*map(encode, messages[:system]), *before.messages, *map(encode, rest)]
-        tools_json = before.tools_json if tools == before.tools else msgspec.Raw(encode(tools))
+    rest = messages[system + len(before.messages) :]
+    pieces = [*map(encode, messages[:system]), *before.messages, *map(encode, rest)]
+    tools_json = before.tools_json if tools == before.tools else msgspec.Raw(encode(tools))
     if tools is not None:
         others["tools"] = tools_json
     written = ChatJson.of(encode(others), pieces)

@@ -35,20 +35,12 @@ def json_text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=msgspec.json.decode)
 
 
-def json_bytes(value: Any) -> bytes:
-    """Return the same in UTF-8, with a question mark for half a surrogate pair."""
+def quoted(value: Any) -> bytes:
+    """Return a text, or other plain data, as JSON in UTF-8."""
     try:
         return encode(value)
-    except UnicodeEncodeError:
-        return json_text(value).encode("utf-8", "replace")
-
-
-def quoted(text: str) -> bytes:
-    """Return a JSON string in UTF-8."""
-    try:
-        return encode(text)
     except UnicodeEncodeError:  # half a surrogate pair
-        return quote(text).encode("utf-8", "replace")
+        return json_text(value).encode("utf-8", "replace")
 
 
 def sendable(text: str) -> str:

@@ -12,7 +12,7 @@ from responses_gateway.stream.writer.responses import ResponsesWriter
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import ImageUsage
-from responses_gateway.wire.json_text import encode, json_bytes, json_text, quote, sendable
+from responses_gateway.wire.json_text import json_text, quote, quoted, sendable
 from responses_gateway.wire.sse import DONE
 
 # Values of the echo that are at least this long, as JSON, are worth storing once.
@@ -190,8 +190,8 @@ class ResponseObject:
         """The JSON of the long values of the echo, in order."""
         if len(self._tail) < _LONG:
             return ()
-        texts = [_long_json(value) for value in self._echo.values() if type(value) in _MAY_BE_LONG]
-        return [text.decode() for text in texts if text is not None]
+        texts = [quoted(value) for value in self._echo.values() if type(value) in _MAY_BE_LONG]
+        return [text.decode() for text in texts if len(text) >= _LONG]
 
     def around(self, state: _State, status: Status | None = None, *, stored: bool | None = None) -> tuple[str, str, bytes]:
         """Return the text before and behind the output items, and what follows: the echo, in UTF-8, which may be long. `status`
@@ -207,16 +207,7 @@ class ResponseObject:
         return before, f'],"usage":{state.usage},"model":{quote(self._model)}', tail
 
     def _tail_of(self, echo: Mapping[str, Any]) -> bytes:
-        return b",%b" % json_bytes(echo)[1:] if echo else b"}"
-
-
-def _long_json(value: Any) -> bytes | None:
-    """Return the JSON of a long value; None if it is short, or contains half a surrogate pair."""
-    try:
-        text = encode(value)
-    except UnicodeEncodeError:
-        return None
-    return text if len(text) >= _LONG else None
+        return b",%b" % quoted(echo)[1:] if echo else b"}"
 
 
 def usage_json(usage: Usage | None) -> str:

@@ -104,11 +104,10 @@ class ResponsesWriter(EventWriter):
 
     def show(self, response: bytes, *kinds: bytes) -> None:
         """Append the next events, which show the whole response."""
-        shown = b""
-        for kind in kinds:
-            shown += self.snapshot(kind, self.next_number, response)
-            self.next_number += 1
-        self.events.append(shown)
+        end = self._end.encode("utf-8", "replace")
+        shown = [_SNAPSHOT % (kind, kind, number, response, end) for number, kind in enumerate(kinds, self.next_number)]
+        self.next_number += len(shown)
+        self.events.append(b"".join(shown))
 
     def write(self, kind: str, fields: str) -> None:
         """Append the next event."""

@@ -144,8 +144,7 @@ class Growing(msgspec.Struct, frozen=True, eq=False):
         values = KnownValues(elements, {name: getattr(asked, name) for name in form.large}, turns, beginning)
         if continued is None or layout is None:
             # About in the middle of the list, because it is as long as its messages: all threads of a client begin alike.
-            written = 0 if beginning.written is None else sum(map(len, beginning.written.messages))
-            probe = body.find(b'"%b"' % form.elements.encode()) + written // 2
+            probe = body.find(b'"%b"' % form.elements.encode()) + sum(map(len, beginning.written.messages)) // 2
             return KnownInput(form, body, values, len(body), probe, None, memory)
         if turns is not None:
             assert continued.layout is not None
