@@ -67,7 +67,7 @@ class AccessSettings(Section):
     names below, `*` for any. By default other names than those of machines and addresses are refused for requests without keys
     over a loopback connection. See [docs/security.md](security.md#requests-from-web-pages)."""
     forwarded_by: _Proxies = Field(default=[])
-    """Addresses and networks of the reverse proxies whose `X-Forwarded-For` is believed: limits and logs use the address that
+    """Addresses and networks of the reverse proxies whose `X-Forwarded-For` is trusted: limits and logs use the address that
     they name, instead of the proxy's own. See [docs/security.md](security.md#limits)."""
     relay: bool = True
     """Forward other paths below `/v1/`, `/tokenize` and `/detokenize` to the backend unchanged. If disabled, they return

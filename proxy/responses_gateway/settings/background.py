@@ -41,7 +41,7 @@ class WebhookSettings(Section):
     optional = True
 
     webhooks: dict[str, WebhookEndpoint] = Field(default={})
-    """Endpoints that are told when a background response has ended, by name, each with `url`, `secret` and optionally
+    """Endpoints that get an event when a background response has ended, by name, each with `url`, `secret` and optionally
     `private`. See [docs/state.md](state.md)."""
 
 
