@@ -220,8 +220,8 @@ Calls whose arguments are in tags: blanks between two parameters are skipped, an
 ([parsers.md](parsers.md#markup-in-disorder)).
 
 A call that the gateway has read from markup itself is `incomplete`, too, if its arguments are no JSON (and `repair_calls` finds
-no one reading of them), have a name twice with different values, or hold an expression of which only a part could be read. Equal
-values may stand twice. A custom tool takes any text.
+no one reading of them), have a name twice with different values, or hold an expression of which only a part could be read.
+Equal values may stand twice. A custom tool takes any text.
 
 A call's `extra_content` (Gemini's `thought_signature`) is a member of its item, or of the `tool_use` block, and goes back as it
 came, stored or not.
