@@ -322,12 +322,13 @@ class CallParser:
         syntax = call.arguments
         alone = isinstance(syntax, JsonArguments) and syntax.alone
         outer = self._outer() if alone else OuterMarkers((), ())
-        lexer = source.markers(*call.closes, *call.fillers, *outer.closes, *outer.opens)
+        more_parameters = syntax.opens if isinstance(syntax, TaggedParameters) else ()
+        lexer = source.markers(*call.closes, *call.fillers, *outer.closes, *outer.opens, *more_parameters)
         marker = lexer.at(source.text, source.at)
         if marker == UNDECIDED:
             return Progress.WAIT
         more = alone or (source.text[source.at] == "{" and isinstance(syntax, JsonArguments | RelaxedObject))
-        if marker is None and more:
+        if (marker is None and more) or marker in more_parameters:
             self._deltas.repair("malformed_arguments")
             self._deltas.cut_call()
             self._step = self._pass_over
@@ -343,7 +344,7 @@ class CallParser:
         return Progress.ON
 
     def _pass_over(self) -> Progress:
-        """Pass over what stands behind the arguments, as a second object does: either may be the ones that the model means."""
+        """Pass over more arguments behind those of a call that seemed to end: it cannot be told what the model means."""
         assert self._call is not None
         source = self._source
         outer = self._outer()

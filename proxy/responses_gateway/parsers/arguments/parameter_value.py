@@ -196,22 +196,15 @@ class InnerMarkup:
         return self.calls > 0 or (self._last == "call" and _NAME.fullmatch(self._behind) is not None)
 
     @property
-    def left_open(self) -> bool:
-        """Whether a parameter that has begun in the value, and did not end in it, looks like one of the call itself: the value
-        before it was left open, or holds markup without its end."""
-        if self._keyed:
-            return self.values > 0
-        on_lines = self._trim and self._last == "key" and self._on_line
-        return on_lines and _PARAMETER_ON_LINES.match(self._behind) is not None
-
-    @property
-    def out_of_place(self) -> bool:
-        """Whether a tag stands in the value that belongs to the call: one without its counterpart, with which the value begins
-        or ends, unless the value is made of tags, or an end before another parameter."""
+    def torn(self) -> bool:
+        """Whether a part of the call itself seems to stand in the value: a parameter that begins in it and does not end, an end
+        before another parameter, or a tag at its edge without the counterpart, unless the value is made of tags."""
+        on_line = self._trim and self._last == "key" and self._on_line
+        parameter = self.values > 0 if self._keyed else on_line and _PARAMETER_ON_LINES.match(self._behind) is not None
         begins = self._first in self._pairs or self._open[self._first] > 0
         visible_behind = self._visible_behind
-        edge = begins or (self._alone and not visible_behind)
-        return self._reopened or (edge and (self._visible or visible_behind))
+        edge = (begins or (self._alone and not visible_behind)) and (self._visible or visible_behind)
+        return parameter or self._reopened or edge
 
     @property
     def _visible_behind(self) -> bool:

@@ -119,6 +119,13 @@ class ParametersReader(ArgumentsReader):
         a block of calls ends here: the opening of another call may be that of this one, written twice."""
         if not self._begun and marker in self._outer.opens and self._types.properties:
             return self._opened_twice(marker, text, at)
+        place = skip_spaces(text, at + len(marker))
+        following = self._places.between.at(text, place) if self._begun and marker in self._outer.opens else None
+        if following == UNDECIDED and not self._deltas.final and place - at <= _GAP_LIMIT:
+            return at
+        if following in self._syntax.opens:  # a parameter without a name of a call: this one goes on
+            self._deltas.repair("duplicate_start")
+            return place
         self._deltas.repair("missing_end")
         self._end()
         return at
@@ -256,7 +263,8 @@ class ParametersReader(ArgumentsReader):
         convert: Callable[[str], str] | None = None
         if key:  # a tool without parameters may have an empty one with an empty value
             self._begin()
-            if key in self._keys or not (self._syntax.escaped or self._types.names(key)):
+            known = key in self._types.properties or not self._types.properties or self._syntax.escaped
+            if key in self._keys or not (known or _WORD.fullmatch(key)):
                 self._give_up(0)  # one of the two stands in the value of another parameter, or the header names none
                 return
             wraps = not self._keys and key in self._syntax.wrappers and key not in self._types.properties
@@ -383,7 +391,7 @@ class ParametersReader(ArgumentsReader):
         doubted = self._value.blank or self._inner.ended or self._value.ends_in(ends, key)
         if self._inner.values > 0:
             self._types.doubted |= self._inner.keys
-        torn = (self._inner.left_open or self._inner.out_of_place) and not isinstance(self._value, DoubledValue)
+        torn = self._inner.torn and not isinstance(self._value, DoubledValue)
         unclear = (doubted and not closed) or torn or not (key or self._value.blank)
         value = self._value.close()
         self._value = None
@@ -420,10 +428,6 @@ class ParameterTypes:
         properties = schema.get("properties")
         self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
         self.doubted: set[str] = set()  # those that were left open in the value of another
-
-    def names(self, key: str) -> bool:
-        """Tell whether this may be the key of a parameter: if the tool has some, it is one of them, or at least a word."""
-        return not self.properties or key in self.properties or _WORD.fullmatch(key) is not None
 
     def conversion(self, key: str, groups: Mapping[str, str | None]) -> Callable[[str], str] | None:
         """Return the function that makes the value JSON; None if it is a string in any case."""
