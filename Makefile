@@ -122,6 +122,7 @@ small-model: $(VENV)/.stamp ## forty questions to a real model of 135 million pa
 oracle: .cache/oracle/.vllm-$(VLLM) ## compare our parsers with vLLM's, which it installs (large)
 	.cache/oracle/bin/python -m pytest tests/oracle -p no:cacheprovider $(ARGS)
 	$(BIN)/python -m tests.real_servers.continuations
+	$(BIN)/python -m tests.real_servers.sessions
 
 .cache/servers/.stamp: tests/real_servers/requirements.txt
 	@echo "==> setting up .cache/servers: llama.cpp, llama-cpp-python (compiled here), mlx_lm.server, transformers serve, LiteLLM, 2 GB"

@@ -101,8 +101,9 @@ def _ready(command: list[str], environment: dict[str, str], log: Path, url: str,
 
 @contextmanager
 def _vllm(setting: Setting, folder: Path) -> Iterator[Server]:
+    text = tiny_model.chat_template(questions=setting.questions)
     template = folder / "template.jinja"
-    template.write_text(tiny_model.chat_template(questions=setting.questions), encoding="utf-8")
+    template.write_text(tiny_model.without_earlier_thoughts(text) if setting.drops_thoughts else text, encoding="utf-8")
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [
@@ -131,6 +132,8 @@ def _environment_of_vllm(folder: Path) -> dict[str, str]:
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
+        # With an endpoint that empties the cache.
+        "VLLM_SERVER_DEV_MODE": "1",
         # Freed memory is kept: page faults take long on small virtual machines.
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": str(1 << 33),

@@ -13,10 +13,12 @@ _OTHER_VARIANTS = ("cont", "ids", "logprobs")
 
 
 class Question(NamedTuple):
-    """A script, and the request that has the model play it. `tokens`: how many the answer has."""
+    """A script, and the request that has the model play it. `chat`: the same one to the server itself. `tokens`: how many the
+    answer has."""
 
     name: str
     body: dict[str, Any]
+    chat: dict[str, Any]
     tokens: int
 
 
@@ -35,7 +37,7 @@ def questions() -> Iterator[Question]:
         if "chat_template_kwargs" in asked:
             body["chat_template_kwargs"] = asked["chat_template_kwargs"]
         name = " ".join(str(part) for part in (stream["scenario"], stream["step"] or "", stream["variant"]) if part)
-        yield Question(name, body, stream["expected"]["completion_tokens"])
+        yield Question(name, body, asked, stream["expected"]["completion_tokens"])
 
 
 def _items(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -46,6 +48,9 @@ def _items(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             call_id = message["tool_call_id"]
             items.append({"type": "function_call_output", "call_id": call_id, "output": message["content"]})
             continue
+        if message.get("reasoning"):
+            content = [{"type": "reasoning_text", "text": message["reasoning"]}]
+            items.append({"type": "reasoning", "summary": [], "content": content})
         if message.get("content"):
             items.append({"role": message["role"], "content": message["content"]})
         for call in message.get("tool_calls") or ():

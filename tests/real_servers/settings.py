@@ -29,8 +29,9 @@ class Setting:
 
     `flags` are those that matter to the reader of the table. `markup`: how the model writes its calls and thoughts (hermes,
     xml, r1). `tokenizer`: more of its tokenizer_config.json. `questions`: the model also thinks and calls for the ordinary
-    questions of a probe; otherwise it greets. `cannot`: name of a check -> why no gateway could pass it. `left_out`: name of a
-    check -> why it is not even tried. `codex`: whether to run the Codex CLI as well."""
+    questions of a probe; otherwise it greets. `drops_thoughts`: its template leaves out the thoughts before the user's last
+    message, and nothing else. `cannot`: name of a check -> why no gateway could pass it. `left_out`: name of a check -> why
+    it is not even tried. `codex`: whether to run the Codex CLI as well."""
 
     name: str
     program: Program
@@ -38,6 +39,7 @@ class Setting:
     markup: str = "hermes"
     tokenizer: Mapping[str, str] = field(default_factory=dict)
     questions: bool = True
+    drops_thoughts: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     codex: bool = False
@@ -46,7 +48,7 @@ class Setting:
     def engine(self) -> tuple[object, ...]:
         """What the server with the model is started by: settings for which it is the same share one."""
         program = "vLLM" if self.program == "LiteLLM" else self.program
-        return (program, self.flags, self.markup, *self.tokenizer.items(), self.questions)
+        return (program, self.flags, self.markup, *self.tokenizer.items(), self.questions, self.drops_thoughts)
 
     @property
     def takes_answers_for_thoughts(self) -> bool:

@@ -17,6 +17,21 @@ FOLDER = Path(os.environ.get("TINYMODEL") or BESIDE / "tinymodel").absolute()
 _SPLIT = """(text.split("scenario:")[-1].split() + ["hello"])[0].strip(".,;!?\\"'`")"""
 _SPLIT_OF_LLAMA_CPP = "text.split('scenario:')[-1] | trim"
 
+_THOUGHT = "{%- if thought %}"
+_THOUGHT_OF_THIS_TURN = "{%- if thought and (preserve_thinking | default(false) or loop.index0 > turn.begin) %}"
+_BEGIN_OF_THE_TURN = """{%- set turn = namespace(begin=0) %}
+{%- for m in messages %}{%- if m.role == "user" %}{%- set turn.begin = loop.index0 %}{%- endif %}{%- endfor %}
+"""
+_ANSWER = """{%- set ns.after_tool = false %}
+    {{- "<|im_start|>assistant\\n" }}"""
+_ANSWER_WITH_CUE = """{%- set ns.after_tool = false %}
+    {%- set steps = known.get(fmt, {}).get(ns.name, 1) %}
+    {{- "<|cue|>" + fmt + " " + ns.name + " " + ([ns.step, steps - 1] | min | string) + "\\n" }}
+    {{- "<|im_start|>assistant\\n" }}"""
+
+_CALL = '{{- "\\n<tool_call>'
+_CALL_AS_IT_WAS = '{{- ("\\n" if text or not loop.first else "") + "<tool_call>'
+
 
 def is_there() -> bool:
     """Tell whether the model can be served."""
@@ -42,3 +57,13 @@ def copy_model(target: Path, *, questions: bool, markup: str) -> Path:
 def template_of(*, questions: bool, markup: str) -> str:
     """Return the text of the chat template, which writes calls in this markup unless asked for another one."""
     return chat_template(questions=questions).replace('default("hermes")', f'default("{markup}")')
+
+
+def without_earlier_thoughts(template: str) -> str:
+    """Return a template that leaves out the thoughts before the user's last message, unless `preserve_thinking` is set, and
+    that changes nothing else of what was said: the cue of an answer stays."""
+    changes = {_THOUGHT: _THOUGHT_OF_THIS_TURN, _ANSWER: _ANSWER_WITH_CUE, _CALL: _CALL_AS_IT_WAS}
+    for before, after in changes.items():
+        assert before in template
+        template = template.replace(before, after)
+    return _BEGIN_OF_THE_TURN + template

@@ -97,6 +97,17 @@ def test_thoughts_within_a_cycle_are_not_taken_for_left_out() -> None:
     assert found.cause == "evicted"
 
 
+def test_what_opens_an_answer_may_have_another_form_in_the_past() -> None:
+    """What is cached ends with a whole block before it, which may be the last but one of the prompt."""
+    result = {"role": "tool", "tool_call_id": "1", "content": "found " * 30}
+    session = begun()
+    found = session.turn(SYSTEM, FIRST, SAID, result, tokens=1150, cached=976, said=answer())
+    assert (found.cause, found.item) == ("template", "messages[2]")
+    # The place of that answer is still known, where its thought is left out later.
+    found = session.turn(SYSTEM, FIRST, SAID, result, SAID, MORE, tokens=1220, cached=976)
+    assert (found.cause, found.item) == ("template", "messages[2]")
+
+
 def test_what_stands_before_a_change_in_the_middle_can_be_cached() -> None:
     session = begun()
     session.turn(SYSTEM, FIRST, SAID, MORE, tokens=1150, cached=1088)

@@ -80,7 +80,9 @@ def kept_messages(previous: CachedContext, prompt: Prompt, explanation: Explanat
     if found is not None and found.cause != "input_changed":
         return 0
     if explanation.cause == "template" and explanation.cached is not None:
-        return _turn_at(previous, explanation.cached).messages
+        turn = _turn_at(previous, explanation.cached)
+        # What was before an answer stays where it was. A thought may be left out now, which is not to be found a second time.
+        return turn.messages if turn.answer.thought and _speaks(previous, prompt) else turn.messages + 1
     if explanation.cause in ("evicted", "other_backend") and _speaks(previous, prompt):
         thinking = [turn.messages for turn in previous.turns if turn.answer.thought]
         if thinking:
@@ -128,12 +130,11 @@ def _rendered_anew(previous: CachedContext, prompt: Prompt, report: Report, cach
     new = previous.new_tokens(prompt)
     missing = previous.last.end + new - report.prompt
     turn = _left_out(previous, cached, block)
-    if turn is not None and missing + new // 2 >= _thoughts_from(previous, turn) // 2 and _speaks(previous, prompt):
+    if turn is not None and missing + new >= _thoughts_from(previous, turn) // 2 and _speaks(previous, prompt):
         return turn
     last = previous.last
-    thought = last.answer.thought
-    begins = last.prompt - (2 * block if thought and missing * 2 >= thought else block)
-    if begins <= cached:
+    # A prompt ends with what opens the answer, which has another form in the past; what is cached ends with a whole block.
+    if last.prompt - 2 * block <= cached:
         return last
     if report.prompt >= last.end:
         return None
