@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -230,6 +231,18 @@ def test_memory_is_bounded_and_no_tenant_takes_that_of_others() -> None:
     known.clear()
     assert known.size == 0
     assert known.read("quiet", small, RESPONSES.body) is None
+
+
+@pytest.mark.parametrize(("text", "times"), [("plain", 4), ("\u201cquoted\u201d", 6)])
+def test_texts_that_are_not_ascii_take_more_of_the_memory(text: str, times: int) -> None:
+    thread = Thread()
+    items: list[Any] = [{"role": role, "content": f"{text} " * 9_000} for role in ("user", "assistant", "user")]
+    for _ in range(2):  # the second one takes the place of the first
+        body = msgspec.json.encode(json.loads(body_of(items)))  # not escaped
+        thread.ask(body, Policy())
+        assert thread.known.size == times * len(body)
+        items += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "More"}]
+    assert thread.continued == 1
 
 
 def _any_beginning() -> Any:

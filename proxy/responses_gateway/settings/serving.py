@@ -40,7 +40,7 @@ class ListeningSettings(Section):
     one process is answering may have ten times as much; beyond that, the largest still being received is refused with 503."""
     known_history_bytes: ByteSize = Field(default=ByteSize(64 * 1024 * 1024))
     """Memory of one process for the histories of recent requests. An agent sends its whole history with each turn; what is
-    known of it is not read and translated again. That is done with bodies of 32 KiB to 4 MiB; each takes about four times its
+    known of it is not read and translated again. That is done with bodies of 32 KiB to 4 MiB; each takes four to six times its
     size (docs/sizing.md). 0 turns this off."""
 
 

@@ -26,9 +26,10 @@ from responses_gateway.wire.errors import ApiError
 SMALLEST = 32 * 1024
 # Larger ones are rare, and what is done here with a body is done in the event loop.
 _LARGEST = 4 * 1024 * 1024
-# What is kept of a body takes about so many times its size: its bytes, the items, and the messages as JSON. Measured: 3.3 to
-# 3.5 times where all of it is ASCII, 5 to 5.4 where its texts are not, because those take two bytes a character.
-_SIZE = 4
+# What is kept of a body takes about so many times its size if all of it is ASCII, or not: its bytes, the items, and the
+# messages as JSON. Measured: 3.3 to 3.7, and 4.6 to 5.8, because one other character makes a text take two bytes for each.
+_ASCII = 4
+_OTHER = 6
 # What may be new, in bytes, with the fields behind the list that grows: more is read in a thread, because other streams wait
 # meanwhile.
 _MOST_NEW = 256 * 1024
@@ -63,8 +64,8 @@ class KnownValues(NamedTuple):
 
 
 class KnownInput(msgspec.Struct, eq=False):
-    """A request of a growing thread, whose body is of this `form`. `body` is how it came, `size` its length. `probe`: where
-    two bodies are compared first. `memory`: what was stored of its thread."""
+    """A request of a growing thread, whose body is of this `form`. `body` is how it came. `size`: what is kept of it takes so
+    many bytes. `probe`: where two bodies are compared first. `memory`: what was stored of its thread."""
 
     form: BodyForm
     body: bytes
@@ -139,18 +140,19 @@ class Growing(msgspec.Struct, frozen=True, eq=False):
         """Return what is kept of it."""
         body, form, asked, continued, layout, memory = msgspec.structs.astuple(self)
         elements = getattr(asked, form.elements)
+        size = len(body) * (_ASCII if body.isascii() else _OTHER)
         if turns is not None:
             elements = elements[: turns.messages]
         values = KnownValues(elements, {name: getattr(asked, name) for name in form.large}, turns, beginning)
         if continued is None or layout is None:
             # About in the middle of the list, because it is as long as its messages: all threads of a client begin alike.
             probe = body.find(b'"%b"' % form.elements.encode()) + sum(map(len, beginning.written.messages)) // 2
-            return KnownInput(form, body, values, len(body), probe, None, memory)
+            return KnownInput(form, body, values, size, probe, None, memory)
         if turns is not None:
             assert continued.layout is not None
             new = len(elements) - len(continued.values.elements)
             layout = layout._replace(end=_end_of(new, body, continued.layout.end, layout.end))
-        return KnownInput(form, body, values, len(body), (layout.start + layout.end) // 2, layout, memory)
+        return KnownInput(form, body, values, size, (layout.start + layout.end) // 2, layout, memory)
 
 
 class KnownInputs:
@@ -170,7 +172,7 @@ class KnownInputs:
 
     def keeps(self, body: bytes) -> bool:
         """Tell whether a request with this body is worth being kept, and may be."""
-        return SMALLEST <= len(body) <= min(_LARGEST, self._most // _SIZE)
+        return SMALLEST <= len(body) <= min(_LARGEST, self._most // _OTHER)
 
     def read(self, tenant: str, body: bytes, form: BodyForm) -> Growing | None:
         """Return the request in a body; None if it continues none that is known."""
@@ -187,10 +189,10 @@ class KnownInputs:
         continued = growing.continued
         if continued is not None and continued in threads:
             threads.remove(continued)
-            self._count(tenant, -continued.size)
+            self._sizes.add(tenant, -continued.size)
         kept = growing.keepable(beginning, turns)
         threads.append(kept)
-        self._count(tenant, kept.size)
+        self._sizes.add(tenant, kept.size)
         if len(threads) > _THREADS:
             self._forget(tenant)
         while self._sizes.total > self._most:  # of whoever takes most of it, so that nobody shuts out the others
@@ -203,12 +205,9 @@ class KnownInputs:
 
     def _forget(self, tenant: str) -> None:
         threads = self._threads[tenant]
-        self._count(tenant, -threads.popleft().size)
+        self._sizes.add(tenant, -threads.popleft().size)
         if not threads:
             del self._threads[tenant]
-
-    def _count(self, tenant: str, size: int) -> None:
-        self._sizes.add(tenant, size * _SIZE)
 
 
 def _layout(body: bytes, elements: str) -> Layout | None:
