@@ -12,9 +12,9 @@ import pytest
 from responses_gateway.settings import Settings
 from scripts import structure
 
-# Room for the features of agents' turns and of sessions, and for keys at run time; most of them stand around the core.
-LINES = 85_600
-LINES_OF_THE_CORE = 65_000
+# Room for agents' turns, sessions, keys at run time and more kinds of markup; most of that stands around the core.
+LINES = 86_600
+LINES_OF_THE_CORE = 66_000
 SETTINGS = 126  # of which 12 belong to those features
 FILES_UNDER_60_LINES = 66
 LINES_OF_A_FUNCTION = 40
@@ -33,7 +33,7 @@ LARGER_CLASSES = {
     "Generation": 46,  # the end of a body that does not come, too
     "JsonEnvelopeReader": 44,  # half of them are those of all readers
     "Lifecycle": 67,  # the effects of the one table; a broken call is kept back while the model goes on
-    "MessagesWriter": 53,  # a method for each event, of which most are those of its interface
+    "MessagesWriter": 54,  # a method for each event, of which most are those of its interface
     "Parent": 42,
     "Profile": 44,  # what a probe found, a field each: whether the template shows tools, and what three turns have shown, too
     "ResponsesRequest": 42,  # the parameters of the API

@@ -194,7 +194,7 @@ def short(item: Item) -> Said:
     """See `Play.said`."""
     match item["type"]:
         case "reasoning":
-            said: Said = ("reasoning", item["content"][0]["text"])
+            said: Said = ("reasoning", "".join(part["text"] for part in item["content"]))
         case "message" if item["content"][0]["type"] == "refusal":
             said = ("refusal", item["content"][0]["refusal"])
         case "message":

@@ -42,4 +42,5 @@ ALWAYS_ADDED: AddedFields = MappingProxyType({
     "max_tokens": AddedField("max_completion_tokens", needed=True),
     "messages[].reasoning": AddedField("reasoning_content"),
     "messages[].reasoning_content": AddedField("reasoning"),
+    "messages[].reasoning_details": AddedField(),
 })  # fmt: skip

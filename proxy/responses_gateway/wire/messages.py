@@ -5,10 +5,12 @@ As with Responses, parameters are typed here, while messages, tools and the like
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from responses_gateway.wire.errors import ApiError, invalid_request
@@ -89,6 +91,28 @@ def _checked(fields: dict[str, Any], required: Collection[str]) -> MessagesReque
 
 def _missing(name: str) -> ApiError:
     return invalid_request(f"{name}: Field required", name, "missing_required_parameter")
+
+
+# ---- what a server wants back ------------------------------------------------------------------------------------------
+
+# The signature of a thought. Clients send it back, and some take a thought without one for broken. Details that a server wants
+# back stand behind it.
+SIGNATURE = "responses-gateway"
+
+
+def signed(signature: str, details: str) -> str:
+    """Return the signature of a thought with these details (JSON, or nothing): clients send it back as it came."""
+    return f"{signature}.{base64.urlsafe_b64encode(details.encode('utf-8', 'replace')).decode()}" if details else signature
+
+
+def details_in(signature: Any) -> list[Any]:
+    """Return the details in a signature; none if it has none, or is somebody else's."""
+    if not isinstance(signature, str) or not signature.startswith(f"{SIGNATURE}."):
+        return []
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(signature.removeprefix(f"{SIGNATURE}.")), type=list[Any])
+    except (ValueError, RecursionError):
+        return []
 
 
 # ---- errors ------------------------------------------------------------------------------------------------------------

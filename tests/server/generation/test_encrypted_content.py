@@ -12,6 +12,7 @@ from openai.types.responses import Response
 from responses_gateway.server.generation.preparation.encrypted_content import Encryption
 from responses_gateway.simulator import RECEIVED, create_app, serving
 from responses_gateway.wire.errors import ApiError
+from tests.server.reports.chat_server import serving as chat_server
 from tests.server.running_gateway import Answer, Served, ask, assert_error, gateway, post, run, simulated
 
 KEY = {"Authorization": "Bearer key-a"}
@@ -217,5 +218,65 @@ def test_sealed_reasoning_goes_back_to_the_model_that_thought_it() -> None:
                 assert_error(await post(served, input=[malformed, said, user("x")]), 400, "invalid_encrypted_content")
             without = await post(served, input="scenario: reasoning")
             assert "encrypted_content" not in json.dumps(without.final)
+
+    run(test())
+
+
+# ---- what a server wants back ------------------------------------------------------------------------------------------
+
+DETAILS = [{"type": "reasoning.encrypted", "data": "QUJD", "id": "r1", "format": "google-gemini-v1", "index": 0}]
+F = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
+SIGNED = {"google": {"thought_signature": "U2ln"}}
+# What Codex keeps of an item.
+KNOWN = {
+    "reasoning": {"type", "id", "summary", "content", "encrypted_content"},
+    "function_call": {"type", "id", "call_id", "name", "arguments"},
+    "message": {"type", "id", "role", "content"},
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("model", ["m", "another"])
+def test_what_belongs_to_thoughts_and_calls_comes_back_from_a_client_that_knows_nothing_of_it(stream: bool, model: str) -> None:
+    function = {"name": "f", "arguments": "{}"}
+    call = {"index": 0, "id": "c", "type": "function", "function": function, "extra_content": SIGNED}
+    deltas = [{"reasoning": "hm", "reasoning_details": DETAILS}, {"tool_calls": [call]}]
+    played = {"answers": [{"events": [*({"delta": delta} for delta in deltas), {"finish": "tool_calls"}, "DONE"]}]}
+
+    async def test() -> None:
+        async with (
+            chat_server(played, {"m": "someone", "another": "someone"}, 1) as behind,
+            gateway(behind.url + "/v1", store="none") as served,
+        ):
+            asked: dict[str, Any] = {"stream": stream, "store": False, "include": SEALED, "tools": [F], "input": [user("hi")]}
+            answer = await post(served, model="m", **asked)
+            output = (answer.final if stream else answer.json)["output"]
+            kept = [{name: value for name, value in item.items() if name in KNOWN[item["type"]]} for item in output]
+            for item in kept:
+                if item["type"] == "reasoning":
+                    del item["content"]
+            result = {"type": "function_call_output", "call_id": kept[-1]["call_id"], "output": "done"}
+            await post(served, model=model, **{**asked, "input": [user("hi"), *kept, result]})
+            said = next(message for message in behind.requests[-1]["messages"] if message["role"] == "assistant")
+            back = (said.get("reasoning"), said.get("reasoning_details"), said["tool_calls"][0].get("extra_content"))
+            assert back == (("hm", DETAILS, SIGNED) if model == "m" else (None, None, None))  # another model wants none of it
+
+    run(test())
+
+
+def test_a_server_that_refuses_details_of_thoughts_gets_none() -> None:
+    refusal = {"error": {"message": "property 'messages[1].reasoning_details' is unsupported", "type": "invalid_request_error"}}
+    rule = {"if": {"has": "messages[].reasoning_details"}, "answer": {"status": 400, "json": refusal}}
+
+    async def test() -> None:
+        async with (
+            chat_server({"rules": [rule]}, {"m": "someone", "n": "someone"}, 1) as behind,
+            gateway(behind.url + "/v1") as served,
+        ):
+            thought = {"type": "reasoning", "summary": [], "reasoning_details": DETAILS}
+            said = {"type": "message", "role": "assistant", "content": "Hi"}
+            answer = await post(served, model="m", input=[user("hi"), thought, said, user("and?")])
+            assert answer.status == 200
+            assert len(behind.requests) == 2
 
     run(test())

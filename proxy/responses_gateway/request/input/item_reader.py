@@ -253,7 +253,12 @@ class ItemReader:
     def _reasoning(self, entry: Entry) -> None:
         self._begun = True
         text = reasoning_text(entry.item, entry.path)
-        if not text:
+        wanted = entry.item.get("reasoning_details") or entry.item.get("extra_content")
+        if wanted:
+            self._builder.add_details(entry.item, turn_of(entry.item.get("id")))
+        if wanted and not text:
+            self._report.preserved("item", "reasoning")
+        elif not text:
             # Empty, or encrypted by another server: a model here loses nothing by its absence.
             self._report.ignored("item", "reasoning", "it contains no readable text", entry.path, matters=False)
         elif self._policy.reasoning_field == "none":
@@ -365,6 +370,14 @@ class MessageBuilder(msgspec.Struct):
         """Add reasoning to the model's turn; `key` tells which one, if that is known."""
         self._open_turn(key).reasoning.append(text)
 
+    def add_details(self, item: Object, key: TurnKey | None) -> None:
+        """Add what the server wants back of the model's turn, and of its calls by their ids."""
+        turn = self._open_turn(key)
+        details = item.get("reasoning_details")
+        extra = item.get("extra_content")
+        turn.details += details if isinstance(details, list) else ()
+        turn.extra.update(extra if isinstance(extra, dict) else {})
+
     def add_text(self, text: str, key: TurnKey | None) -> None:
         """Add text to the model's turn."""
         if text:
@@ -453,8 +466,10 @@ class MessageBuilder(msgspec.Struct):
         if turn.reasoning:
             for name in _REASONING_FIELDS[self._policy.reasoning_field]:
                 message[name] = "\n".join(turn.reasoning)
+        if turn.details:
+            message["reasoning_details"] = turn.details
         if turn.calls:
-            message["tool_calls"] = [_tool_call(matched) for matched in turn.calls]
+            message["tool_calls"] = [_tool_call(matched, turn.extra) for matched in turn.calls]
         return message
 
 
@@ -464,6 +479,8 @@ class _Turn:
     more of the model begins another turn, unless its `key` is the same; `pending`: it goes on without the output of a call."""
 
     reasoning: list[str] = field(default_factory=list)
+    details: list[Any] = field(default_factory=list)
+    extra: Object = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     calls: list[MatchedCall] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
@@ -479,9 +496,10 @@ def nine_characters(call_id: str) -> str:
     return hashlib.blake2b(call_id.encode("utf-8", "replace")).hexdigest()[:9]
 
 
-def _tool_call(matched: MatchedCall) -> Object:
+def _tool_call(matched: MatchedCall, extra: Object) -> Object:
     function = {"name": matched.call.name, "arguments": matched.call.arguments}
     call: Object = {"id": matched.id, "type": "function", "function": function}
-    if matched.call.extra is not None:
-        call["extra_content"] = matched.call.extra
+    wanted = extra.get(matched.call.call_id) if matched.call.extra is None else matched.call.extra
+    if wanted is not None:
+        call["extra_content"] = wanted
     return call

@@ -26,6 +26,7 @@ from responses_gateway.request.messages.places import Place, Places
 from responses_gateway.request.messages.turns import ReadConversation
 from responses_gateway.request.policy import Policy
 from responses_gateway.wire.errors import invalid_request
+from responses_gateway.wire.messages import details_in
 
 # Claude Code's bill, which differs from request to request, before everything else in the prompt.
 _BILLING = "x-anthropic-billing-header:"
@@ -261,9 +262,11 @@ class Conversation(msgspec.Struct):
         path, kind, fields = block
         if kind == "thinking":
             thought = optional_text(fields, "thinking", path)
-            if thought:
-                item = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": thought}]}
-                self._add(item, path)
+            details = details_in(fields.get("signature"))
+            if thought or details:
+                content = [{"type": "reasoning_text", "text": thought}] if thought else []
+                item: Object = {"type": "reasoning", "summary": [], "content": content}
+                self._add({**item, "reasoning_details": details} if details else item, path)
         elif kind == "redacted_thinking":
             self._report.ignored("content", kind, "only Anthropic can read it", path, matters=False)
         elif kind == "tool_use":

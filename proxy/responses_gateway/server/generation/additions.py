@@ -37,16 +37,8 @@ class Additions:
     announcements: list[Announce] = field(default_factory=list)
     postponements: list[Postpone] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    tool_steps: list[Step] = field(default_factory=list)
+    tool_notes: list[Note] = field(default_factory=list)
     session_steps: list[Step] = field(default_factory=list)
     session_notes: list[Note] = field(default_factory=list)
     conclusions: list[Conclude] = field(default_factory=list)
-
-    @property
-    def steps_in_session(self) -> list[Step]:
-        """The steps for a request of a session."""
-        return [*self.steps, *self.session_steps]
-
-    @property
-    def notes_in_session(self) -> list[Note]:
-        """The notes of an answer in a session."""
-        return [*self.notes, *self.session_notes]

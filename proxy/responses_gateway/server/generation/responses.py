@@ -14,7 +14,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.request import Loss
 from responses_gateway.request.who_asks import NOBODY, Asker
 from responses_gateway.server.custom_tools.repair import InputRepair
-from responses_gateway.server.generation.additions import Additions
+from responses_gateway.server.generation.additions import Additions, Note, Step
 from responses_gateway.server.generation.answer_losses import answer_losses
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
@@ -222,8 +222,7 @@ class Creation:
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading, growing)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.facts.asker = prepared.caller.asker
-        additions = responses.additions
-        for step in additions.steps if prepared.caller.asker.session is None else additions.steps_in_session:
+        for step in _steps(responses.additions, prepared):
             prepared = await step(prepared, self.in_force.settings)
         self.log.losses(prepared.losses)
         if self.log.trace is not None:
@@ -386,9 +385,7 @@ class Creation:
             _learn(self.in_force.parsers, self.prepared, self.translator)
             if self.prepared.options.logprobs or self.prepared.options.tools:  # all that an answer can lose
                 self.log.losses(self.answer_losses)
-            additions = self._responses.additions
-            in_session = self.prepared.caller.asker.session is not None
-            for note in additions.notes_in_session if in_session else additions.notes:
+            for note in _notes(self._responses.additions, self.prepared):
                 self.log.facts.notes |= note(self.prepared, self.translator, self.log.facts)
             if self.prepared.turns is not None and self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
@@ -469,6 +466,26 @@ def _asked(context: Context, asker: Asker) -> Attributes:
         effort=request.reasoning.effort if request.reasoning is not None else None,
         service_tier=request.service_tier,
     )
+
+
+def _steps(additions: Additions, prepared: PreparedRequest) -> list[Step]:
+    """Return what features do to a request."""
+    steps = additions.steps
+    if prepared.options.tools:
+        steps = [*additions.tool_steps, *steps]
+    if prepared.caller.asker.session is not None:
+        steps = [*steps, *additions.session_steps]
+    return steps
+
+
+def _notes(additions: Additions, prepared: PreparedRequest) -> list[Note]:
+    """Return what features note of an answer."""
+    notes = additions.notes
+    if prepared.options.tools:
+        notes = [*additions.tool_notes, *notes]
+    if prepared.caller.asker.session is not None:
+        notes = [*notes, *additions.session_notes]
+    return notes
 
 
 def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Translator) -> None:

@@ -15,6 +15,7 @@ from responses_gateway.stream.continuation.ledger import PartialAnswer, TokenLed
 from responses_gateway.stream.lifecycle.ending import is_no_answer
 from responses_gateway.stream.lifecycle.machine import Lifecycle
 from responses_gateway.stream.lifecycle.needs import BrokenOff
+from responses_gateway.stream.lifecycle.turn import Turn
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.reading.citations import CitationReader
 from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetector
@@ -201,10 +202,10 @@ class Answer:
             return
         for observe in self._observers:
             observe(chunk)
-        if fast_path.item is not None:
-            if fast_path.take_chunk(chunk, payload):
-                return
-            fast_path.flush()
+        if b'"reasoning_details"' in payload and self.joined:
+            _keep_details(chunk, self._lifecycle.turn)
+        if fast_path.item is not None and fast_path.take_chunk(chunk, payload):
+            return
         failure = chunk.failure(payload)
         if failure is not None:
             self._take_failure(failure)
@@ -375,3 +376,11 @@ def new_answer(
     ledger = TokenLedger(holds_text=options.holds_text) if options.continuable else None
     citations = CitationReader(lifecycle.sources) if options.hosted is not None else None
     return Answer(options, lifecycle, tokens, markup, ledger, citations, AnswerReading(start))
+
+
+def _keep_details(chunk: Chunk, turn: Turn) -> None:
+    """Keep what the server wants back with the thought; a message behind deltas only repeats it."""
+    for choice in chunk.choices or ():
+        said = choice.delta or (choice.message if turn.details is None else None)
+        if said is not None:
+            turn.wanted_back().add(said.reasoning_details)

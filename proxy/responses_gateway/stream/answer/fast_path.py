@@ -7,6 +7,7 @@ different in any way goes the ordinary way."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from responses_gateway.wire.sse import SSEDecoder
 _NAMES = {"reasoning": ("reasoning", "reasoning_content", "thinking"), "text": ("content",)}
 
 _IDS = b'"token_ids":'
+_DETAILS = re.compile(rb'"reasoning_details":\s*\[\s*[^\]\s]')
 _END = b"\n\n"  # of an event
 
 _decode = msgspec.json.Decoder(str).decode
@@ -189,12 +191,11 @@ class FastPath:
         return True
 
     def take_chunk(self, chunk: Chunk, payload: bytes) -> bool:
-        """Take one chunk if it is a usual one, whatever it looks like."""
+        """Take one chunk if it is a usual one, whatever it looks like; else write the run."""
         text = continued(self._field, chunk)
-        if text is None:
-            return False
         token_ids = chunk.choices[0].token_ids if chunk.choices else None
-        if not (self._is_plain is None or self._is_plain(text, token_ids)):
+        if text is None or not (self._is_plain is None or self._is_plain(text, token_ids)):
+            self.flush()
             return False
         self._run.append(text)
         if token_ids is not None:
@@ -261,7 +262,9 @@ class FastPath:
 
 def learn(field: State, payload: bytes, text: str, token_ids: list[int] | None = None) -> ChunkPattern | None:
     """Return the pattern of a payload in which `continued` found this text, and the decoder these ids; None if it is not
-    certain where they stand."""
+    certain where they stand, or each one has something that is to be kept."""
+    if _DETAILS.search(payload) is not None:
+        return None
     logprobs = b"" if token_ids is None else _logprobs_in(payload)
     rest = payload.replace(logprobs, b"", 1) if logprobs else payload
     for name in _NAMES.get(field, ()):

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from responses_gateway.stream.items.reasoning_details import ReasoningDetails, details_json, to_seal
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus, Phase, TextKind
 from responses_gateway.wire.chat import TokenLogprob
 
@@ -75,9 +76,10 @@ class TextItem:
         self.writer.annotate(self.place, len(self.annotations), annotation)
         self.annotations.append(annotation)
 
-    def close(self, status: ItemStatus) -> None:
-        """End the item."""
+    def close(self, status: ItemStatus, details: ReasoningDetails | None = None) -> None:
+        """End the item. `details` go with a thought."""
         text = self.text
+        wanted = {} if details is None else details.take()
         self.writer.close_text(
             self.place,
             status,
@@ -85,7 +87,8 @@ class TextItem:
             deltas=self._compacted + len(self.pieces),
             logprobs=self._logprobs,
             annotations=self.annotations,
-            sealed=self._seal(text) if self._seal is not None else None,
+            sealed=None if self._seal is None else self._seal(to_seal(text, wanted) if wanted else text),
+            details=details_json(wanted) if wanted else "",
         )
 
 

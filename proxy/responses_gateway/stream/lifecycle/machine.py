@@ -186,6 +186,8 @@ class Lifecycle:
         """Close what is open after a finish_reason. What was held follows: to be called until the state is `ended`."""
         reason = self.turn.finish_reason
         self.step(Stop() if reason == "stop" else Break() if reason == "content_filter" else Cut())
+        if self.state == "ended" and self.turn.details is not None:
+            self.turn.details.write(self.writer, self._new_id, self._options.seal)
 
     def abandon(self) -> None:
         """Close what is open in a stream that broke, and all that was held."""
@@ -235,6 +237,7 @@ class Lifecycle:
     def restart(self) -> None:
         """Forget an answer of which no item was begun: another backend answers in its place."""
         self.turn.reopen()
+        self.turn.details = None
         self.forget_space()
         self.space.fresh = True
 
@@ -299,6 +302,10 @@ class Lifecycle:
         call_id = self._limits.new_call_id(delta.id, self._token)
         if delta.id and call_id != delta.id:
             self._repair("call_id_replaced")
+        if delta.extra and options.seal is not None:
+            self.turn.wanted_back().add_call(call_id, delta.extra)
+        if self.turn.details is not None:
+            self.turn.details.write(self.writer, self._new_id, options.seal)
         deferred = target.kind == "custom" and options.judged and delta.name in options.grammars
         if target.hosted:
             item: CallItem = new_hosted_item(self.writer, self._new_id, target, options.hosted or HostedOptions())
@@ -472,6 +479,8 @@ class Lifecycle:
         return f"{prefix}_{self._token}{self.writer.next_index:04x}{self.turn.mark}"
 
     def _open_message(self, delta: Text | Refusal, kind: TextKind) -> None:
+        if self.turn.details is not None:
+            self.turn.details.write(self.writer, self._new_id, self._options.seal)
         self.item = TextItem(self.writer, kind, self._new_id("msg"), phase=self._limits.phase)
         self.turn.visible = True
         self.turn.pending_calls = 0  # the model has gone on by itself
@@ -479,7 +488,8 @@ class Lifecycle:
 
     def _end_item(self, status: ItemStatus) -> None:
         assert self.item is not None
-        self.item.close(status)
+        thought = self.item.kind == "reasoning"
+        self.item.close(status, self.turn.details if thought else None)
         self.item = None
         self.space.drop()
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
+from responses_gateway.stream.items.reasoning_details import ReasoningDetails
 from responses_gateway.stream.options import StreamOptions
 from responses_gateway.stream.outcomes.outcome import TurnOutcome
 from responses_gateway.stream.writer.interface import Phase
@@ -25,7 +26,7 @@ class Turn:
     """What is known of a turn. It begins behind the first `first_item` items of its response; their ids end with its `mark`."""
 
     __slots__ = (
-        "broken_calls", "call_cut", "calls", "checked", "client_calls", "continued", "counted", "dropped_calls",
+        "broken_calls", "call_cut", "calls", "checked", "client_calls", "continued", "counted", "details", "dropped_calls",
         "finish_reason", "first_item", "hosted_calls", "hosted_numbers", "images", "mark", "may_call", "outcome",
         "pending_calls", "reasoning_unknown", "same", "says_call", "stop_string", "thought_repeated", "usage",
         "usage_at_end", "visible",
@@ -54,9 +55,16 @@ class Turn:
         self.dropped_calls = 0  # calls of hosted tools that were too many
         self.usage: Usage | None = None  # as the backend reports it
         self.usage_at_end = False  # it came with the end of the answer, or behind it: nothing is missing
+        self.details: ReasoningDetails | None = None  # what the server wants back of it, once anything came
         self.images = NO_IMAGES  # what the images that were made of it have cost
         self.counted: Usage | None = None  # as its token ids tell it, where no backend reports it
         self.reasoning_unknown = False  # no backend reports the reasoning of all of it
+
+    def wanted_back(self) -> ReasoningDetails:
+        """Return what keeps all that the server wants back."""
+        if self.details is None:
+            self.details = ReasoningDetails()
+        return self.details
 
     @property
     def used(self) -> Usage | None:

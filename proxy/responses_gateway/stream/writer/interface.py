@@ -107,8 +107,15 @@ class EventWriter(ABC):
         logprobs: Sequence[TokenLogprob],
         annotations: Sequence[Mapping[str, Any]],
         sealed: str | None,
+        details: str = "",
     ) -> None:
-        """End an item of so many `deltas`. `sealed` is the `encrypted_content` of reasoning."""
+        """End an item of so many `deltas`. `sealed` is the `encrypted_content` of reasoning, `details` the JSON of its
+        `reasoning_details`, if there are any."""
+
+    @abstractmethod
+    def write_details(self, item_id: str, details: str, sealed: str | None) -> None:
+        """Write an item of reasoning without a text: `details` is the JSON of its `reasoning_details`, empty if there are none,
+        `sealed` its `encrypted_content`."""
 
     # ---- calls of the client's tools -----------------------------------------------------------------------------------
 

@@ -14,16 +14,16 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from responses_gateway.stream.items.reasoning_details import details_json
 from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind, no_clock
 from responses_gateway.stream.writer.records import call_begun, extra_member, logprobs_json, message, message_part, reasoning
 from responses_gateway.wire.chat import TokenLogprob
 from responses_gateway.wire.hosted import CitedSource
 from responses_gateway.wire.json_text import json_text, quote, quoted, read_object
+from responses_gateway.wire.messages import SIGNATURE, signed
 from responses_gateway.wire.search_results import cited, fetched_page, search_error, search_results
 from responses_gateway.wire.tools import ToolTarget
 
-# The signature of a thought. Clients send it back, and some take a thought without one for broken; nobody here reads it.
-SIGNATURE = "responses-gateway"
 # How a thought is shown; `empty` is a block without its text, and what is `hidden` becomes the text of an answer without any.
 Thinking: TypeAlias = Literal["shown", "empty", "hidden"]
 
@@ -159,16 +159,17 @@ class MessagesWriter(EventWriter):
         logprobs: Sequence[TokenLogprob],
         annotations: Sequence[Mapping[str, Any]],
         sealed: str | None,
+        details: str = "",
     ) -> None:
-        """Stop the block; a thought has its signature before that."""
+        """Stop the block; a thought has its signature before that, with the details that the server wants back."""
         if place.kind == "reasoning":
             self._count_deltas("thinking_delta", deltas)
             self.count_characters("reasoning", text)
-            record = reasoning(place.item_id, status, quote(text), summary=False, sealed=sealed)
+            record = reasoning(place.item_id, status, quote(text), summary=False, sealed=sealed, details=details)
             if status == "incomplete" and self._kept is None:
                 self._kept = []
             if self._block_open:
-                self._write_block_delta("signature_delta", "signature", quote(SIGNATURE))
+                self._write_block_delta("signature_delta", "signature", quote(signed(SIGNATURE, details)))
         else:
             refused = place.kind == "refusal"
             self._count_deltas("text_delta", deltas)
@@ -178,6 +179,15 @@ class MessagesWriter(EventWriter):
             record = message(place.item_id, status, part, place.phase)
         self._end_block(status)
         self._count("reasoning" if place.kind == "reasoning" else "message", place.index, record)
+
+    def write_details(self, item_id: str, details: str, sealed: str | None) -> None:
+        """Write the block of a thought without a text: the details are in its signature."""
+        place = self.open_text("reasoning", item_id)
+        if self._block_open:
+            self._write_block_delta("signature_delta", "signature", quote(signed(SIGNATURE, details)))
+        self._end_block("completed")
+        record = reasoning(item_id, "completed", "", summary=False, sealed=sealed, details=details)
+        self._count("reasoning", place.index, record)
 
     # ---- calls of the client's tools -----------------------------------------------------------------------------------
 
@@ -269,7 +279,8 @@ class MessagesWriter(EventWriter):
             case "reasoning":
                 if self._thinking != "hidden":
                     text = _text_of(item) if self._thinking == "shown" else ""
-                    yield f'{{"type":"thinking","thinking":{quote(text)},"signature":{quote(SIGNATURE)}}}'
+                    signature = signed(SIGNATURE, details_json(item))
+                    yield f'{{"type":"thinking","thinking":{quote(text)},"signature":{quote(signature)}}}'
             case "message":
                 yield json_text(self._text_block(item))
             case "function_call" | "custom_tool_call":

@@ -14,12 +14,15 @@ from responses_gateway.wire.tools import ToolTarget
 _LEAST_LOGPROB = -9999.0
 
 
-def reasoning(item_id: str, status: ItemStatus, text: str, *, summary: bool, sealed: str | None) -> str:
-    """Return a reasoning item, given its text as JSON: as content and, with `summary`, once more as a summary part."""
+def reasoning(item_id: str, status: ItemStatus, text: str, *, summary: bool, sealed: str | None, details: str = "") -> str:
+    """Return a reasoning item, given its text as JSON: as content and, with `summary`, once more as a summary part. Without a
+    text it has no parts."""
+    content = reasoning_part(text) if text else ""
     parts = summary_part(text) if summary else ""
+    wanted = f',"reasoning_details":{details}' if details else ""
     encrypted = "" if sealed is None else f',"encrypted_content":{quote(sealed)}'
     head = f'{{"type":"reasoning","id":"{item_id}","status":"{status}"'
-    return f'{head},"summary":[{parts}],"content":[{reasoning_part(text)}]{encrypted}}}'
+    return f'{head},"summary":[{parts}],"content":[{content}]{wanted}{encrypted}}}'
 
 
 def message(item_id: str, status: ItemStatus, part: str, phase: Phase) -> str:

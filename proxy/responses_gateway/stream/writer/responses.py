@@ -186,10 +186,11 @@ class ResponsesWriter(EventWriter):
         logprobs: Sequence[TokenLogprob],
         annotations: Sequence[Mapping[str, Any]],
         sealed: str | None,
+        details: str = "",
     ) -> None:
         """Append the dones of the text, of its part, and of the item."""
         if place.kind == "reasoning":
-            self._close_reasoning(place, status, text, deltas, sealed)
+            self._close_reasoning(place, status, text, deltas, sealed, details)
             return
         where = _where(place.item_id, place.index)
         in_json = quote(text)
@@ -205,7 +206,9 @@ class ResponsesWriter(EventWriter):
         record = message(place.item_id, status, part, place.phase)
         self.finish_item("message", place.index, record, done, _part("done", where, part))
 
-    def _close_reasoning(self, place: Place, status: ItemStatus, text: str, deltas: int, sealed: str | None) -> None:
+    def _close_reasoning(
+        self, place: Place, status: ItemStatus, text: str, deltas: int, sealed: str | None, details: str
+    ) -> None:
         where = _where(place.item_id, place.index)
         in_json = quote(text)
         dones = [
@@ -218,8 +221,13 @@ class ResponsesWriter(EventWriter):
             self._count_deltas(f"{_SUMMARY_TEXT}.delta", deltas)
         self._count_deltas(f"{self._reasoning}.delta", deltas)
         self.count_characters("reasoning", text)
-        record = reasoning(place.item_id, status, in_json, summary=bool(place.second_head), sealed=sealed)
+        record = reasoning(place.item_id, status, in_json, summary=bool(place.second_head), sealed=sealed, details=details)
         self.finish_item("reasoning", place.index, record, *dones)
+
+    def write_details(self, item_id: str, details: str, sealed: str | None) -> None:
+        """Append the item twice, as begun and as it is: it has no parts."""
+        index = self.add_item(f'{{"type":"reasoning","id":"{item_id}","status":"in_progress","summary":[],"content":[]}}')
+        self.finish_item("reasoning", index, reasoning(item_id, "completed", "", summary=False, sealed=sealed, details=details))
 
     # ---- calls ---------------------------------------------------------------------------------------------------------
 

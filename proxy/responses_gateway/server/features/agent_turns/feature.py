@@ -64,13 +64,13 @@ class UserTurns:
 
 
 async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
-    return Opened(steps=[partial(_watched, UserTurns())], notes=[partial(_count, core)])
+    return Opened(tool_steps=[partial(_watched, UserTurns())], tool_notes=[partial(_count, core)])
 
 
 async def _watched(turns: UserTurns, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
     """Have the answers to a request with tools judged at their ends, and the model go on from those that the settings name."""
     options = prepared.options
-    if not options.tools or options.hides_answer:
+    if options.hides_answer:
         return prepared
     if settings.repetition_notice:
         prepared = _with_notices(prepared)

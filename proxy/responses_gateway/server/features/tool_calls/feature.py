@@ -59,7 +59,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
         fields = strict.ended(metrics, prepared, facts, live.current.settings)
         return {**fields, "calls": dict(checked) or None}
 
-    return Opened(steps=[partial(_check, strict)], notes=[note])
+    return Opened(tool_steps=[partial(_check, strict)], tool_notes=[note])
 
 
 TOOL_CALLS = Feature("tool_calls", ToolCallSettings, _open, [CALLS, STRICT_FIRST_TOKEN])

@@ -20,6 +20,7 @@ import msgspec
 
 from responses_gateway.request.input.call_matching import open_items
 from responses_gateway.request.input.content import reasoning_text
+from responses_gateway.stream.items.reasoning_details import sealed_members
 from responses_gateway.wire.errors import ApiError, invalid_request
 
 if TYPE_CHECKING:
@@ -160,9 +161,10 @@ class Encryption:
             decryption = self.decrypt("compaction", tenant, content, param)
             return item if decryption is None else _message(_COMPACTED + decryption[1])
         decryption = self.decrypt("reasoning", tenant, content, param)  # verified even where the text is given too
-        if decryption is not None and decryption[0] == model and not item.get("content"):
-            return {**item, "content": [{"type": "reasoning_text", "text": decryption[1]}]}
-        return item
+        if decryption is None or decryption[0] != model:
+            return item
+        missing = {name: value for name, value in sealed_members(decryption[1]).items() if not item.get(name)}
+        return {**item, **missing} if missing else item
 
 
 def is_compaction(item: Any) -> bool:
