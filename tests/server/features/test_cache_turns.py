@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from responses_gateway.simulator import CACHE, RECEIVED, CacheModel, SimulatorOptions, create_app, serving
+from responses_gateway.simulator.dialect import DIALECTS
 from tests.log_lines import Line, log_lines
 from tests.request.builders import function, user
 from tests.server.running_gateway import Served, gateway, post, run
@@ -76,6 +79,37 @@ def test_fifty_turns_of_a_loop_lose_nothing() -> None:
                 assert line["cached_tokens"] >= (line["cache_context"] - 1) // 16 * 16
 
     run(test())
+
+
+@pytest.mark.parametrize(("kind", "block"), [("vllm", 64), ("sglang", 1), ("vllm", 0)])
+def test_what_is_lost_is_counted_in_the_blocks_of_the_server(kind: str, block: int) -> None:
+    """The server is asked beside the first turn; one that tells nonsense has blocks of 16."""
+
+    async def test() -> None:
+        app = create_app(SimulatorOptions(dialect=DIALECTS[kind], cache=CacheModel(block=block or 16)))
+        if not block:
+            app.middlewares.append(nonsense)
+        async with clients(app) as new:
+            client = new()
+            await client.turn(user("scenario: plain"))
+            await asyncio.gather(*[task for task in asyncio.all_tasks() if task.get_name() == "block size"])
+            line = await client.turn(user("scenario: plain, again"))
+            size = block or 16
+            assert caused(line) == (None, 0)
+            assert line["cache_possible"] % size == 0
+            assert line["cached_tokens"] >= (line["cache_context"] - 1) // size * size
+            app[CACHE].clear()
+            line = await client.turn(user("scenario: plain, and again"))
+            assert caused(line) == ("evicted", line["cache_context"] // size * size)
+
+    run(test())
+
+
+@web.middleware
+async def nonsense(request: web.Request, handler: Any) -> web.StreamResponse:
+    if request.path == "/metrics":
+        return web.Response(text='\nvllm:cache_config_info{block_size="999999"} 1.0\nvllm:cache_config_info{' + "x" * 100_000)
+    return await handler(request)
 
 
 def test_each_change_of_a_client_is_named() -> None:

@@ -16,7 +16,7 @@ from responses_gateway.request.prompt_cache.prompt_print import Prompt, Reason
 Cause: TypeAlias = Literal[
     "first", "other_backend", "evicted", "tools_changed", "instructions_changed", "input_changed", "template", "unreported"
 ]
-# Tokens of a block of the cache, where nobody chose another size: that of vLLM.
+# Tokens of a block of the cache, where the server does not tell: the default of vLLM.
 BLOCK = 16
 # Fields that templates read, by what is said of them where one has changed.
 _VARIABLES: dict[Reason, str] = {"reasoning_effort_changed": "reasoning_effort", "verbosity_changed": "verbosity"}
@@ -68,7 +68,8 @@ def explained(
     # The last token of an answer was not read, so that a block that ends with it is not cached.
     if not lost or report.cached >= (context - 1) // block * block:
         return Explanation(None, 0, context, report.cached, possible)
-    cause, item = _cause(previous, prompt, report, report.cached, block)
+    # What a template adds to a turn takes some tokens, however small the blocks are.
+    cause, item = _cause(previous, prompt, report, report.cached, max(block, BLOCK))
     if cause == "template":
         possible = report.cached // block * block
     return Explanation(cause, lost, context, report.cached, possible, item)

@@ -6,6 +6,7 @@ prompt."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from responses_gateway.request.prompt_cache.prompt_print import PromptPrint, print_of_items
+from responses_gateway.server.features.cache_diagnostics.block_sizes import BlockSizes
 from responses_gateway.server.features.cache_diagnostics.turns import LOST, CacheTurns
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
@@ -133,7 +135,7 @@ def _result(difference: Divergence | None, usage: Usage | None) -> Mapping[str, 
     return {"prompt_cache_diagnostics": missed}
 
 
-async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
+async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     store = core.responses.store
     hashes = PromptHashMemory() if store is None else PromptHashTable(store.database)
     pool = core.responses.pool
@@ -146,7 +148,9 @@ async def _open(core: Core, _stack: AsyncExitStack) -> Opened:
         at_end = await comparisons.at_end(prepared)
         return prepared if at_end is None else prepared.with_end(at_end)
 
-    return Opened(steps=[with_diagnostics], session_notes=[CacheTurns(core.metrics).explained])
+    sizes = BlockSizes(pool, asyncio.get_running_loop().time)
+    stack.push_async_callback(sizes.close)
+    return Opened(steps=[with_diagnostics], session_notes=[CacheTurns(core.metrics, sizes).explained])
 
 
 CACHE_DIAGNOSTICS = Feature("cache_diagnostics", None, _open, [LOST])

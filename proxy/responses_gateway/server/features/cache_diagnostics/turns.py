@@ -13,6 +13,7 @@ from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
 from responses_gateway.request.prompt_cache.explanation import Report
 from responses_gateway.request.prompt_cache.prompt_print import text_checksum
 from responses_gateway.request.who_asks.asker import Kind
+from responses_gateway.server.features.cache_diagnostics.block_sizes import BlockSizes
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.stream.translator import Translator
@@ -35,8 +36,9 @@ _LONGEST_ANSWER = 1024 * 1024
 class CacheTurns:
     """Explains the turns of sessions when they have ended."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, sizes: BlockSizes) -> None:
         self._metrics = metrics
+        self._sizes = sizes
         self._contexts = Contexts()
 
     def explained(self, prepared: PreparedRequest, translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
@@ -52,8 +54,9 @@ class CacheTurns:
         asking = Asking(prepared.caller.tenant, asker.session, row)
         report = Report(f"{facts.backend}\n{facts.pod or ''}", used.input, used.cached)
         last = turns[-1].used or used
+        said = _answer(prepared, translator, used, last)
         explanation = self._contexts.turn(
-            asking, prepared.call.prompt(checksum=hash), report, _answer(prepared, translator, used, last)
+            asking, prepared.call.prompt(checksum=hash), report, said, self._sizes.of(facts.backend)
         )
         if asker.final:
             self._contexts.forget(asking.tenant, asking.session)
