@@ -1,9 +1,14 @@
-"""How much of something bounded each of many tenants has, and who has most of it."""
+"""How much of something bounded each of many tenants has, who has most of it, and values that are kept by this rule."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
 
 # Outdated entries of the heap for each tenant, and a few more, before it is built anew.
 _OUTDATED = 2
@@ -50,3 +55,52 @@ class TenantShares:
             if self._entries.get(entry[2]) == entry:
                 return entry[2]
             heappop(self._heap)
+
+
+class TenantValues(Generic[V]):
+    """Values of tenants by name, those used last. A tenant that has more than `most_of_tenant` loses its oldest one; if all
+    together weigh more than `most`, the tenant that has most does, so that none can push out those of others. `on_loss` is
+    called with each value that was lost."""
+
+    def __init__(self, most_of_tenant: int, most: int, on_loss: Callable[[V], object] = lambda _: None) -> None:
+        self._most_of_tenant = most_of_tenant
+        self._most = most
+        self._on_loss = on_loss
+        self._values: dict[str, OrderedDict[str, tuple[V, int]]] = {}  # each with its weight, the one used last at the end
+        self._shares = TenantShares()
+
+    def __iter__(self) -> Iterator[tuple[str, str, V]]:
+        """Yield the tenant, the name and the value of each, those of a tenant in the order in which they were used."""
+        return iter([(tenant, name, value) for tenant in self._values for name, value in self.of(tenant).items()])
+
+    def of(self, tenant: str) -> Mapping[str, V]:
+        """Return what a tenant has."""
+        return {name: value for name, (value, _) in self._values.get(tenant, {}).items()}
+
+    def get(self, tenant: str, name: str) -> V | None:
+        """Return a value; None if there is none."""
+        values = self._values.get(tenant)
+        return None if values is None or name not in values else values[name][0]
+
+    def put(self, tenant: str, name: str, value: V, weight: int = 1) -> None:
+        """Keep a value as the one used last, in the place of that with the same name."""
+        values = self._values.setdefault(tenant, OrderedDict())
+        _, before = values.pop(name, (None, 0))
+        values[name] = (value, weight)
+        self._shares.add(tenant, weight - before)
+        if len(values) > self._most_of_tenant:
+            self._lose_oldest(tenant)
+        while self._shares.total > self._most:
+            self._lose_oldest(self._shares.largest())
+
+    def pop(self, tenant: str, name: str) -> V:
+        """Take out a value, which must be there."""
+        values = self._values[tenant]
+        value, weight = values.pop(name)
+        self._shares.add(tenant, -weight)
+        if not values:
+            del self._values[tenant]
+        return value
+
+    def _lose_oldest(self, tenant: str) -> None:
+        self._on_loss(self.pop(tenant, next(iter(self._values[tenant]))))

@@ -9,7 +9,6 @@ from typing import Any
 
 from responses_gateway.probing.profile import SessionTurns
 from responses_gateway.probing.questions import ASSISTANT, CALLING, RESULT, Questions
-from responses_gateway.wire.added_fields import AddedFields
 
 # Variables by which templates keep earlier thoughts: those of Qwen3.6 and Gemma 4, GLM-5, Nemotron 3, DeepSeek V4, Hunyuan Hy3,
 # and of some whose family is not known.
@@ -26,7 +25,6 @@ _THOUGHT = "The weather in Paris is asked for. There is a tool for that, and I c
 _BLOCK = 16
 # Tokens by which prompts differ at least if one has the thought.
 _SEEN = 4 * _BLOCK
-_NOTHING_ADDED: AddedFields = {}
 _HINTS: dict[str, Any] = {
     "priority": 0,
     "session_id": "responses-gateway-doctor",
@@ -71,7 +69,7 @@ async def find_hints(questions: Questions) -> dict[str, bool]:
     user = {"role": "user", "content": "Say hello."}
     hints: dict[str, bool] = {}
     for name, value in _HINTS.items():
-        answer = await questions.ask_whole([user], added=_NOTHING_ADDED, **{name: value})
+        answer = await questions.ask_whole([user], added={}, **{name: value})
         if answer.status:
             hints[name] = answer.status == 200
     return hints

@@ -14,7 +14,7 @@ from responses_gateway.simulator import tokenizer
 from responses_gateway.simulator.chat_request import ChatRequest
 from responses_gateway.simulator.dialect import Server
 from responses_gateway.simulator.errors import vllm_error
-from responses_gateway.simulator.state import COUNTERS, OPTIONS, RECEIVED, SimulatorOptions
+from responses_gateway.simulator.state import COUNTERS, OPTIONS, RECEIVED
 from responses_gateway.simulator.validation import parsed_body
 
 _DIMENSIONS = 8
@@ -34,17 +34,15 @@ def add_model_routes(app: web.Application) -> None:
         app.router.add_post("/detokenize", detokenize)
     app.router.add_post("/v1/embeddings", embeddings)
     app.router.add_get("/simulator/requests", requests)
-    path, answer = _identity(server, app[OPTIONS])
+    path, answer = _identity(server, app[OPTIONS].max_model_len)
     app.router.add_get(path, _constant(answer))
 
 
-def _identity(server: Server, options: SimulatorOptions) -> tuple[str, dict[str, Any]]:
+def _identity(server: Server, context: int) -> tuple[str, dict[str, Any]]:
     """Return the endpoint that identifies a server of this kind, with its answer."""
-    context = options.max_model_len
-    page = {} if options.cache is None else {"page_size": options.cache.block}
     known: dict[Server, tuple[str, dict[str, Any]]] = {
         "vllm": ("/version", {"version": "0.32.0"}),
-        "sglang": ("/get_server_info", {"version": "0.5.6", "context_length": context, **page}),
+        "sglang": ("/get_server_info", {"version": "0.5.6", "context_length": context}),
         "llamacpp": ("/props", {"default_generation_settings": {"n_ctx": context}, "build_info": "b6900-simulator"}),
         "ollama": ("/api/version", {"version": "0.13.0"}),
         "openai": ("/v1/engines", {"object": "list", "data": []}),
@@ -83,11 +81,7 @@ async def health(_request: web.Request) -> web.Response:
 
 async def metrics(request: web.Request) -> web.Response:
     """Handle `GET /metrics`."""
-    options = request.app[OPTIONS]
-    text = request.app[COUNTERS].exposition(options.models[0])
-    if options.cache is not None and options.dialect.shape.server == "vllm":
-        labels = f'block_size="{options.cache.block}",cache_dtype="auto",engine="0",mamba_block_size="None"'
-        text += f"# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{{{labels}}} 1.0\n"
+    text = request.app[COUNTERS].exposition(request.app[OPTIONS].models[0])
     return web.Response(text=text, content_type="text/plain")
 
 

@@ -23,12 +23,11 @@ _START = "<|im_start|>"
 
 @dataclass(frozen=True)
 class CacheModel:
-    """The cache of a simulated server: the blocks for which it has room, their size, and its template. `drops_thoughts`:
-    thoughts before the last user message are left out, unless `chat_template_kwargs` say `preserve_thinking`. Without `reports`
-    nobody is told what was cached."""
+    """The cache of a simulated server: the blocks for which it has room, and its template. `drops_thoughts`: thoughts before
+    the last user message are left out, unless `chat_template_kwargs` say `preserve_thinking`. Without `reports` nobody is told
+    what was cached."""
 
     blocks: int = 100_000
-    block: int = BLOCK
     drops_thoughts: bool = False
     reports: bool = True
 
@@ -47,24 +46,16 @@ class PrefixCache:
     def read(self, prompt: Sequence[str], answer: Sequence[str]) -> int:
         """Return how many tokens of a prompt are cached, and keep it with its answer, whose end token is never read."""
         cached = 0
-        for key in self._keys(prompt[:-1]):
+        for key in _keys(prompt[:-1]):
             if key not in self._blocks:
                 break
-            cached += self.model.block
-        for key in reversed(list(self._keys([*prompt, *answer]))):
+            cached += BLOCK
+        for key in reversed(list(_keys([*prompt, *answer]))):
             self._blocks[key] = None
             self._blocks.move_to_end(key)
         while len(self._blocks) > self.model.blocks:
             self._blocks.popitem(last=False)
         return cached
-
-    def _keys(self, tokens: Sequence[str]) -> Iterable[int]:
-        """Yield the key of each whole block, which depends on all blocks before it."""
-        key = 0
-        block = self.model.block
-        for place in range(0, len(tokens) - block + 1, block):
-            key = hash((key, *tokens[place : place + block]))
-            yield key
 
     def tokens(self, request: ChatRequest, notation: Notation) -> list[str]:
         """Return the tokens of a rendered prompt."""
@@ -93,3 +84,11 @@ def _said(message: dict[str, Any], notation: Notation, *, thinks: bool) -> list[
     for call in message.get("tool_calls") or ():
         steps.append(CallTool(call["function"]["name"], call["function"]["arguments"]))
     return [token.raw for token in generate(script(*steps), notation)]
+
+
+def _keys(tokens: Sequence[str]) -> Iterable[int]:
+    """Yield the key of each whole block, which depends on all blocks before it."""
+    key = 0
+    for place in range(0, len(tokens) - BLOCK + 1, BLOCK):
+        key = hash((key, *tokens[place : place + BLOCK]))
+        yield key

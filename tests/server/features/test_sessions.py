@@ -11,9 +11,9 @@ import pytest
 from pydantic import SecretStr
 
 from responses_gateway.request.who_asks import Asker
-from responses_gateway.request.who_asks.roots import SessionRoots
+from responses_gateway.request.who_asks.asker import SessionRoots
 from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
-from responses_gateway.server.features.sessions.parts import merged
+from responses_gateway.server.features.sessions.parts import begin, merged
 from responses_gateway.server.features.sessions.table import RememberedSessions
 from responses_gateway.settings.keys import hash_of
 from tests.data_folder import DATA
@@ -205,7 +205,7 @@ def test_the_first_response_of_a_chain_that_two_processes_know_counts_once() -> 
     parts = []
     for process in (RememberedSessions(), RememberedSessions()):
         request = AgentRequest("", "", 3.0, "resp_1", ended=4.0, output_tokens=1)
-        process.begin(owner, first)
+        process.add(owner, first, begin)
         parts.append(process.add(owner, request))
     (session,) = merged(parts).values()
     assert (session.requests, session.output_tokens, session.started) == (3, 12, 1.0)
@@ -268,8 +268,8 @@ def test_a_tenant_of_many_sessions_pushes_out_its_own_oldest_ones() -> None:
 
     quiet = add("quiet", 0)
     busy = [add("busy", number) for number in range(2050)]
-    assert quiet in remembered
-    assert [session in remembered for session in busy] == [False] * 50 + [True] * 2000
+    assert remembered.get(quiet) is not None
+    assert [remembered.get(session) is not None for session in busy] == [False] * 50 + [True] * 2000
 
 
 def test_what_a_sub_agent_begins_is_in_the_session_of_its_root_where_only_parents_are_named() -> None:
@@ -304,8 +304,8 @@ def test_the_parents_of_another_tenant_place_nobody() -> None:
 
 
 def test_the_threads_that_are_remembered_for_those_below_are_bounded(monkeypatch: Any) -> None:
-    monkeypatch.setattr("responses_gateway.request.who_asks.roots.MOST_OF_TENANT", 2)
-    monkeypatch.setattr("responses_gateway.request.who_asks.roots.MOST", 3)
+    monkeypatch.setattr("responses_gateway.request.who_asks.asker.MOST_OF_TENANT", 2)
+    monkeypatch.setattr("responses_gateway.request.who_asks.asker.MOST", 3)
     source = {"session": "header b", "thread": "header a", "parent": "header b"}
     roots = SessionRoots()
 

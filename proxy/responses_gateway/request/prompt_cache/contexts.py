@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from responses_gateway.request.prompt_cache.context import Answer, CachedContext, Turn
 from responses_gateway.request.prompt_cache.explanation import BLOCK, Explanation, Report, explained, kept_messages
 from responses_gateway.request.prompt_cache.prompt_print import Prompt
-from responses_gateway.tenant_shares import TenantShares
+from responses_gateway.tenant_shares import TenantValues
 
 # About how many bytes are kept of all sessions, and of one of them.
 _MOST = 64 * 1024 * 1024
@@ -30,32 +29,23 @@ class Asking(NamedTuple):
     thread: str
 
 
-@dataclass(eq=False, slots=True)
-class _Tree:
-    """The contexts of a session, by thread; the one that was last active stands at the end."""
-
-    threads: OrderedDict[str, list[CachedContext]] = field(default_factory=OrderedDict)
-    size: int = 0
+# The contexts of a session, by thread; the one that was last active stands at the end.
+_Tree: TypeAlias = OrderedDict[str, list[CachedContext]]
 
 
 class Contexts:
-    """Keeps what servers have read, and explains each turn by that. The tenant that has most loses the oldest of its sessions
-    first, so that nobody takes the room of others."""
+    """Keeps what servers have read, and explains each turn by that."""
 
     def __init__(self, most: int = _MOST) -> None:
-        self._most = most
-        self._tenants: dict[str, OrderedDict[str, _Tree]] = {}
-        self._sizes = TenantShares()
+        self._trees: TenantValues[_Tree] = TenantValues(most // _CONTEXT, most)
 
     def turn(self, asking: Asking, prompt: Prompt, report: Report, answer: Answer, block: int = BLOCK) -> Explanation:
         """Take a turn that has ended, and explain what became of the cache."""
-        sessions = self._tenants.setdefault(asking.tenant, OrderedDict())
-        tree = sessions.setdefault(asking.session, _Tree())
-        sessions.move_to_end(asking.session)
-        contexts = tree.threads.setdefault(asking.thread, [])
-        tree.threads.move_to_end(asking.thread)
+        tree = self._trees.get(asking.tenant, asking.session) or OrderedDict()
+        contexts = tree.setdefault(asking.thread, [])
+        tree.move_to_end(asking.thread)
         previous = _continued(contexts, prompt)
-        others = [context for thread in tree.threads.values() for context in thread if context is not previous]
+        others = [context for thread in tree.values() for context in thread if context is not previous]
         explanation = explained(previous, prompt, report, others, block)
         turn = Turn(prompt.checksums.count, report.prompt, answer)
         if previous is None:
@@ -66,34 +56,16 @@ class Contexts:
             context = previous.followed_by(report.server, prompt, turn, kept)
         contexts.append(context)
         del contexts[:-_MOST_OF_THREAD]
-        self._bound(asking.tenant, tree)
+        size = sum(map(_size, tree.values()))
+        while size > _MOST_OF_SESSION and len(tree) > 1:
+            size -= _size(tree.popitem(last=False)[1])
+        self._trees.put(asking.tenant, asking.session, tree, size)
         return explanation
 
     def forget(self, tenant: str, session: str) -> None:
         """Forget a session that has ended."""
-        sessions = self._tenants.get(tenant)
-        tree = None if sessions is None else sessions.pop(session, None)
-        if tree is not None:
-            self._resize(tenant, tree, 0)
-        if not sessions:
-            self._tenants.pop(tenant, None)
-
-    def _bound(self, tenant: str, tree: _Tree) -> None:
-        size = sum(map(_size, tree.threads.values()))
-        while size > _MOST_OF_SESSION and len(tree.threads) > 1:
-            size -= _size(tree.threads.popitem(last=False)[1])
-        self._resize(tenant, tree, size)
-        while self._sizes.total > self._most:
-            largest = self._sizes.largest()
-            sessions = self._tenants[largest]
-            self._resize(largest, sessions.popitem(last=False)[1], 0)
-            if not sessions:
-                del self._tenants[largest]
-
-    def _resize(self, tenant: str, tree: _Tree, size: int) -> None:
-        change = size - tree.size
-        tree.size = size
-        self._sizes.add(tenant, change)
+        if self._trees.get(tenant, session) is not None:
+            self._trees.pop(tenant, session)
 
 
 def _continued(contexts: list[CachedContext], prompt: Prompt) -> CachedContext | None:

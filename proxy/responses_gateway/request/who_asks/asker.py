@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from responses_gateway.tenant_shares import TenantValues
+
 Kind: TypeAlias = Literal["main", "subagent", "compaction", "title", "prewarm", "review", "auxiliary"]
 # Kinds that are no turns of an agent: they do not continue its work.
 BESIDE_THE_WORK: frozenset[Kind | None] = frozenset({"compaction", "title", "prewarm", "auxiliary"})
@@ -18,6 +20,9 @@ Headers: TypeAlias = Mapping[str, str]
 Body: TypeAlias = Mapping[str, Any]
 # Characters of an id: twice the longest that a client is known to send, and short enough for a line of the log.
 LONGEST_ID = 256
+# The threads that are remembered, those used last: of one tenant, who pushes out its own, and of all.
+MOST_OF_TENANT = 2_000
+MOST = 10_000
 # Bytes of our id of a session: nobody finds another session with the same one.
 _ID = 12
 
@@ -99,3 +104,23 @@ def with_session(asker: Asker, session: str, source: str) -> Asker:
 def with_kind(asker: Asker, kind: Kind) -> Asker:
     """Return an asker of another kind, which the gateway knows better: it makes the request itself."""
     return msgspec.structs.replace(asker, kind=kind, source={**asker.source, "kind": "gateway"})
+
+
+class SessionRoots:
+    """Remembers the sessions of sub-agents' threads, so that what these begin is in the same session, however deep. After a
+    restart, and at another process, a thread that was not seen there is a session for those that it begins."""
+
+    def __init__(self) -> None:
+        self._sessions: TenantValues[str] = TenantValues(MOST_OF_TENANT, MOST)  # by thread
+
+    def placed(self, tenant: str, asker: Asker) -> Asker:
+        """Return an asker that has a parent, in the session of this parent if it is known, and remember its thread."""
+        parent = asker.parent
+        by_parent = asker.source.get("session") == asker.source.get("parent")  # the client named no session
+        session = None if parent is None or not by_parent else self._sessions.get(tenant, parent)
+        if parent is not None and session is not None:
+            self._sessions.put(tenant, parent, session)
+            asker = with_session(asker, session, asker.source["session"])
+        if asker.session is not None and asker.thread is not None:
+            self._sessions.put(tenant, asker.thread, asker.session)
+        return asker

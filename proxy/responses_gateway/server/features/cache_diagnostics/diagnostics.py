@@ -6,7 +6,6 @@ prompt."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -16,8 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from responses_gateway.request.prompt_cache.prompt_print import PromptPrint, print_of_items
-from responses_gateway.server.features.cache_diagnostics.block_sizes import BlockSizes
-from responses_gateway.server.features.cache_diagnostics.turns import LOST, CacheTurns
+from responses_gateway.server.features.cache_diagnostics.turns import LOST, BlockSizes, CacheTurns
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
@@ -148,7 +146,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
         at_end = await comparisons.at_end(prepared)
         return prepared if at_end is None else prepared.with_end(at_end)
 
-    sizes = BlockSizes(pool, asyncio.get_running_loop().time)
+    sizes = BlockSizes(pool)
     stack.push_async_callback(sizes.close)
     return Opened(steps=[with_diagnostics], session_notes=[CacheTurns(core.metrics, sizes).explained])
 

@@ -6,11 +6,9 @@ heard of it for a while; SGLang, which keeps what belongs to a session, is told 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -25,7 +23,7 @@ from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.settings import Settings
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
-from responses_gateway.tenant_shares import TenantShares
+from responses_gateway.tenant_shares import TenantValues
 from responses_gateway.wire.errors import ApiError
 
 # The threads that are remembered, those that were active last: of one tenant, who pushes out its own, and of all.
@@ -56,8 +54,7 @@ class Threads:
     def __init__(self, pool: Pool, clock: Callable[[], float]) -> None:
         self._pool = pool
         self._clock = clock
-        self._tenants: dict[str, OrderedDict[str, _Place]] = {}  # by the name of the thread, the one used last at the end
-        self._shares = TenantShares()
+        self._places: TenantValues[_Place] = TenantValues(MOST_OF_TENANT, MOST, self._end)  # by the name of the thread
         self._closing: set[asyncio.Task[None]] = set()
 
     async def with_route(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
@@ -69,8 +66,7 @@ class Threads:
         route = prepared.call.route
         route = msgspec.structs.replace(route, hints=_hints(tenant, asker.session, asker))
         if asker.source.get("session") not in _BY_HASH:
-            known: Mapping[str, _Place] = self._tenants.get(tenant, {})
-            places = (known.get(name) for name in _names(asker))
+            places = (self._places.get(tenant, name) for name in _names(asker))
             near = next((place.backend for place in places if place is not None), "")
             weak = not route.affinity or route.affinity.startswith("chain:")
             affinity = f"session:{unique_id(tenant, asker.session)}" if weak else route.affinity
@@ -84,33 +80,21 @@ class Threads:
             return _NOTHING
         tenant = prepared.caller.tenant
         thread = asker.thread or asker.session
-        places = self._tenants.setdefault(tenant, OrderedDict())
-        self._shares.add(tenant, int(thread not in places))
-        places[thread] = _Place(facts.backend, self._clock(), asker.session, unique_id(tenant, thread))
-        places.move_to_end(thread)
+        self._places.put(tenant, thread, _Place(facts.backend, self._clock(), asker.session, unique_id(tenant, thread)))
         if asker.final:
-            for name in [name for name, place in places.items() if place.session == asker.session]:
-                self._end(tenant, name)
-        elif len(places) > MOST_OF_TENANT:
-            self._end(tenant, next(iter(places)))
-        while self._shares.total > MOST:
-            largest = self._shares.largest()
-            self._end(largest, next(iter(self._tenants[largest])))
+            for name, place in self._places.of(tenant).items():
+                if place.session == asker.session:
+                    self._end(self._places.pop(tenant, name))
         return _NOTHING
 
     def expire(self) -> None:
         """End the threads of which nothing was heard for a while."""
         before = self._clock() - EXPIRY
-        for tenant, places in list(self._tenants.items()):
-            for name in [*takewhile(lambda name: places[name].at <= before, places)]:  # noqa: B023
-                self._end(tenant, name)
+        for tenant, name, place in self._places:
+            if place.at <= before:
+                self._end(self._places.pop(tenant, name))
 
-    def _end(self, tenant: str, name: str) -> None:
-        places = self._tenants[tenant]
-        place = places.pop(name)
-        self._shares.add(tenant, -1)
-        if not places:
-            del self._tenants[tenant]
+    def _end(self, place: _Place) -> None:
         member = self._pool.members.by_name.get(place.backend)
         if member is not None and member.spec.session_hints == "sglang":
             task = asyncio.create_task(self._close(place))
@@ -139,9 +123,10 @@ class Threads:
             await asyncio.sleep(INTERVAL)
             self.expire()
 
-    async def close(self) -> None:
-        """Wait until servers were told of what has ended."""
-        await asyncio.gather(*self._closing, return_exceptions=True)
+    async def close(self, looking: asyncio.Task[None]) -> None:
+        """Look no more, and wait until servers were told of what has ended."""
+        looking.cancel()
+        await asyncio.gather(looking, *self._closing, return_exceptions=True)
 
 
 def _names(asker: Asker) -> list[str]:
@@ -155,15 +140,9 @@ def _hints(tenant: str, session: str, asker: Asker) -> SessionHints:
     return SessionHints(unique(session), unique(asker.thread or session), parent, asker.kind, asker.final)
 
 
-async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
 async def _open(core: Core, stack: AsyncExitStack) -> Opened:
     threads = Threads(core.responses.pool, asyncio.get_running_loop().time)
-    stack.push_async_callback(threads.close)
-    stack.push_async_callback(_stop, asyncio.create_task(threads.look()))
+    stack.push_async_callback(threads.close, asyncio.create_task(threads.look()))
     return Opened(session_steps=[threads.with_route], session_notes=[threads.note])
 
 

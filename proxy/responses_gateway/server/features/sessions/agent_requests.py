@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from responses_gateway.request.who_asks import Asker, Kind, session_id
+from responses_gateway.request.who_asks import Kind, session_id
 from responses_gateway.server.generation.request_log.facts import RequestFacts
 from responses_gateway.server.generation.request_log.log_line import outcome_of
 from responses_gateway.server.generation.request_log.usage import UNKNOWN
@@ -17,6 +17,8 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.wire.deltas import Usage
 from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 
+# What is kept as the client says it.
+_SAID = ("parent", "forked_from", "turn", "kind", "agent", "final")
 # The tools with which Codex, Claude Code and OpenCode begin sub-agents.
 _SPAWNING = frozenset({"spawn_agent", "Agent", "Task", "task"})
 
@@ -26,11 +28,6 @@ class _Item(msgspec.Struct):
 
     type: str = ""
     name: str = ""
-
-    @property
-    def begins_agent(self) -> bool:
-        """Whether it begins a sub-agent."""
-        return self.type == "function_call" and self.name in _SPAWNING
 
 
 class _Response(msgspec.Struct):
@@ -117,7 +114,7 @@ def agent_request(facts: RequestFacts, *, running: bool = False) -> AgentRequest
         facts.asker.thread or (answer.response_id if answer is not None else facts.request_id),
         ended=None if running else facts.started + facts.ended_at - facts.began,
         response_id=None if answer is None else answer.response_id,
-        **of_asker(facts.asker),
+        **{name: getattr(facts.asker, name) for name in _SAID},
         model=facts.model[:200],
         backend=facts.backend,
         outcome="running" if running else outcome_of(facts),
@@ -149,7 +146,7 @@ def stored_request(stored: Stored) -> AgentRequest:
         model=response.model[:200],
         outcome=stored.status,
         calls=sum(_is_for_client(item.type) for item in response.output),
-        spawned=sum(item.begins_agent for item in response.output),
+        spawned=sum(map(_begins_agent, response.output)),
         generation=ended - response.created_at,
         input_tokens=usage.get("input_tokens", 0),
         cached_tokens=usage.get("input_tokens_details", {}).get("cached_tokens") or None,  # 0 may mean that it was not told
@@ -163,12 +160,7 @@ def spawned_by(translator: Translator) -> int:
     if "function_call" not in translator.writer.items:
         return 0
     items = (msgspec.json.decode(item, type=_Item) for item in translator.response.output)
-    return sum(item.begins_agent for item in items)
-
-
-def of_asker(asker: Asker) -> dict[str, Any]:
-    """Return the fields of a request that its client says."""
-    return {name: getattr(asker, name) for name in ("parent", "forked_from", "turn", "kind", "agent", "final")}
+    return sum(map(_begins_agent, items))
 
 
 def _output(facts: RequestFacts, usage: Usage) -> int:
@@ -176,6 +168,10 @@ def _output(facts: RequestFacts, usage: Usage) -> int:
     if usage.output is not None or facts.answer is None:
         return usage.output or 0
     return max(facts.answer.chunks, sum(facts.tokens_by_kind.values()))
+
+
+def _begins_agent(item: _Item) -> bool:
+    return item.type == "function_call" and item.name in _SPAWNING
 
 
 def _is_for_client(kind: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -19,7 +18,7 @@ from responses_gateway.server.features.sessions.agent_requests import (
     spawned_by,
     stored_request,
 )
-from responses_gateway.server.features.sessions.parts import SessionPart, summary
+from responses_gateway.server.features.sessions.parts import SessionPart, begin, summary
 from responses_gateway.server.features.sessions.table import RememberedSessions
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
@@ -33,7 +32,6 @@ from responses_gateway.stream.translator import Translator
 _INTERVAL = 1.0
 # Requests that wait for a store that is away; the oldest ones are given up.
 _MOST_WAITING = 10_000
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class RunningRequest(msgspec.Struct, frozen=True):
@@ -69,7 +67,7 @@ class SessionMemory:
         first = prepared.context.first
         if first is not None and facts.asker.source.get("session") == "previous_response_id":
             self._take_first(first, facts)
-        return _NOTHING
+        return {}
 
     def _take_first(self, first: Stored | RequestFacts, facts: RequestFacts) -> None:
         """Take the response that a request continues and that names its chain, which was in no session before."""
@@ -87,7 +85,7 @@ class SessionMemory:
         else:
             taken = agent_request(first)
             first.asker = with_session(first.asker, owner.session, "previous_response_id")
-        self.remembered.begin(owner, taken)
+        self.remembered.add(owner, taken, begin)
         used = (taken.input_tokens, taken.cached_tokens or 0, taken.output_tokens, taken.reasoning_tokens)
         day = int((taken.ended or taken.started) // DAY)
         self._responses.reports.usage.belongs(facts.account, taken.model, owner.session, day, (1, *used))

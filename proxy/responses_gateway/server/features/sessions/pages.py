@@ -26,6 +26,7 @@ from responses_gateway.wire.errors import ApiError, invalid_request
 _MOST_ROWS = 1_000
 # Parts that are read of the store for an answer: several workers may have one of each session.
 _MOST_PARTS = 2_000
+_part = msgspec.msgpack.Decoder(SessionPart).decode
 
 
 class View(msgspec.Struct):
@@ -138,10 +139,6 @@ def _together(views: Sequence[View], stored: Iterable[SessionPart]) -> list[tupl
 def _view(answer: Any) -> View:
     """Return the answer of a worker: this one's, or the JSON of another one."""
     return answer if isinstance(answer, View) else msgspec.convert(answer, View)
-
-
-def _part(data: bytes) -> SessionPart:
-    return msgspec.msgpack.decode(data, type=SessionPart)
 
 
 def _number(request: web.Request, name: str, default: float, at_least: float = 0.0) -> float:

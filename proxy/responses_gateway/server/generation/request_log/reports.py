@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from responses_gateway.request.who_asks.roots import SessionRoots
+from responses_gateway.request.who_asks.asker import SessionRoots
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts
 from responses_gateway.server.generation.request_log.log_line import log_line
 from responses_gateway.server.generation.request_log.metrics import (
