@@ -30,6 +30,10 @@ from responses_gateway.parsers.lexer import UNDECIDED, SourceText, compiled
 
 _NEXT_OBJECT = re.compile(r"[;,]?\s*\{")
 _NEXT_OBJECT_SO_FAR = re.compile(r"[;,]?\s*")
+_FENCES = ("```json", "```")  # around the JSON of a call
+# Behind the arguments: others, or a member more.
+_MORE = re.compile(r'[{,]\s{0,64}["}]')
+_MORE_SO_FAR = re.compile(r"[{,]\s{0,64}")
 # A model that writes a marker more often is in a loop.
 _MOST_REPEATED = 8
 
@@ -122,7 +126,8 @@ class CallParser:
         """Decide by the first visible character after the opening what it opens, if anything."""
         if not self._skip():
             return Progress.WAIT
-        again = self._skip_again(tuple(marker for part in self._candidates for marker in part.opens if self.opener))
+        fences = _FENCES if any(isinstance(part, CallFormat) and part.fenced for part in self._candidates) else ()
+        again = self._skip_again((*(marker for part in self._candidates for marker in part.opens if self.opener), *fences))
         if again is Progress.ON:
             self.opener = "".join(self.raw)  # all of it is shown if this is no call
         if again is not None:
@@ -145,7 +150,9 @@ class CallParser:
         source = self._source
         lexer = source.markers(*markers)
         marker = lexer.at(source.text, source.at)
-        if marker == UNDECIDED:
+        rest = source.text[source.at : source.at + len(_FENCES[0])]
+        longer = rest in _FENCES[0] and len(rest) < len(_FENCES[0]) and marker in _FENCES
+        if marker == UNDECIDED or (longer and not self._deltas.final):
             return Progress.WAIT
         if marker is None or self._repeated == _MOST_REPEATED:
             return None
@@ -168,7 +175,9 @@ class CallParser:
         marker = lexer.at(source.text, source.at)
         if marker == UNDECIDED:
             return Progress.WAIT
-        if not self._block_calls and marker not in opens:
+        if not self._block_calls and marker in block.closes and block.opens[0][1] in "|｜":  # tokens that no prose has
+            self._deltas.repair("stray_end")
+        elif not self._block_calls and marker not in opens:
             return Progress.REJECTED
         if marker is None:
             self._deltas.repair("missing_end")
@@ -232,7 +241,7 @@ class CallParser:
         call = self._call
         tagged = isinstance(call.arguments, TaggedParameters)
         if call.header is not None and not self._deltas.final:
-            tags = tuple(end for end in call.header.ends if len(end) > len('">'))
+            tags = tuple(end for end in call.header.ends if len(end) > len('">')) + (_FENCES if call.fenced else ())
             if (tags or tagged) and not self._skip():
                 return Progress.WAIT
             again = self._skip_again(tags) if tags else None
@@ -327,12 +336,15 @@ class CallParser:
         marker = lexer.at(source.text, source.at)
         if marker == UNDECIDED:
             return Progress.WAIT
-        more = alone or (source.text[source.at] == "{" and isinstance(syntax, JsonArguments | RelaxedObject))
-        if (marker is None and more) or marker in more_parameters:
+        behind_json = marker is None and isinstance(syntax, JsonArguments | RelaxedObject)
+        if behind_json and not alone and _MORE_SO_FAR.fullmatch(source.text, source.at) and not self._deltas.final:
+            return Progress.WAIT
+        more = alone or _MORE.match(source.text, source.at) or (call.closes and source.text[source.at] == "{")
+        if (behind_json and more) or marker in more_parameters:
             self._deltas.repair("malformed_arguments")
             self._deltas.cut_call()
             self._step = self._pass_over
-            return Progress.ON
+            return Progress.ON if call.closes else self._leave()  # what no marker ends is shown
         if marker is None or marker not in (*call.closes, *call.fillers):
             return self._without_end(call)
         lexer.take(marker)

@@ -113,6 +113,11 @@ class CallFormat:
     fillers: tuple[str, ...] = ()
     declared_only: bool = False
 
+    @property
+    def fenced(self) -> bool:
+        """Whether a code fence may stand around the JSON of the call, by mistake."""
+        return "```" in self.fillers and isinstance(self.arguments, JsonArguments | JsonEnvelope)
+
 
 @dataclass(frozen=True)
 class CallBlock:

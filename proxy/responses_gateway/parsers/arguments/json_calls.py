@@ -5,7 +5,7 @@ The arguments are given out as they arrive once the name is known. An object tha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from responses_gateway.parsers.arguments import ArgumentsReader, ReadStatus
 from responses_gateway.parsers.arguments.json_value import ArgumentsValue, JsonSpan
@@ -66,9 +66,9 @@ class JsonEnvelopeReader(ArgumentsReader):
         self._name: str | None = None
         self._call_id = ""
         self._begun = False
-        self._extra = False  # a key that is none of a call came before any arguments
+        self._extra: set[str] = set()  # keys that are none of a call
         self._key = ""
-        self._kept: list[str] | None = None  # arguments that wait for the name
+        self._kept: list[str] | None = None  # the arguments, as they came first
         self._span: JsonSpan | None = None
         self._pieces: list[str] = []
         self._value: ArgumentsValue | None = None
@@ -98,6 +98,8 @@ class JsonEnvelopeReader(ArgumentsReader):
         """Give out an object as text if none of it was given out; one that is not complete stays so."""
         if self._any_call and not self._begun and not (cut and self.begin_cut()):
             self._deltas.stray("".join(self._withheld))
+        elif self._begun and self._step in (self._read_key, self._colon, self._begin_value, self._read_other):
+            self._deltas.cut_call()  # another argument may have begun
 
     def _start(self, text: str, at: int) -> int:
         if text[at] == "[" and not self._array:
@@ -150,26 +152,32 @@ class JsonEnvelopeReader(ArgumentsReader):
         if syntax.name_is_key and self._name is None:
             self._name = key
             return self._begin_arguments(text, at)
-        if key in syntax.arguments and not self._begun and self._kept is None:
+        if key in syntax.arguments:
             return self._begin_arguments(text, at)
         if key == "function" and text[at] == "{":
             self._depth += 1
             self._step = self._key_or_end
             return at + 1
-        if syntax.strict and key not in (*syntax.names, *syntax.ids, "type", "function"):
+        if syntax.strict and not self._begun and key not in (*syntax.names, *syntax.ids, "type", "function"):
             return self._fail(text, at)
         return self._begin_span(at, self._read_other)
 
     def _begin_arguments(self, text: str, at: int) -> int:
-        if self._name is None:
-            self._kept = []
-            emit = self._kept.append
-        else:
-            if not self._begin():
-                return self._fail(text, at)
-            emit = self._deltas.arguments
-        self._value = ArgumentsValue(emit, self._deltas, self._stops)
+        if self._kept is None and self._name is not None and not self._begin():
+            return self._fail(text, at)
+        self._pieces = []
+        if self._kept is None:
+            self._kept = self._pieces
+        self._value = ArgumentsValue(self._pieces.append, self._deltas, self._stops)
         self._step = self._read_arguments
+        return at
+
+    def _doubt(self, text: str, at: int) -> int:
+        """Cut the call: its name or its arguments came twice, and differ, or some of these stand beside the others."""
+        if not self._begun:
+            return self._fail(text, at)
+        self._deltas.repair("malformed_arguments")
+        self._deltas.cut_call()
         return at
 
     def _begin(self) -> bool:
@@ -182,10 +190,15 @@ class JsonEnvelopeReader(ArgumentsReader):
 
     def _read_arguments(self, text: str, at: int) -> int:
         assert self._value is not None
+        known = len(self._pieces)
         at = self._value.read(text, at)
+        if self._begun and self._kept is self._pieces:
+            self._deltas.arguments("".join(self._pieces[known:]))
         if self._value.done:
             self._value = None
             self._step = self._next
+            if self._kept is not self._pieces and _loads(self._kept or []) != _loads(self._pieces):
+                return self._doubt(text, at)
         return at
 
     def _read_other(self, text: str, at: int) -> int:
@@ -201,9 +214,11 @@ class JsonEnvelopeReader(ArgumentsReader):
             return self._late_begin(text, at)
         if self._key in self._syntax.ids and not self._begun:
             self._call_id = str(value) if isinstance(value, str | int) else ""
+        elif self._key in self._syntax.names:
+            return at if value == self._name else self._doubt(text, at)
         elif self._key not in (*self._syntax.ids, "type"):
             self._deltas.repair("extra_key")
-            self._extra = self._extra or not self._begun
+            self._extra.add(self._key)
         return at
 
     def _late_begin(self, text: str, at: int) -> int:
@@ -213,8 +228,7 @@ class JsonEnvelopeReader(ArgumentsReader):
         if not self._begin():
             return self._fail(text, at)
         self._deltas.repair("name_after_arguments")
-        for piece in self._kept:
-            self._deltas.arguments(piece)
+        self._deltas.arguments("".join(self._kept))
         return at
 
     def _next(self, text: str, at: int) -> int:
@@ -229,18 +243,17 @@ class JsonEnvelopeReader(ArgumentsReader):
         if self._depth:
             return at
         if not self._begun:
-            if self._name is None or self._syntax.strict or self._is_unread(self._name) or not self._begin():
+            unread = self._extra and _parameters(self._deltas, self._name)
+            if self._name is None or self._syntax.strict or unread or not self._begin():
                 return self._give_up(text, at, None)
             self._deltas.arguments("{}")
+        elif not self._extra.isdisjoint(_parameters(self._deltas, self._name)):
+            self._doubt(text, at)
         self._deltas.end_call()
         self._step = self._element
         if not self._array:
             self.status = ReadStatus.DONE
         return at
-
-    def _is_unread(self, name: str) -> bool:
-        """Tell whether an object without arguments has some all the same, as keys of its own, of a tool that takes some."""
-        return self._extra and bool((self._deltas.schema(name) or {}).get("properties"))
 
     def _fail(self, text: str, at: int) -> int:
         """End the calls here, where no call can be read. An object of which nothing was given out is text."""
@@ -255,6 +268,8 @@ class JsonEnvelopeReader(ArgumentsReader):
             if not self._begun:
                 self._deltas.stray("".join(self._withheld) + text[self._mark : at])
                 self._mark = at
+            elif self._depth and text[at : at + 1] in ("{", "[", '"'):
+                self._deltas.cut_call()  # another argument may follow
             self._deltas.repair("unclosed_json" if marker else "malformed_arguments")
         self.status = ReadStatus.DONE if self._any_call else ReadStatus.REJECTED
         return at
@@ -271,6 +286,11 @@ class JsonEnvelopeReader(ArgumentsReader):
         if self._span.done:
             self._span = None
         return at
+
+
+def _parameters(deltas: DeltaBuffer, name: str | None) -> Collection[str]:
+    """Return the parameters of a tool, which a model may write beside the arguments, or in their place."""
+    return (deltas.schema(name or "") or {}).get("properties") or ()
 
 
 def _loads(pieces: list[str]) -> object:

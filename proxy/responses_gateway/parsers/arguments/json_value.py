@@ -149,7 +149,9 @@ class ArgumentsValue:
             if marker == UNDECIDED:
                 return at
             if marker is not None:
-                return self._nothing(at)
+                self._emit("{}")
+                self.done = True
+                return at
             self._span = JsonSpan(self._stops, self._deltas.repair)
             self._verbatim = text[at] == "{"
             if text[at] == '"':
@@ -158,11 +160,6 @@ class ArgumentsValue:
         if self._string is not None:
             return self._read_string(self._string, text, at)
         return self._read_span(self._span, text, at)
-
-    def _nothing(self, at: int) -> int:
-        self._emit("{}")
-        self.done = True
-        return at
 
     def _read_span(self, span: JsonSpan, text: str, at: int) -> int:
         pieces: list[str] = []
@@ -186,7 +183,8 @@ class ArgumentsValue:
 
     def _read_string(self, string: StringDecoder, text: str, at: int) -> int:
         self._kept.append(string.feed(text[at:]))
-        if not self._unwrapping and self._holds_object():
+        head = next((piece for piece in self._kept if piece.strip()), "")
+        if not self._unwrapping and head.lstrip().startswith("{"):
             self._unwrapping = True
             self._deltas.repair("stringified_arguments")
         if self._unwrapping:
@@ -197,10 +195,6 @@ class ArgumentsValue:
                 inner = "".join(self._kept)
                 self._emit(f'"{escape(inner)}"' if inner.strip() else "{}")
         return len(text) - string.unread
-
-    def _holds_object(self) -> bool:
-        head = next((piece for piece in self._kept if piece.strip()), "")
-        return head.lstrip().startswith("{")
 
     def _unwrap(self) -> None:
         assert self._span is not None

@@ -24,7 +24,7 @@ CALL = CallFormat(
     opens=("<｜tool▁call▁begin｜>",),
     first=r"\w",
     header=CallHeader(
-        pattern=r"(?:function<｜tool▁sep｜>)?\s*(?P<name>[\w.\-:/]+)\s*(?:<｜tool▁sep｜>)?\s*(?:```(?:json)?)?\s*",
+        pattern=r"(?:function(?:<｜tool▁sep｜>)+)?\s*(?P<name>[\w.\-:/]+)\s*(?:<｜tool▁sep｜>)*\s*(?:```(?:json)?\s*){0,2}",
         partial=r"[\w.\-:/<>｜▁\s`]{0,200}",
         stops=("{", "<｜tool▁call▁end｜>"),
     ),

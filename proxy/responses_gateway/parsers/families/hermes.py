@@ -15,7 +15,13 @@ THINK_END = ("</think>",)
 
 REASONING = ReasoningFormat(opens=THINK, closes=THINK_END, implicit=True)
 
-CALL = CallFormat(opens=("<tool_call>",), first=r"\{", arguments=JsonEnvelope(), closes=("</tool_call>",), fillers=("}",))
+CALL = CallFormat(
+    opens=("<tool_call>",),
+    first=r"[\[{]",
+    arguments=JsonEnvelope(),
+    closes=("</tool_call>",),
+    fillers=("}", "```", "</tool_calls>"),
+)
 TOOLS = ToolFormat(calls=(CALL,))
 
 FAMILY = Family(

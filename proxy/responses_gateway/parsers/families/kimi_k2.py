@@ -22,7 +22,7 @@ CALL = CallFormat(
     ),
     arguments=JsonArguments(),
     closes=("<|tool_call_end|>",),
-    fillers=("}", "<|tool_call_argument_end|>"),
+    fillers=("}", "```", "<|tool_call_argument_end|>"),
 )
 TOOLS = ToolFormat(
     calls=(CALL,),

@@ -1,11 +1,13 @@
 """Llama 3 and 4: calls as JSON objects or as a Python list, which may be the whole answer.
 
-A list without a marker is a call only if it names offered tools: lists and links in prose begin in the same way."""
+What has no marker is a call only if it names an offered tool: lists, links and objects in prose begin in the same way."""
 
 from responses_gateway.parsers.format import CallFormat, Family, JsonEnvelope, NameSign, PythonCalls, TemplateSign, ToolFormat
 
-BARE_JSON = CallFormat(opens=("",), first=r"\{", arguments=JsonEnvelope(strict=True))
-JSON = ToolFormat(calls=(CallFormat(opens=("<|python_tag|>",), first=r"\{", arguments=JsonEnvelope()),), bare=(BARE_JSON,))
+_ENDS = ("}", "<|eom_id|>", "<|eot_id|>")
+BARE_JSON = CallFormat(opens=("",), first=r"\{", arguments=JsonEnvelope(strict=True), fillers=_ENDS, declared_only=True)
+MARKED_JSON = CallFormat(opens=("<|python_tag|>",), first=r"\{", arguments=JsonEnvelope(), fillers=_ENDS)
+JSON = ToolFormat(calls=(MARKED_JSON,), bare=(BARE_JSON,))
 
 BARE_LIST = CallFormat(opens=("",), first=r"\[", arguments=PythonCalls(), declared_only=True)
 MARKED_LIST = CallFormat(opens=("<|python_start|>",), first=r"\[", arguments=PythonCalls(), closes=("<|python_end|>",))

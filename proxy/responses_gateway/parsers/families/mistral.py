@@ -13,7 +13,7 @@ from responses_gateway.parsers.format import (
 )
 
 REASONING = ReasoningFormat(opens=("[THINK]", "<think>"), closes=("[/THINK]", "</think>"))
-ARRAY = CallFormat(opens=("[TOOL_CALLS]",), first=r"[\[{]", arguments=JsonEnvelope())
+ARRAY = CallFormat(opens=("[TOOL_CALLS]",), first=r"[\[{]", arguments=JsonEnvelope(), fillers=("[/TOOL_CALLS]",))
 NAMED = CallFormat(
     opens=("[TOOL_CALLS]",),
     first=r"\w",
@@ -24,6 +24,7 @@ NAMED = CallFormat(
         stops=("{",),
     ),
     arguments=JsonArguments(),
+    fillers=("[/TOOL_CALLS]",),
 )
 TOOLS = ToolFormat(calls=(ARRAY, NAMED))
 

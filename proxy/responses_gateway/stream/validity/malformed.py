@@ -47,7 +47,7 @@ class MeantObject(NamedTuple):
     kinds: tuple[str, ...]
 
 
-class _NoReading(Exception):
+class _NoReading(ValueError):
     """There is none, or more than one."""
 
 
@@ -61,14 +61,14 @@ def hides_more(rest: str) -> bool:
 def contradicts_itself(text: str) -> bool:
     """Tell whether a key stands twice in JSON, with different values."""
     try:
-        json.loads(text[:_LONGEST], object_pairs_hook=_agreeing)
-    except (ValueError, RecursionError, _NoReading) as error:
+        decoded(text[:_LONGEST])
+    except ValueError as error:
         return isinstance(error, _NoReading)
     return False
 
 
 def decoded(text: str) -> Any:
-    """Return the value of JSON. Raise `ValueError` for what is none, or has a key twice."""
+    """Return the value of JSON. Raise `ValueError` for what is none, or has a key twice, with different values."""
     try:
         return json.loads(text, object_pairs_hook=_members, parse_constant=_no_number)
     except RecursionError:
@@ -81,18 +81,11 @@ def read_malformed(text: str, steps: Steps) -> MeantObject | None:
         raise Unchecked
     try:
         return _Reader(text, steps).whole()
-    except (_NoReading, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return None
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a key stands twice")
-    return members
-
-
-def _agreeing(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs) and any(members[key] != value for key, value in pairs):
         raise _NoReading
