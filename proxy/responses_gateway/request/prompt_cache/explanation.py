@@ -131,7 +131,8 @@ def _rendered_anew(previous: CachedContext, prompt: Prompt, report: Report, cach
     new = previous.new_tokens(prompt)
     missing = previous.last.end + new - report.prompt
     turn = _left_out(previous, cached, block)
-    if turn is not None and missing + new >= _thoughts_from(previous, turn) // 2 and _speaks(previous, prompt):
+    # What a template puts around a message is in no proportion to its length.
+    if turn is not None and missing + new + block // 2 >= _thoughts_from(previous, turn) // 2 and _speaks(previous, prompt):
         return turn
     last = previous.last
     # A prompt ends with what opens the answer, which has another form in the past; what is cached ends with a whole block.
