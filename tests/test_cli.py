@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -364,6 +365,24 @@ def test_check_refuses_a_feature_whose_extra_is_missing(
     assert main(["serve", "--backend", "http://a", "--check", *store, *flags]) == 2
     assert f"[{extra}]" in capsys.readouterr().err
     packages_with.cache_clear()
+
+
+def test_check_starts_programs_and_names_what_they_lack(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    server = ROOT / "tests" / "hosted" / "small_server.py"
+    programs = {
+        "works": {"command": sys.executable, "args": [str(server)]},
+        "missing": {"command": str(tmp_path / "nothing")},
+        "broken": {"command": sys.executable, "args": ["-c", "import nowhere_to_be_found"]},
+    }
+    config = tmp_path / "gateway.json"
+    config.write_text(json.dumps({"backend": ["http://a"], "store": "memory", "mcp_servers": programs}))
+    assert main(["serve", "--config", str(config), "--check"]) == 2
+    missing, broken = capsys.readouterr().err.splitlines()
+    assert "'missing' cannot be started" in missing
+    assert "'broken'" in broken
+    assert "No module named 'nowhere_to_be_found'" in broken
+    config.write_text(json.dumps({"backend": ["http://a"], "store": "memory", "mcp_servers": {"works": programs["works"]}}))
+    assert main(["serve", "--config", str(config), "--check"]) == 0
 
 
 def test_all_unknown_flags_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -443,3 +444,15 @@ def test_an_open_approval_in_a_stored_history_outlives_its_compaction() -> None:
             assert [item.get("output") for item in last["output"] if item["type"] == "mcp_call"] == ["3"]
 
     run(test())
+
+
+def test_a_program_that_cannot_start_is_told_of_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        broken = {"broken": {"command": sys.executable, "args": ["-c", "import nowhere_to_be_found"]}}
+        async with model(says("Hi."), mcp_servers={**DOCS, **broken}) as (served, _):
+            await until(lambda: any(record.message == "MCP server cannot be used" for record in caplog.records))
+            assert (await post(served)).final["status"] == "completed"
+
+    run(test())
+    (warning,) = [record for record in caplog.records if record.message == "MCP server cannot be used"]
+    assert "No module named 'nowhere_to_be_found'" in str(warning.__dict__)

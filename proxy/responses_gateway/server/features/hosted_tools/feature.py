@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 
 from responses_gateway.hosted.mcp.servers import McpServers
 from responses_gateway.hosted.search.mcp_provider import CallerFor
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.hosted_tools.codex_search import Search
-from responses_gateway.server.features.hosted_tools.mcp import mcp_access, open_mcp_servers
+from responses_gateway.server.features.hosted_tools.mcp import mcp_access, open_mcp_servers, warn_of_failing_programs
 from responses_gateway.server.features.hosted_tools.openers import (
     FileSearchOpener,
     ImageOpener,
@@ -45,6 +46,10 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
     servers = open_mcp_servers(settings)
     if servers is not None:
         stack.push_async_callback(servers.close)
+        if core.share.number == 0:
+            # Beside the start, because a program may be downloaded first; and of all workers by one.
+            trying = asyncio.create_task(warn_of_failing_programs(settings))
+            stack.push_async_callback(_end, trying)
     web = open_web(settings, _caller_for(servers, settings.searches_with or ""))
     if web is not None:
         stack.push_async_callback(web.close)
@@ -64,6 +69,11 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
     approvals = UsedApprovals(None if store is None else store.hosted_calls)
     opened = {kind: opener for kind, opener in openers.items() if opener is not None}
     return Toolbox(hosted_limits(settings), core.metrics, approvals, opened, web)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _code_opener(core: Core, stack: AsyncExitStack, servers: McpServers | None) -> Opener | None:

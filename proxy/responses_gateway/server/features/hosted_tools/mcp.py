@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 
 from pydantic import SecretStr
 
 from responses_gateway.extras import how_to_install
+from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, McpServers, StdioEndpoint
 from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess, read_allowed_tools, read_approval
 from responses_gateway.settings import Settings
 from responses_gateway.settings.mcp_servers import McpServerDetails
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.hosts.allowed_hosts import AllowedHosts
+from responses_gateway.wire.mcp import McpServer
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # What programs get of the gateway's own environment; anything else the settings have to name.
@@ -50,6 +54,39 @@ def open_mcp_servers(settings: Settings, environ: Mapping[str, str] = os.environ
 def mcp_endpoints(settings: Settings, environ: Mapping[str, str] = os.environ) -> dict[str, Endpoint]:
     """Return how the operator's servers are reached, by their labels. Raises `ValueError`."""
     return {label: _endpoint(label, details, environ) for label, details in settings.mcp_servers.items()}
+
+
+async def failing_programs(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Start each MCP server that is a program once, all of them together, and return what is wrong with those that do not list
+    their tools."""
+    from responses_gateway.hosted.mcp.connections import McpConnections  # noqa: PLC0415  (the library is an extra)
+
+    endpoints = mcp_endpoints(settings, environ)
+    programs = {label: endpoint for label, endpoint in endpoints.items() if isinstance(endpoint, StdioEndpoint)}
+    lines: defaultdict[str, list[str]] = defaultdict(list)
+    limits = McpLimits(connections=len(programs), tenant_connections=len(programs))
+    servers = McpConnections(programs, AllowedHosts.read(()), limits, lambda label, line: lines[label].append(line))
+
+    async def problem(label: str) -> str:
+        try:
+            await servers.list_tools("", McpServer(label))
+        except ToolFailure as failure:
+            # The last of what it wrote names a missing library, say; how its connection ended tells nothing besides.
+            reasons = [line for line in lines[label] if not line.startswith("connection failed: MCPError")]
+            return f"mcp_servers: {failure} {reasons[-1] if reasons else ''}".rstrip()
+        return ""
+
+    try:
+        problems = await asyncio.gather(*map(problem, programs))
+    finally:
+        await servers.close()
+    return [text for text in problems if text]
+
+
+async def warn_of_failing_programs(settings: Settings) -> None:
+    """Log what is wrong with MCP servers that are programs."""
+    for problem in await failing_programs(settings):
+        logs.logger().warning("MCP server cannot be used", extra=logs.fields(error=problem))
 
 
 def mcp_access(settings: Settings) -> McpAccess:
