@@ -102,7 +102,11 @@ def run(args: argparse.Namespace) -> int:
             from responses_gateway.server.process.serve import check
 
             check(settings)
-            _try_programs(settings)
+            if settings.mcp_servers:
+                from responses_gateway.server.features.hosted_tools.mcp import failing_programs
+
+                if problems := asyncio.run(failing_programs(settings)):
+                    raise SettingsError("\n".join(problems))
             print("The settings can be used.")
             return 0
         if not args.simulator:
@@ -119,17 +123,6 @@ def run(args: argparse.Namespace) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _try_programs(settings: Settings) -> None:
-    """Start the MCP servers that are programs. Raise `SettingsError` for those that cannot be used."""
-    if not settings.mcp_servers:
-        return
-    from responses_gateway.server.features.hosted_tools.mcp import failing_programs
-
-    problems = asyncio.run(failing_programs(settings))
-    if problems:
-        raise SettingsError("\n".join(problems))
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

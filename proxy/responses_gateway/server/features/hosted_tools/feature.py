@@ -9,7 +9,7 @@ from responses_gateway.hosted.mcp.servers import McpServers
 from responses_gateway.hosted.search.mcp_provider import CallerFor
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.features.hosted_tools.codex_search import Search
-from responses_gateway.server.features.hosted_tools.mcp import mcp_access, open_mcp_servers, warn_of_failing_programs
+from responses_gateway.server.features.hosted_tools.mcp import failing_programs, mcp_access, open_mcp_servers
 from responses_gateway.server.features.hosted_tools.openers import (
     FileSearchOpener,
     ImageOpener,
@@ -28,7 +28,9 @@ from responses_gateway.server.features.hosted_tools.opening import (
 )
 from responses_gateway.server.features.hosted_tools.toolbox import HOSTED_CALLS, HOSTED_DURATION, Toolbox, UsedApprovals
 from responses_gateway.server.http.routes import HttpRoute
+from responses_gateway.settings import Settings
 from responses_gateway.settings.hosted import Hosted
+from responses_gateway.telemetry import logs
 from responses_gateway.wire.hosted_kinds import CODE_INTERPRETER, FILE_SEARCH, IMAGE_GENERATION, MCP, WEB_SEARCH
 
 
@@ -48,8 +50,7 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
         stack.push_async_callback(servers.close)
         if core.share.number == 0:
             # Beside the start, because a program may be downloaded first; and of all workers by one.
-            trying = asyncio.create_task(warn_of_failing_programs(settings))
-            stack.push_async_callback(_end, trying)
+            stack.push_async_callback(_end, asyncio.create_task(_warn_of_failing_programs(settings)))
     web = open_web(settings, _caller_for(servers, settings.searches_with or ""))
     if web is not None:
         stack.push_async_callback(web.close)
@@ -69,6 +70,11 @@ async def _open_toolbox(core: Core, stack: AsyncExitStack) -> Toolbox:
     approvals = UsedApprovals(None if store is None else store.hosted_calls)
     opened = {kind: opener for kind, opener in openers.items() if opener is not None}
     return Toolbox(hosted_limits(settings), core.metrics, approvals, opened, web)
+
+
+async def _warn_of_failing_programs(settings: Settings) -> None:
+    for problem in await failing_programs(settings):
+        logs.logger().warning("MCP server cannot be used", extra=logs.fields(error=problem))
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pydantic import SecretStr
 
 from responses_gateway.extras import how_to_install
-from responses_gateway.hosted.interface import ToolFailure
 from responses_gateway.hosted.mcp.servers import Endpoint, HttpEndpoint, McpLimits, McpServers, StdioEndpoint
 from responses_gateway.request.tools.mcp import ConfiguredServer, McpAccess, read_allowed_tools, read_approval
 from responses_gateway.settings import Settings
@@ -67,26 +66,17 @@ async def failing_programs(settings: Settings, environ: Mapping[str, str] = os.e
     limits = McpLimits(connections=len(programs), tenant_connections=len(programs))
     servers = McpConnections(programs, AllowedHosts.read(()), limits, lambda label, line: lines[label].append(line))
 
-    async def problem(label: str) -> str:
-        try:
-            await servers.list_tools("", McpServer(label))
-        except ToolFailure as failure:
-            # The last of what it wrote names a missing library, say; how its connection ended tells nothing besides.
-            reasons = [line for line in lines[label] if not line.startswith("connection failed: MCPError")]
-            return f"mcp_servers: {failure} {reasons[-1] if reasons else ''}".rstrip()
-        return ""
-
     try:
-        problems = await asyncio.gather(*map(problem, programs))
+        listing = (servers.list_tools("", McpServer(label)) for label in programs)
+        failures = await asyncio.gather(*listing, return_exceptions=True)
     finally:
         await servers.close()
-    return [text for text in problems if text]
-
-
-async def warn_of_failing_programs(settings: Settings) -> None:
-    """Log what is wrong with MCP servers that are programs."""
-    for problem in await failing_programs(settings):
-        logs.logger().warning("MCP server cannot be used", extra=logs.fields(error=problem))
+    # The last that a program wrote names a missing library, say.
+    return [
+        f"mcp_servers: {failure} {' '.join(lines[label][-2:])}".rstrip()
+        for label, failure in zip(programs, failures, strict=True)
+        if isinstance(failure, BaseException)
+    ]
 
 
 def mcp_access(settings: Settings) -> McpAccess:
