@@ -219,11 +219,11 @@ as `incomplete` (the whole rule: `stream/reading/calls.py`).
 Calls whose arguments are in tags: blanks between two parameters are skipped, and other text there ends the call as `incomplete`
 ([parsers.md](parsers.md#markup-in-disorder)).
 
-A call that the gateway has read from markup itself is `incomplete`, too, if its arguments are no JSON (and `repair_calls`
-finds no one reading of them), have a name twice with different values, or hold an expression of which only a part could be
-read. Equal values may stand twice. A custom tool takes any text. So is a call whose name or arguments stand twice and differ,
-or beside whose arguments another parameter of its tool stands. An object without a marker is a call only if it names a tool
-of the request.
+A call that the gateway has read from markup itself is `incomplete`, too, if its arguments have a name twice with different
+values, or hold an expression of which only a part could be read. Equal values may stand twice. A custom tool takes any text.
+So is a call whose name or arguments stand twice and differ, or beside whose arguments another parameter of its tool stands.
+An object without a marker is a call only if it names a tool of the request. Arguments that are no JSON go out as the model
+wrote them, unless `repair_calls` finds one reading: clients refuse them and tell the model why.
 
 A call's `extra_content` (Gemini's `thought_signature`) is a member of its item, or of the `tool_use` block, and goes back as
 it came, stored or not. So are OpenRouter's `reasoning_details` of the `reasoning` item, if they have more than the thought

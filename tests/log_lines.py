@@ -29,5 +29,7 @@ def log_lines(level: str = "info") -> Iterator[Callable[[str], list[Line]]]:
         found: list[Line] = [json.loads(line) for line in output.getvalue().splitlines()]
         return [line for line in found if line["message"] == message]
 
-    yield written
-    logs.logger().level, logs.logger().handlers, logs.logger().propagate = before
+    try:
+        yield written
+    finally:
+        logs.logger().level, logs.logger().handlers, logs.logger().propagate = before

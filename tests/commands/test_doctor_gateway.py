@@ -89,11 +89,11 @@ def test_a_server_that_is_no_gateway(
 def test_a_gateway_that_breaks_the_laws(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from responses_gateway.stream.writer.responses import ResponsesWriter  # noqa: PLC0415
 
-    original = ResponsesWriter.event
+    original = ResponsesWriter.snapshot
 
-    def changed(self: ResponsesWriter, kind: str, number: int, fields: str) -> bytes:
-        return original(self, kind, number + ('"response":' in fields), fields)
+    def changed(self: ResponsesWriter, kind: bytes, number: int, response: bytes) -> bytes:
+        return original(self, kind, number + 1, response)
 
-    monkeypatch.setattr(ResponsesWriter, "event", changed)
+    monkeypatch.setattr(ResponsesWriter, "snapshot", changed)
     assert smoke_test() == 1
     assert "violations, first" in capsys.readouterr().out

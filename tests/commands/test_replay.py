@@ -167,12 +167,13 @@ def test_one_changed_word_is_shown_at_its_place(
     record: Record, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = record({"input": "hi"})
-    original = ResponsesWriter.event
+    original = ResponsesWriter.snapshot
 
-    def changed(self: ResponsesWriter, kind: str, number: int, fields: str) -> bytes:
-        return original(self, kind, number, fields.replace('"parallel_tool_calls":true', '"parallel_tool_calls":"yes"'))
+    def changed(self: ResponsesWriter, kind: bytes, number: int, response: bytes) -> bytes:
+        changed = response.replace(b'"parallel_tool_calls":true', b'"parallel_tool_calls":"yes"')
+        return original(self, kind, number, changed)
 
-    monkeypatch.setattr(ResponsesWriter, "event", changed)
+    monkeypatch.setattr(ResponsesWriter, "snapshot", changed)
     assert run(folder) == 1
     out = capsys.readouterr().out
     assert '"parallel_tool_calls":true' in out

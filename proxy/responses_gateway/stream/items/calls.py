@@ -317,14 +317,14 @@ class OpenCall:
 
     @property
     def doubtful(self) -> bool:
-        """Whether a call that was read from markup, and has ended, may not be run: its arguments are no JSON, or say two things
-        under one name. A custom tool takes any text."""
+        """Whether a call that was read from markup, and has ended, may not be run: its arguments say two things under one name.
+        Those that are no JSON go out as the model wrote them, because clients refuse them and tell the model why."""
         if not self.parsed or isinstance(self.item, HostedItem):
             return False
         text = self.arguments.text
         if isinstance(self.item, CustomCallItem):
             return self.item.expected and contradicts_itself(text)
-        return not self.arguments.is_json or contradicts_itself(text)
+        return contradicts_itself(text)
 
     def append(self, text: str) -> None:
         """Write a piece of the arguments. What stands behind their end, wherever the backend has cut it, waits for `settle`."""

@@ -228,9 +228,6 @@ class Lifecycle:
             self._repair("cut_call_omitted")
             return
         self.call = call
-        if call is not None and call.parsed:
-            self._cut_call(Stop())
-            return
         self._repair("arguments_not_json")
         self._end_call("completed")
 
