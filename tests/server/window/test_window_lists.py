@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from responses_gateway.simulator import create_app, serving
-from tests.server.running_gateway import gateway, post, run, simulated
+from tests.server.running_gateway import Served, gateway, post, run, simulated
 from tests.server.window.chromium import Page, program
 from tests.server.window.looking import KEY, bearer, last_ended, look
 from tests.server.window.test_window_page import AXE, VIOLATIONS, count, give_key, visiting
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed: run scripts/install-browser")
 
@@ -133,8 +135,9 @@ def test_a_backend_is_drained_and_resumed_and_others_are_found(profile: Path) ->
                 for _ in range(4):
                     await post(served)
                 assert {summary["backend"] for summary in await last_ended(served, 4, headers=bearer())} == {"second"}
-                drained = (await look(served, "backends", headers=bearer())).json
-                assert [backend["draining"] for backend in drained] == [True, False]
+                async with asyncio.timeout(PATIENCE):  # an answer is shared by all who ask within a moment
+                    while [backend["draining"] for backend in await shown(served)] != [True, False]:
+                        pass
                 await page.value("document.querySelector('#cards .card').dataset.old = 'yes'")
                 await page.holds(
                     f"{count('#cards .card')} === 2 && {count('#cards .card[data-old]')} === 0", "it is drawn anew"
@@ -151,6 +154,12 @@ def test_a_backend_is_drained_and_resumed_and_others_are_found(profile: Path) ->
                 await page.holds("document.querySelector('#cards').innerText === 'No backend matches the filter.'")
 
     run(test())
+
+
+async def shown(served: Served) -> list[dict[str, Any]]:
+    """Return the backends that the window shows."""
+    backends: list[dict[str, Any]] = (await look(served, "backends", headers=bearer())).json
+    return backends
 
 
 def test_without_an_admin_key_there_is_nothing_to_drain_with(profile: Path) -> None:
