@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -14,7 +15,7 @@ from responses_gateway.backend.pool import Pool
 from responses_gateway.request import Loss
 from responses_gateway.request.who_asks import NOBODY, Asker
 from responses_gateway.server.custom_tools.repair import InputRepair
-from responses_gateway.server.generation.additions import Additions, Note, Step
+from responses_gateway.server.generation.additions import Additions
 from responses_gateway.server.generation.answer_losses import answer_losses
 from responses_gateway.server.generation.client_timer import ClientTimer, NullSink, Sink
 from responses_gateway.server.generation.generation import Generation, shutting_down
@@ -54,6 +55,7 @@ from responses_gateway.wire.requests import ResponsesRequest
 _NO_NAMES = frozenset({"previous_response_id", "prompt_cache_key"})
 # Called for a client that does not take what is there for it.
 DropClient = Callable[[], None]
+_T = TypeVar("_T")
 
 
 @dataclass(eq=False, slots=True)
@@ -222,7 +224,8 @@ class Creation:
         scope = RequestScope(caller, self.in_force, self.recording, kept, reading, growing)
         prepared = await responses.preparation.prepare(request, scope, responses.summarise, previous, context)
         self.log.facts.asker = prepared.caller.asker
-        for step in _steps(responses.additions, prepared):
+        additions = responses.additions
+        for step in _due(prepared, additions.steps, additions.tool_steps, additions.session_steps):
             prepared = await step(prepared, self.in_force.settings)
         self.log.losses(prepared.losses)
         if self.log.trace is not None:
@@ -385,7 +388,8 @@ class Creation:
             _learn(self.in_force.parsers, self.prepared, self.translator)
             if self.prepared.options.logprobs or self.prepared.options.tools:  # all that an answer can lose
                 self.log.losses(self.answer_losses)
-            for note in _notes(self._responses.additions, self.prepared):
+            additions = self._responses.additions
+            for note in _due(self.prepared, additions.notes, additions.tool_notes, additions.session_notes):
                 self.log.facts.notes |= note(self.prepared, self.translator, self.log.facts)
             if self.prepared.turns is not None and self.prepared.hosted is not None:
                 self.log.ran_tools(self.prepared.hosted.calls, self.prepared.hosted.losses)
@@ -468,24 +472,14 @@ def _asked(context: Context, asker: Asker) -> Attributes:
     )
 
 
-def _steps(additions: Additions, prepared: PreparedRequest) -> list[Step]:
-    """Return what features do to a request."""
-    steps = additions.steps
+def _due(prepared: PreparedRequest, always: list[_T], with_tools: list[_T], in_sessions: list[_T]) -> list[_T]:
+    """Return what features do to a request, or note of its answer: what is for requests with tools first, for sessions last."""
+    due = always
     if prepared.options.tools:
-        steps = [*additions.tool_steps, *steps]
+        due = [*with_tools, *due]
     if prepared.caller.asker.session is not None:
-        steps = [*steps, *additions.session_steps]
-    return steps
-
-
-def _notes(additions: Additions, prepared: PreparedRequest) -> list[Note]:
-    """Return what features note of an answer."""
-    notes = additions.notes
-    if prepared.options.tools:
-        notes = [*additions.tool_notes, *notes]
-    if prepared.caller.asker.session is not None:
-        notes = [*notes, *additions.session_notes]
-    return notes
+        due = [*due, *in_sessions]
+    return due
 
 
 def _learn(parsers: ParserChoice, prepared: PreparedRequest, translator: Translator) -> None:

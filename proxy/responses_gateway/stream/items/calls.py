@@ -321,10 +321,9 @@ class OpenCall:
         Those that are no JSON go out as the model wrote them, because clients refuse them and tell the model why."""
         if not self.parsed or isinstance(self.item, HostedItem):
             return False
-        text = self.arguments.text
-        if isinstance(self.item, CustomCallItem):
-            return self.item.expected and contradicts_itself(text)
-        return contradicts_itself(text)
+        if isinstance(self.item, CustomCallItem) and not self.item.expected:
+            return False
+        return contradicts_itself(self.arguments.text)
 
     def append(self, text: str) -> None:
         """Write a piece of the arguments. What stands behind their end, wherever the backend has cut it, waits for `settle`."""
