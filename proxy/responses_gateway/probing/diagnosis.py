@@ -14,7 +14,7 @@ from responses_gateway.probing.needed_parsers import (
     reasoning_parser_for,
     swallowed_parser,
 )
-from responses_gateway.probing.profile import Profile
+from responses_gateway.probing.profile import LostCause, Profile
 
 Level = Literal["error", "warning", "note"]
 
@@ -55,6 +55,22 @@ _SHAPES = {
     "detail": "FastAPI's detail",
     "other": "unreadable",
 }
+# Why tokens of a session are read again, and what to do about it.
+_LOST: dict[LostCause, tuple[str, str]] = {
+    "other_backend": (
+        "Several servers are behind the URL, and the turns of a session reach different ones",
+        "Give the gateway each server as a backend, or turn on session affinity in the router.",
+    ),
+    "evicted": (
+        "The server no longer has what it has just read",
+        "Its prefix cache is off or too small, or there are many servers behind the URL.",
+    ),
+    "template": ("The chat template renders earlier turns in another way when the session goes on", ""),
+    "unreported": (
+        "The server does not say what of a prompt was cached, so that lost tokens cannot be seen",
+        "vLLM needs --enable-prompt-tokens-details, SGLang --enable-cache-report.",
+    ),
+}
 
 
 class Finding(NamedTuple):
@@ -88,7 +104,7 @@ def findings(profile: Profile) -> list[Finding]:
     """List what is wrong or noteworthy, the worst first."""
     if profile.refusal is not None:
         return [_refused(profile)]
-    parts = (_speed, _streams, _reasoning, _calls, _limits, _rest, _thoughts, _continuation)
+    parts = (_speed, _streams, _reasoning, _calls, _limits, _rest, _session, _continuation)
     order: list[Level] = ["error", "warning", "note"]
     return sorted((finding for part in parts for finding in part(profile)), key=lambda finding: order.index(finding.level))
 
@@ -328,20 +344,20 @@ def _continuation(profile: Profile) -> Iterator[Finding]:
         yield Finding("note", f"{text}: /v1/models does not list its root and max_model_len.", advice)
 
 
-def _thoughts(profile: Profile) -> Iterator[Finding]:
+def _session(profile: Profile) -> Iterator[Finding]:
     session = profile.session
-    if not session.drops_thoughts:
-        return
-    lost = "" if session.lost is None else f" {session.lost} tokens of a short session were read again."
-    text = f"The chat template leaves out earlier thoughts at the next user message, and the prefix cache ends there.{lost}"
-    advice = "No variable of the template that is known keeps them."
-    if session.keeps:
-        ((name, value),) = session.keeps.items()
-        variables = f"{{{name}: {str(value).lower()}}}"
-        advice = (
-            f"models: {{{profile.model}: {{chat_template_kwargs: {variables}}}}} keeps them; the model reads them again then."
-        )
-    yield Finding("note", text, advice)
+    lost = f"{session.lost} tokens of a short session were read again."
+    if session.drops_thoughts:
+        text = "The chat template leaves out earlier thoughts at the next user message, and the prefix cache ends there."
+        advice = "No variable of the template that is known keeps them."
+        if session.keeps:
+            ((name, value),) = session.keeps.items()
+            kwargs = f"{{chat_template_kwargs: {{{name}: {str(value).lower()}}}}}"
+            advice = f"models: {{{profile.model}: {kwargs}}} keeps them; the model reads them again then."
+        yield Finding("note", f"{text} {lost}" if session.cause == "template" else text, advice)
+    if session.cause is not None and not (session.drops_thoughts and session.cause == "template"):
+        text, advice = _LOST[session.cause]
+        yield Finding("note", f"{text}: {lost}" if session.lost else f"{text}.", advice)
 
 
 def rows(profile: Profile) -> Iterator[Row]:

@@ -389,11 +389,10 @@ class _Prober:
             await self._find_history_field()
 
     async def _session(self) -> None:
-        """Play some turns of an agent whose thoughts the server takes back."""
+        """Play some turns of an agent, with thoughts if the server takes them back."""
         profile = self._profile
-        if profile.reasoning_history:
-            field = profile.history_field or profile.reasoning_field or "reasoning"
-            profile.session = await play_turns(self._questions, field, await self._template())
+        field = profile.history_field or profile.reasoning_field or "" if profile.reasoning_history else ""
+        profile.session = await play_turns(self._questions, field, await self._template())
         profile.session.hints = await find_hints(self._questions)
 
     async def _template(self) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from responses_gateway.backend.server_types import Server
 from responses_gateway.probing.answer import ErrorShape
 from responses_gateway.probing.known_models import Enforcement
 
+# Why tokens of a session are read again; the client plays the turns, so that nothing of its own can be why.
+LostCause: TypeAlias = Literal["other_backend", "evicted", "template", "unreported"]
 # Tokens per second below which a server is slow, because at that pace one step of an agent (some 600 tokens) takes a minute.
 _SLOW = 10.0
 
@@ -52,12 +54,13 @@ class Times:
 class SessionTurns:
     """What three turns have shown. None means unknown.
 
-    `drops_thoughts`: the template leaves thoughts out at the next user message. `lost`: the tokens that were read again then;
-    None: not reported. `keeps`: the variable of the template that keeps them. `hints`: which fields about sessions the server
-    accepts."""
+    `drops_thoughts`: the template leaves thoughts out at the next user message. `lost`: the tokens that were read again, and
+    `cause` why; None: not reported, or nothing. `keeps`: the variable of the template that keeps them. `hints`: which fields
+    about sessions the server accepts."""
 
     drops_thoughts: bool | None = None
     lost: int | None = None
+    cause: LostCause | None = None
     keeps: dict[str, bool] = field(default_factory=dict)
     hints: dict[str, bool] = field(default_factory=dict)
 

@@ -15,6 +15,8 @@ import msgspec
 from responses_gateway.wire.chat import ChatUsage, read_usage, token_counts, whole_number
 from responses_gateway.wire.deltas import Usage
 
+# Tokens of a block of a server's prefix cache, if the server does not tell: the default of vLLM.
+CACHE_BLOCK = 16
 # Bytes of a chunk that is searched, and how many of its values are looked at.
 _LONGEST = 64 * 1024
 _VALUES = 300

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from responses_gateway.backend import block_sizes
 from responses_gateway.simulator import CACHE, RECEIVED, CacheModel, SimulatorOptions, create_app, serving
 from tests.log_lines import Line, log_lines
 from tests.request.builders import function, user
@@ -108,12 +109,44 @@ def test_what_is_lost_is_counted_in_the_blocks_of_the_server(path: str, told: st
         async with clients(app) as new:
             client = new()
             await client.turn(user("scenario: plain"))
-            await asyncio.gather(*[task for task in asyncio.all_tasks() if task.get_name() == "block size"])
+            await asked()
             app[CACHE].clear()
             line = await client.turn(user("scenario: plain, again"))
             assert caused(line) == ("evicted", line["cache_context"] // block * block)
 
     run(test())
+
+
+def test_a_server_that_was_started_again_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that finds nothing has it asked; what was told before holds if it tells nothing now."""
+    monkeypatch.setattr(block_sizes, "LEAST_INTERVAL", 0)
+    told = {"/metrics": CONFIG % 64}
+
+    @web.middleware
+    async def telling(request: web.Request, handler: Any) -> Any:
+        return web.Response(text=told[request.path]) if request.path in told else await handler(request)
+
+    async def test() -> None:
+        app = server()
+        app.middlewares.append(telling)
+        async with clients(app) as new:
+            client = new()
+            await client.turn(user("scenario: plain"))
+            await asked()
+            for text, before, after in ((CONFIG % 128, 64, 128), ("", 128, 128), (CONFIG % 32, 128, 32)):
+                told["/metrics"] = text
+                for block in (before, after):
+                    app[CACHE].clear()
+                    line = await client.turn(user("scenario: plain, again " + "and again " * 20))
+                    assert caused(line) == ("evicted", line["cache_context"] // block * block)
+                    await asked()
+
+    run(test())
+
+
+async def asked() -> None:
+    """Wait until the servers that are asked for the size of their blocks have told it."""
+    await asyncio.gather(*[task for task in asyncio.all_tasks() if task.get_name() == "block size"])
 
 
 def test_each_change_of_a_client_is_named() -> None:

@@ -6,9 +6,10 @@ from collections import OrderedDict
 from typing import NamedTuple, TypeAlias
 
 from responses_gateway.request.prompt_cache.context import Answer, CachedContext, Turn
-from responses_gateway.request.prompt_cache.explanation import BLOCK, Explanation, Report, explained, kept_messages
+from responses_gateway.request.prompt_cache.explanation import Explanation, Report, explained, kept_messages
 from responses_gateway.request.prompt_cache.prompt_print import Prompt
 from responses_gateway.tenant_shares import TenantValues
+from responses_gateway.wire.usage import CACHE_BLOCK
 
 # About how many bytes are kept of all sessions, and of one of them.
 _MOST = 64 * 1024 * 1024
@@ -39,7 +40,7 @@ class Contexts:
     def __init__(self, most: int = _MOST) -> None:
         self._trees: TenantValues[_Tree] = TenantValues(most // _CONTEXT, most)
 
-    def turn(self, asking: Asking, prompt: Prompt, report: Report, answer: Answer, block: int = BLOCK) -> Explanation:
+    def turn(self, asking: Asking, prompt: Prompt, report: Report, answer: Answer, block: int = CACHE_BLOCK) -> Explanation:
         """Take a turn that has ended, and explain what became of the cache."""
         tree = self._trees.get(asking.tenant, asking.session) or OrderedDict()
         contexts = tree.setdefault(asking.thread, [])

@@ -12,12 +12,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from responses_gateway.request.prompt_cache.context import CachedContext, Turn, difference
 from responses_gateway.request.prompt_cache.prompt_print import Prompt, Reason
+from responses_gateway.wire.usage import CACHE_BLOCK
 
 Cause: TypeAlias = Literal[
     "first", "other_backend", "evicted", "tools_changed", "instructions_changed", "input_changed", "template", "unreported"
 ]
-# Tokens of a block of the cache, where the server does not tell: the default of vLLM.
-BLOCK = 16
 # Fields that templates read, by what is said of them where one has changed.
 _VARIABLES: dict[Reason, str] = {"reasoning_effort_changed": "reasoning_effort", "verbosity_changed": "verbosity"}
 
@@ -52,7 +51,7 @@ class _Difference(NamedTuple):
 
 
 def explained(
-    previous: CachedContext | None, prompt: Prompt, report: Report, others: Sequence[CachedContext] = (), block: int = BLOCK
+    previous: CachedContext | None, prompt: Prompt, report: Report, others: Sequence[CachedContext], block: int
 ) -> Explanation:
     """Explain a turn. `previous` has the turns from which it goes on, None if it is the first one; `others` are the other
     contexts of its tree."""
@@ -69,7 +68,7 @@ def explained(
     if not lost or report.cached >= (context - 1) // block * block:
         return Explanation(None, 0, context, report.cached, possible)
     # What a template adds to a turn takes some tokens, however small the blocks are.
-    cause, item = _cause(previous, prompt, report, report.cached, max(block, BLOCK))
+    cause, item = _cause(previous, prompt, report, report.cached, max(block, CACHE_BLOCK))
     if cause == "template":
         possible = report.cached // block * block
     return Explanation(cause, lost, context, report.cached, possible, item)

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from responses_gateway.backend.block_sizes import BlockSizes
 from responses_gateway.request.prompt_cache.prompt_print import PromptPrint, print_of_items
-from responses_gateway.server.features.cache_diagnostics.turns import LOST, BlockSizes, CacheTurns
+from responses_gateway.server.features.cache_diagnostics.turns import LOST, CacheTurns
 from responses_gateway.server.features.feature import Core, Feature, Opened
 from responses_gateway.server.generation.preparation.encrypted_content import is_compaction
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import aiohttp
 import msgspec
 
-from responses_gateway.backend.pool import Pool
-from responses_gateway.backend.transport.client import Backend
-from responses_gateway.bounded_body import read_at_most
+from responses_gateway.backend.block_sizes import BlockSizes
 from responses_gateway.request.prompt_cache.context import Answer
 from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
-from responses_gateway.request.prompt_cache.explanation import BLOCK, Report
+from responses_gateway.request.prompt_cache.explanation import Report
 from responses_gateway.request.prompt_cache.prompt_print import text_checksum
 from responses_gateway.request.who_asks.asker import Kind
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
@@ -25,7 +20,6 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
 from responses_gateway.telemetry.metrics import Metrics
 from responses_gateway.wire.deltas import Usage
-from responses_gateway.wire.errors import ApiError
 
 LOST = Counter(
     "cache_lost_tokens_total",
@@ -37,41 +31,6 @@ _APART: frozenset[Kind | None] = frozenset({"title", "auxiliary"})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # Bytes of an answer that is compared with what the next request repeats of it.
 _LONGEST_ANSWER = 1024 * 1024
-# How vLLM's metrics and SGLang's info tell it: what to look for, and the size behind that. There are other sizes of blocks.
-_FORMS = (
-    (b"\nvllm:cache_config_info{", re.compile(rb'[{,]block_size="([0-9]{1,6})"')),
-    (b'"page_size":', re.compile(rb": ?([0-9]{1,6})\b")),
-)
-_LONGEST_LINE = 16 * 1024
-_LARGEST_BLOCK = 65_536
-# Where a server may tell it, in this order; the seconds it may take for that, and the bytes that are read of an answer.
-_PATHS = ("metrics", "server_info", "get_server_info")
-_TIMEOUT = 5.0
-_LARGEST = 2 * 1024 * 1024
-
-
-class BlockSizes:
-    """Asks each backend once, in the background, and one for all members of a pool."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._asked: dict[str, asyncio.Task[int]] = {}
-
-    def of(self, name: str) -> int:
-        """Return the size at a backend; until it has told that, and where it does not, vLLM's own default."""
-        member = self._pool.members.by_name.get(name)
-        if member is None:
-            return BLOCK
-        asked = self._asked.get(member.label)
-        if asked is None:
-            self._asked[member.label] = asyncio.create_task(_block_size(member.backend), name="block size")
-        return asked.result() if asked is not None and asked.done() else BLOCK
-
-    async def close(self) -> None:
-        """Stop asking."""
-        for task in self._asked.values():
-            task.cancel()
-        await asyncio.gather(*self._asked.values(), return_exceptions=True)
 
 
 class CacheTurns:
@@ -99,6 +58,8 @@ class CacheTurns:
         explanation = self._contexts.turn(
             asking, prepared.call.prompt(checksum=hash), report, said, self._sizes.of(facts.backend)
         )
+        if explanation.cause == "evicted":
+            self._sizes.ask(facts.backend)  # because it may have been started again, in another way
         if asker.final:
             self._contexts.forget(asking.tenant, asking.session)
         if explanation.cause is not None:
@@ -130,26 +91,3 @@ def _answer(prepared: PreparedRequest, translator: Translator, first: Usage, las
 
 def _parts(item: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     return item["content"] if item["type"] == "message" else ()
-
-
-async def _block_size(backend: Backend) -> int:
-    try:
-        async with asyncio.timeout(_TIMEOUT):
-            for path in _PATHS:
-                async with await backend.request("GET", path, below=backend.root) as answer:
-                    body = await read_at_most(answer.content, _LARGEST) if answer.status == 200 else b""
-                size = _told_in(body)
-                if size is not None and 0 < size <= _LARGEST_BLOCK:
-                    return size
-    except (TimeoutError, ApiError, aiohttp.ClientError):
-        pass
-    return BLOCK
-
-
-def _told_in(body: bytes) -> int | None:
-    for mark, form in _FORMS:
-        start = body.find(mark)
-        size = form.search(body, start, start + _LONGEST_LINE) if start >= 0 else None
-        if size is not None:
-            return int(size[1])
-    return None
