@@ -57,6 +57,8 @@ _TICKS_PER_LIMIT = 4
 _LONGEST_TICK = 1.0
 # For reading the PDFs of one request, in seconds.
 _PDF_SECONDS = 30.0
+# Bytes of all records in the folder `record`, because they are made to look into a case, and not to be kept.
+RECORDS_LIMIT = 1024**3
 
 
 @asynccontextmanager
@@ -249,7 +251,7 @@ def _open_recorder(settings: Settings, stack: AsyncExitStack) -> Recorder | None
     """Return what records exchanges; None where nobody could see them."""
     recorder: Recorder | None = None
     if settings.record:
-        recorder = FileRecorder(settings.record, settings.record_limit, settings)
+        recorder = FileRecorder(settings.record, RECORDS_LIMIT, settings)
     elif settings.ui != "off":
         recorder = TimedRecorder(settings)
         if settings.ui == "open":

@@ -13,6 +13,8 @@ from responses_gateway.settings.section import OFF, Seconds, Section, TextList, 
 from responses_gateway.wire.hosts.allowed_hosts import is_entry
 
 SEARCH_SERVICES = ("searxng", "brave", "tavily", "exa")
+SANDBOX = "sandbox"
+_SANDBOX_PYTHON = re.compile(rf"{SANDBOX}:\S.*")
 _MCP_TOOL = re.compile(r"mcp:[^/\s]+/\S+")
 _TOOL = re.compile(r"[^/\s]+/\S.*")
 _SERVICE_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", re.IGNORECASE)
@@ -32,8 +34,8 @@ class Hosted(Section):
     title = "Hosted tools"
     optional = True
 
-    hosted_call_timeout: Seconds = Field(default=60, gt=0)
-    """Maximum time for one call of a hosted tool."""
+    hosted_call_timeout: Seconds = Field(default=60, gt=0, le=3600)
+    """Maximum time for one call of a hosted tool. Code in the sandbox is stopped then, and loses its variables."""
     hosted_result_bytes: ByteSize = Field(default=ByteSize(64 * 1024), ge=1024)
     """Maximum size of a result as shown to the model; the rest is cut off."""
     web_search_provider: str | None = None
@@ -59,14 +61,11 @@ class Hosted(Section):
     docs/search, '*': wiki/search}`."""
     code_interpreter: Annotated[str, OFF] = "off"
     """Where Python code of the model runs: `off`, `sandbox` (WebAssembly in a child process, needs Python 3.12 or later with
-    the extra `sandbox`), or a tool of an MCP server as `mcp:LABEL/TOOL`."""
+    the extra `sandbox`), `sandbox:PATH` where another Python than the gateway's runs it (with pyeryx), or a tool of an MCP
+    server as `mcp:LABEL/TOOL`."""
     image_generation_model: str | None = None
     """The model that makes images for the tool `image_generation`: one of a backend that serves `/v1/images/generations`. By
     default the tool is not offered."""
-    code_interpreter_python: str | None = None
-    """Python that runs the sandbox: an interpreter, 3.12 or later, with pyeryx. By default the one that runs the gateway."""
-    code_interpreter_timeout: Seconds = Field(default=30, gt=0, le=3600)
-    """Maximum time for one run of code. Then it is stopped, and loses its variables."""
     code_interpreter_memory_bytes: ByteSize = Field(default=ByteSize(256 * 1024**2), ge=64 * 1024**2, le=2 * 1024**3)
     """Maximum memory of a container: the code's variables and its files together."""
     code_interpreter_containers: int = Field(default=16, ge=1, le=1000)
@@ -105,6 +104,6 @@ class Hosted(Section):
     @field_validator("code_interpreter")
     @classmethod
     def _check_code_interpreter(cls, value: str) -> str:
-        if value not in ("off", "sandbox") and not _MCP_TOOL.fullmatch(value):
-            raise ValueError("expected off, sandbox, or mcp:LABEL/TOOL")
+        if value not in ("off", SANDBOX) and not _SANDBOX_PYTHON.fullmatch(value) and not _MCP_TOOL.fullmatch(value):
+            raise ValueError("expected off, sandbox, sandbox:PATH, or mcp:LABEL/TOOL")
         return value

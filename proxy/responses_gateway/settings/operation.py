@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ByteSize, Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from responses_gateway.settings.section import OFF, Section
 
@@ -48,9 +48,7 @@ class OperationSettings(Section):
     without `admin_key` and `api_keys` everybody who reaches the port may see it. See docs/window.md."""
     record: Path | None = None
     """Folder in which each exchange is saved as a file, for `responses-gateway replay`. Keys are removed, the conversation is
-    not."""
-    record_limit: ByteSize = Field(default=ByteSize(1024**3), gt=0)
-    """Maximum total size of the files in `record`; the oldest are deleted."""
+    not. Beyond 1 GiB the oldest are deleted."""
 
     @field_validator("otel_endpoint")
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ByteSize, Field
+from pydantic import Field
 
 from responses_gateway.settings.section import OFF, ON, Details, Section, TextList, YesNo
 
@@ -97,9 +97,6 @@ class ResponseSettings(Section):
     hosted_turns: int = Field(default=16, ge=2, le=1000)
     """Maximum turns of the model in one response with hosted or asynchronous tools. In the last one it may call none. Hosted
     tools may be called eight times as often, or `max_tool_calls` times if the request says less; further calls fail."""
-    hosted_history_bytes: ByteSize = ByteSize(256 * 1024)
-    """How much of what searches and code of earlier responses have found the model is shown again; the oldest are left out. 0:
-    nothing is stored."""
     reasoning_summary: Annotated[Literal["mirror", "always", "off"], OFF] = "mirror"
     """`mirror` repeats the reasoning as its summary if the request asks for one, `always` for all requests."""
     reasoning_events: Literal["openai", "spec"] = "openai"

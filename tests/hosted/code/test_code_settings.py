@@ -18,9 +18,8 @@ from tests.hosted.code.sandboxes import KEY, PYTHON, execute, needs_sandbox, run
 @needs_sandbox
 def test_the_sandbox_is_opened_as_the_settings_say() -> None:
     flags = {
-        "code_interpreter": "sandbox",
-        "code_interpreter_python": str(PYTHON),
-        "code_interpreter_timeout": "1.5",
+        "code_interpreter": f"sandbox:{PYTHON}",
+        "hosted_call_timeout": "1.5",
     }
 
     async def test() -> None:
@@ -59,7 +58,7 @@ def test_the_python_of_the_gateway_is_the_default(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_limits_are_those_of_the_settings() -> None:
-    limits = code_limits(Settings(code_interpreter_timeout=7, code_interpreter_memory_bytes="128MiB"))  # type: ignore[arg-type]
+    limits = code_limits(Settings(hosted_call_timeout=7, code_interpreter_memory_bytes="128MiB"))  # type: ignore[arg-type]
     assert (limits.timeout, limits.memory_bytes, limits.output_bytes) == (7, 128 * 1024**2, 64 * 1024)
 
 
@@ -69,7 +68,10 @@ def test_the_limits_are_those_of_the_settings() -> None:
         ("code_interpreter", "on"),
         ("code_interpreter", "mcp:"),
         ("code_interpreter", "mcp:label"),
-        ("code_interpreter_timeout", "0"),
+        ("code_interpreter", "sandbox:"),
+        ("code_interpreter", "sandboxed"),
+        ("hosted_call_timeout", "0"),
+        ("hosted_call_timeout", "3601"),
         ("code_interpreter_memory_bytes", "1MiB"),
         ("code_interpreter_memory_bytes", "10GiB"),
         ("code_interpreter_containers", "0"),

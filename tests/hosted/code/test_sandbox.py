@@ -283,7 +283,7 @@ def test_folders_of_living_gateways_stay(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_python_that_is_not_there_is_named() -> None:
     async def test() -> None:
-        with pytest.raises(SandboxUnavailable, match=r"/no/python cannot be run .*set code_interpreter_python"):
+        with pytest.raises(SandboxUnavailable, match=r"/no/python cannot be run .*set code_interpreter to sandbox:PATH"):
             await Sandbox(SandboxOptions("test", "/no/python", ContainerLimits(), 1, 1)).start()
 
     run(test())

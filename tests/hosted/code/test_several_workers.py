@@ -34,7 +34,7 @@ BOB = {"Authorization": "Bearer another-key-of-sixteen-characters"}
 async def two_workers(*flags: str, **variables: str) -> AsyncIterator[Program]:
     """Run a gateway with two workers that run code. Nothing that it has started is left behind."""
     async with serving(model()) as url:
-        python = ("--code-interpreter-python", str(PYTHON))
+        python = ("--code-interpreter", f"sandbox:{PYTHON}")
         async with program("--backend", url, *FLAGS, *python, *flags, **variables) as running:
             processes = processes_of(running)
             try:
@@ -138,7 +138,7 @@ def test_containers_outlive_workers_that_die_and_those_that_are_replaced() -> No
 
 def test_a_client_that_leaves_ends_the_code() -> None:
     async def test() -> None:
-        async with two_workers("--code-interpreter-timeout", "3600") as running:
+        async with two_workers("--hosted-call-timeout", "3600") as running:
             [process] = sandbox_processes(running)
             client = await RawClient.connect(running)
             await client.post(asking("while True: pass"))
@@ -198,9 +198,9 @@ def test_nothing_outlives_a_gateway_that_is_killed() -> None:
 
 def test_a_sandbox_that_cannot_start_stops_the_gateway_and_says_why() -> None:
     async def test() -> None:
-        python = ("--code-interpreter-python", "/no/python")
+        python = ("--code-interpreter", "sandbox:/no/python")
         async with program("--backend", "http://127.0.0.1:9", *FLAGS, *python, starts=False) as running:
             assert await running.exit() == 2
-            assert "set code_interpreter_python" in running.said
+            assert "set code_interpreter to sandbox:PATH" in running.said
 
     run(test())

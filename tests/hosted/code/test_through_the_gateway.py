@@ -49,7 +49,7 @@ def model() -> web.Application:
 @asynccontextmanager
 async def serving_code(**settings: Any) -> AsyncIterator[Served]:
     """Serve a gateway with a sandbox, in front of such a model."""
-    sandbox = {"code_interpreter": "sandbox", "code_interpreter_python": str(PYTHON)}
+    sandbox = {"code_interpreter": f"sandbox:{PYTHON}"}
     async with serving(model()) as url, gateway(url, adapt=False, **sandbox, **settings) as served:
         yield served
 
@@ -103,7 +103,7 @@ def test_a_container_that_is_not_there_is_an_error_of_the_request() -> None:
 
 def test_code_that_fails_or_is_stopped_does_not_fail_the_response() -> None:
     async def test() -> None:
-        async with serving_code(code_interpreter_timeout=2) as served:
+        async with serving_code(hosted_call_timeout=2) as served:
             for code, said in (("1 / 0", "ZeroDivisionError"), ("while True: pass", "stopped after 2 seconds")):
                 final = (await post(served, asking(code))).final
                 assert final["status"] == "completed"
@@ -116,7 +116,7 @@ def test_code_that_fails_or_is_stopped_does_not_fail_the_response() -> None:
 
 def test_a_client_that_leaves_ends_the_code() -> None:
     async def test() -> None:
-        async with serving_code(code_interpreter_timeout=3600) as served:
+        async with serving_code(hosted_call_timeout=3600) as served:
             client = await RawClient.connect(served)
             await client.post(asking("while True: pass"))
             await client.read_until(b"code_interpreter_call.interpreting")

@@ -248,12 +248,14 @@ def test_nothing_is_kept_of_a_response_that_is_not_stored() -> None:
     run(test())
 
 
-@pytest.mark.parametrize(("most", "shown"), [(0, [False, False]), (1500, [False, True]), (262_144, [True, True])])
-def test_no_more_than_a_number_of_bytes_is_told_again(most: int, shown: list[bool]) -> None:
+@pytest.mark.parametrize(("most", "shown"), [(1500, [False, True]), (262_144, [True, True])])
+def test_no_more_than_a_number_of_bytes_is_told_again(most: int, shown: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("responses_gateway.server.generation.preparation.context.SHOWN_AGAIN_BYTES", most)
+
     async def test() -> None:
         search = calls(LOOK)
         turns = search, says("High."), search, says("Yes."), says("Done.")
-        async with web_of(*turns, store="memory", hosted_history_bytes=most) as (served, talking, engine, site):
+        async with web_of(*turns, store="memory") as (served, talking, engine, site):
             engine.results = [{"title": "A", "url": f"{site.url}/a", "content": f"{FOUND} {'a' * 700}"}]
             first = (await post(served, tools=[SEARCH])).final
             second = (await post(served, tools=[SEARCH], input="Again", previous_response_id=first["id"])).final

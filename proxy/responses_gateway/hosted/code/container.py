@@ -21,6 +21,7 @@ OUTPUT_BYTES = 64 * 1024
 # Seconds for the start of a child, and beyond the time limit of the code: only a process that hangs needs them.
 _START_TIMEOUT = 60.0
 _MARGIN = 15.0
+_OTHER_PYTHON = "set code_interpreter to sandbox:PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +83,14 @@ class Container:
                 limit=self._limits.line_bytes(),
             )  # fmt: skip
         except OSError as error:
-            raise SandboxUnavailable(f"{self._python} cannot be run ({error.strerror}); set code_interpreter_python") from None
+            message = f"{self._python} cannot be run ({error.strerror}); {_OTHER_PYTHON}"
+            raise SandboxUnavailable(message) from None
         self._killed = False
         try:
             greeting = await self._read(_START_TIMEOUT)
         except ContainerDied:
             raise SandboxUnavailable(
-                f"the sandbox did not start with {self._python}: it needs Python 3.12 or later with pyeryx; "
-                "set code_interpreter_python"
+                f"the sandbox did not start with {self._python}: it needs Python 3.12 or later with pyeryx; {_OTHER_PYTHON}"
             ) from None
         if "error" in greeting:
             self.kill()
@@ -134,7 +135,7 @@ class Container:
         if greeting["error"] == "missing":
             return (
                 f"pyeryx is not installed for {self._python} (Python {greeting.get('version')}): install "
-                "the extra `sandbox` with Python 3.12 or later, or set code_interpreter_python"
+                f"the extra `sandbox` with Python 3.12 or later, or {_OTHER_PYTHON}"
             )
         return (
             "the sandbox cannot load its compiled code: something forbids executable memory (with systemd, set "

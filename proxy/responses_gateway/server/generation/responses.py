@@ -323,7 +323,7 @@ class Creation:
     def results(self) -> Mapping[str, bytes]:
         """The results of hosted calls so far, to be kept beside their items: those of the history included."""
         hosted = self.prepared.hosted
-        hosted_results = hosted.results if hosted is not None and self.in_force.settings.hosted_history_bytes else {}
+        hosted_results = {} if hosted is None else hosted.results
         return {**self.prepared.context.results, **hosted_results}
 
     def terminal(self, *, stored: bool) -> bytes:

@@ -65,7 +65,6 @@ _PRIVATE = frozenset(
         "model_table",
         "port",
         "record",
-        "record_limit",
         "seal_key",
         "teams",
         "tokenizer",
@@ -172,11 +171,6 @@ class FileRecorder:
     def _write(self, recording: Recording) -> None:
         try:
             data = self.so_far(recording).encode()
-            if len(data) > self._limit:
-                logs.logger().warning(
-                    "exchange not recorded: it is larger than record_limit", extra=logs.fields(size=len(data))
-                )
-                return
             self._make_room(len(data))
             name = recording.name
             part = self._folder / f".{name}.part"
@@ -262,8 +256,7 @@ class TimedRecorder:
         """Record the requests that begin within so many seconds; 0 ends that. Raise `OSError` if no folder can be made."""
         if self._files is None and seconds > 0:
             self._folder = tempfile.TemporaryDirectory(prefix="responses-gateway-records-")
-            limit = min(_LIMIT, self._settings.record_limit)
-            self._files = FileRecorder(Path(self._folder.name), limit, self._settings)
+            self._files = FileRecorder(Path(self._folder.name), _LIMIT, self._settings)
         self.until = time.time() + seconds if seconds > 0 else 0.0
 
     def begin(

@@ -28,6 +28,7 @@ from responses_gateway.hosted.search.services import SERVICES
 from responses_gateway.hosted.search.web import Web
 from responses_gateway.hosted.tool_runner import HostedLimits
 from responses_gateway.settings import Settings
+from responses_gateway.settings.hosted import SANDBOX
 from responses_gateway.version import __version__
 from responses_gateway.wire.errors import ApiError, read_error
 
@@ -59,7 +60,7 @@ def hosted_limits(settings: Settings) -> HostedLimits:
         calls=CALLS_FOR_EACH_TURN * settings.hosted_turns,
         call_seconds=settings.hosted_call_timeout,
         # The sandbox stops code by itself, and keeps its files then.
-        code_seconds=max(settings.hosted_call_timeout, settings.code_interpreter_timeout + _STARTING),
+        code_seconds=settings.hosted_call_timeout + _STARTING,
         result_bytes=settings.hosted_result_bytes,
     )
 
@@ -101,11 +102,12 @@ def _provider(name: str, settings: Settings, caller_for: CallerFor | None) -> Pr
 async def open_sandbox(settings: Settings, workers_folder: Path | None = None) -> Sandbox | WorkerSandbox | None:
     """Open the sandbox; return None if code runs elsewhere, or nowhere. `workers_folder` is the folder of all workers, if this
     process is one of several: they share one sandbox. Raise SandboxUnavailable."""
-    if settings.code_interpreter != "sandbox":
+    where, _, python = settings.code_interpreter.partition(":")
+    if where != SANDBOX:
         return None
     options = SandboxOptions(
         __version__,
-        settings.code_interpreter_python or sys.executable,
+        python or sys.executable,
         code_limits(settings),
         settings.code_interpreter_containers,
         _IDLE_SECONDS,
@@ -118,7 +120,7 @@ async def open_sandbox(settings: Settings, workers_folder: Path | None = None) -
 def code_limits(settings: Settings) -> ContainerLimits:
     """Return the limits of one container."""
     return ContainerLimits(
-        timeout=settings.code_interpreter_timeout,
+        timeout=settings.hosted_call_timeout,
         memory_bytes=int(settings.code_interpreter_memory_bytes),
         image_bytes=IMAGE_BYTES,
     )

@@ -35,6 +35,8 @@ Item = dict[str, Any]
 
 # The type of an item that asks for something and is no part of the history.
 _COMPACTION_TRIGGER = "compaction_trigger"
+# Results of earlier hosted calls that the model is shown again, because more would fill half of a usual context.
+SHOWN_AGAIN_BYTES = 256 * 1024
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -143,9 +145,9 @@ class History(NamedTuple):
     first: Stored | None = None
 
 
-async def find_context(store: Store | None, tenant: str, request: ResponsesRequest, most_result_bytes: int) -> Context:
-    """Look up what the request names, and at most so many bytes of the results of earlier hosted calls. Raise `ApiError` for
-    what does not exist, or belongs to another tenant."""
+async def find_context(store: Store | None, tenant: str, request: ResponsesRequest) -> Context:
+    """Look up what the request names, and the results of earlier hosted calls. Raise `ApiError` for what does not exist, or
+    belongs to another tenant."""
     if store is None:
         return Context(request)
     place = 0
@@ -170,12 +172,10 @@ async def find_context(store: Store | None, tenant: str, request: ResponsesReque
             message = f"Conversation with id '{conversation[:100]}' not found."
             raise ApiError(404, message, param="conversation", code="conversation_not_found")
         place = record.end
-    return await context_at(store, tenant, request, most_result_bytes, History(place, conversation, tokens, session, first))
+    return await context_at(store, tenant, request, History(place, conversation, tokens, session, first))
 
 
-async def context_at(
-    store: Store, tenant: str, request: ResponsesRequest, most_result_bytes: int, continued: History
-) -> Context:
+async def context_at(store: Store, tenant: str, request: ResponsesRequest, continued: History) -> Context:
     """Look up the history that a request continues, and what its items refer to."""
     place, conversation, tokens, session, first = continued
     items = request.input if isinstance(request.input, list) else []
@@ -193,15 +193,15 @@ async def context_at(
         first=first,
     )
     with_results = [item["id"] for item in chain(history, context.input) if "id" in item and _has_result(item)]
-    if not with_results or not most_result_bytes:
+    if not with_results:
         return context
-    return replace(context, results=await store.hosted_calls.results(tenant, with_results, most_result_bytes))
+    return replace(context, results=await store.hosted_calls.results(tenant, with_results, SHOWN_AGAIN_BYTES))
 
 
-def continue_previous(request: ResponsesRequest, previous: PreviousResponse, most_result_bytes: int) -> Context:
+def continue_previous(request: ResponsesRequest, previous: PreviousResponse) -> Context:
     """Return what a request builds on that continues the last response of its connection."""
     results = previous.results
-    kept = recent({item_id: len(result) for item_id, result in results.items()}, most_result_bytes)
+    kept = recent({item_id: len(result) for item_id, result in results.items()}, SHOWN_AGAIN_BYTES)
     kept_results = {item_id: results[item_id] for item_id in kept}
     session = None if previous.facts is None else previous.facts.asker.session
     first = previous.facts if session is None else None

@@ -39,17 +39,16 @@ async def find_ground(
     `ApiError`, `StoreUnavailable`."""
     reading = scope.reading
     policy = scope.in_force.parsers.policy(request.model) if reading is None else reading.policy
-    most_result_bytes = scope.in_force.settings.hosted_history_bytes
     if previous is not None and previous.response_id == request.previous_response_id:
         # Without a store, too, because what is continued is kept by its connection.
         policy = msgspec.structs.replace(policy, stores_responses=True)
         if store is None:
             request = request.model_copy(update={"store": False})
-        context = continue_previous(request, previous, most_result_bytes)
+        context = continue_previous(request, previous)
     elif store is not None and scope.kept is not None:
-        context = await context_at(store, scope.caller.tenant, request, most_result_bytes, scope.kept.history)
+        context = await context_at(store, scope.caller.tenant, request, scope.kept.history)
     elif context is None:
-        context = await find_context(store, scope.caller.tenant, request, most_result_bytes)
+        context = await find_context(store, scope.caller.tenant, request)
     caller = scope.caller
     if context.session is not None and caller.asker.session is None:
         asker = with_session(caller.asker, context.session, "previous_response_id")
