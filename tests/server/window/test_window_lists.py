@@ -1,15 +1,19 @@
-"""The lists of the window, as a visitor sorts and searches them in a real browser, and the buttons of backends."""
+"""The lists of the window, as a visitor sorts and searches them in a real browser, the timelines of refused
+requests, and the buttons of backends."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
-from tests.server.running_gateway import Served, gateway, post, run, simulated
+from tests.server.running_gateway import Served, ask, gateway, post, run, simulated
+from tests.server.scripted_backend import HEAD, Connection, backend, chunk, refusing
 from tests.server.window.chromium import Page, program
 from tests.server.window.looking import KEY, bearer, last_ended, look
 from tests.server.window.test_window_page import AXE, VIOLATIONS, count, give_key, visiting
@@ -168,5 +172,81 @@ def test_without_an_admin_key_there_is_nothing_to_drain_with(profile: Path) -> N
             await page.press("2")
             await page.holds(f"{count('#cards .card')} === 1")
             assert await page.text("#cards .buttons") == "Examine"
+
+    run(test())
+
+
+def test_a_refused_request_has_a_timeline_of_what_there_is(profile: Path) -> None:
+    steps = "[...document.querySelectorAll('.steps tbody tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
+    refusal = b'{"error": {"message": "too long", "code": "context_length_exceeded"}}'
+
+    async def test() -> None:
+        keys = {"alice": {"hash": [hash_of("sk-alice-has-a-long-key")], "requests_per_minute": 2}}
+        async with (
+            backend(refusing(400, refusal)) as behind,
+            gateway(behind.url, api_keys=keys, admin_key=KEY, adapt=False, relay=False) as served,
+            visiting(served, profile) as page,
+        ):
+            await give_key(page)
+            alice = {"Authorization": "Bearer sk-alice-has-a-long-key"}
+            await post(served, input="hi", headers=alice)
+            await post(served, input=["wrong"], headers=alice)
+            await post(served, headers={"Authorization": "Bearer sk-of-nobody"})
+            await ask(served, "POST", "/responses", json={}, headers=alice)
+            await post(served, input="hi", headers=alice)
+            expected = [  # the newest first
+                ("", "rejected 429\nrate_limit_exceeded: "),
+                ("", "rejected 404\nnot_found: "),
+                ("", "rejected 401\ninvalid_api_key: "),
+                ("no backend was asked", "rejected 400\ninvalid_type"),
+                ("", "rejected 400\ncontext_length_exceeded"),
+            ]
+            await page.holds(f"{count('#rows tr')} === {len(expected)}")
+            for number, (left, right) in enumerate(expected, start=1):
+                await page.click(f"#rows tr:nth-child({number})")
+                await page.holds(f"{steps}.at(-1)?.[2].startsWith({json.dumps(right)})")
+                assert await page.value("document.querySelector('.steps').checkVisibility()")
+                first, *asked, last = await page.value(steps)
+                assert first == ["0.000 s", "the gateway received the request", ""]
+                assert [row[1].startswith("the request was sent to ") for row in asked] == [True] * (number == len(expected))
+                assert last[1] == left
+                assert float(last[0].removesuffix(" s")) >= 0
+                assert "refused before a response began" in await page.text("#detail")
+                await page.click(".detail .close")
+
+    run(test())
+
+
+@pytest.mark.parametrize("width", [1600, 1280, 800, 390])
+def test_the_cells_of_every_row_stand_below_their_headings(profile: Path, width: int) -> None:
+    lefts = """[...document.querySelectorAll('.requests tr')].map(
+        row => [...row.cells].map(cell => cell.checkVisibility() ? Math.round(cell.getBoundingClientRect().left) : null))"""
+    waits = asyncio.Event()
+
+    async def play(connection: Connection) -> None:
+        connection.write(HEAD)
+        connection.send(chunk({"content": "one"}))
+        await waits.wait()
+        connection.send(chunk({"content": "two"}, "stop"), b"data: [DONE]\n\n")
+        connection.end()
+
+    async def test() -> None:
+        async with backend(play) as behind, gateway(behind.url, adapt=False) as served, visiting(served, profile) as page:
+            await page.resize(width, 800)
+            body = {"model": "m", "stream": True}
+            relayed = {**body, "messages": [{"role": "user", "content": "hi"}]}
+            asking = asyncio.gather(
+                ask(served, "POST", "/v1/chat/completions", json=relayed),
+                ask(served, "POST", "/v1/responses", json={**body, "input": "hi"}),
+            )
+            await ask(served, "POST", "/v1/responses", json={**body, "input": ["wrong"]})
+            await page.holds(f"{count('#rows .state.running')} === 2 && {count('#rows tr')} === 3")
+            for ended in (False, True):
+                if ended:
+                    waits.set()
+                    await asking
+                    await page.holds(f"{count('#rows .state.completed')} === 2")
+                headings, *rows = await page.value(lefts)
+                assert rows == [headings] * 3
 
     run(test())

@@ -39,7 +39,7 @@ def exchanges(
     host_check: HostCheck,
     origin_check: OriginCheck | None,
     count_defect: Callable[[], None],
-    note_refusal: Callable[[web.Request, web.StreamResponse], None],
+    note_refusal: Callable[[web.Request, web.StreamResponse, float], None],
     proxies: Networks | None,
 ) -> Middleware:
     """Return the outermost middleware, which makes each `Exchange`. `proxies` are those that are trusted."""
@@ -62,7 +62,7 @@ def exchanges(
                 response = answer_for(request, error, count_defect)
             status = response.status
             if status >= 400:
-                note_refusal(request, response)
+                note_refusal(request, response, time.monotonic() - began)
             return response
         except asyncio.CancelledError:
             status = CLIENT_LEFT

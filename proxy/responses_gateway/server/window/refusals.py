@@ -32,14 +32,14 @@ class _Body(msgspec.Struct):
     error: _Error
 
 
-def note_refusals(recent: RecentRequests | None) -> Callable[[web.Request, web.StreamResponse], None]:
-    """Return what adds a summary for each answer that is an error, unless its request has a log of its own. None: there is no
-    window."""
+def note_refusals(recent: RecentRequests | None) -> Callable[[web.Request, web.StreamResponse, float], None]:
+    """Return what adds a summary for each answer that is an error and took so many seconds, unless its request has a log of its
+    own. None: there is no window."""
 
-    def note(request: web.Request, response: web.StreamResponse) -> None:
+    def note(request: web.Request, response: web.StreamResponse, seconds: float) -> None:
         is_refusal = response.status not in _NO_REFUSALS and not request[EXCHANGE].has_log
         if recent is not None and is_refusal and _is_for_the_api(request.path):
-            recent.add([_refused(recent.new_id(), request, response)])
+            recent.add([_refused(recent.new_id(), request, response, seconds)])
 
     return note
 
@@ -49,7 +49,7 @@ def _is_for_the_api(path: str) -> bool:
     return path.startswith("/v1/") or path.strip("/").partition("/")[0] in UNVERSIONED
 
 
-def _refused(facts_id: str, request: web.Request, response: web.StreamResponse) -> RequestFacts:
+def _refused(facts_id: str, request: web.Request, response: web.StreamResponse, seconds: float) -> RequestFacts:
     now = time.time()
     error = _error_in(response)
     exchange = request[EXCHANGE]
@@ -59,6 +59,7 @@ def _refused(facts_id: str, request: web.Request, response: web.StreamResponse) 
         "path": f"{request.method[:20]} {request.path[:_LONGEST_PATH]}",
         "outcome": "rejected" if response.status < 500 else "failed",
         "status": response.status,
+        "seconds": round(seconds, 3),
         "code": error.code,
         "error": error.message[:200] if response.status != _BAD_REQUEST else None,
     }
@@ -69,7 +70,7 @@ def _refused(facts_id: str, request: web.Request, response: web.StreamResponse) 
         account=Account(),
         quotes_backends=False,
         began=0.0,
-        started=now,
+        started=now - seconds,
         times=StreamTimes(0.0, [*NO_GAPS]),
         ended=now,
         rejected=logs.present(fields),

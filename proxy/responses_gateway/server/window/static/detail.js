@@ -5,7 +5,7 @@ import { curl } from "./commands.js";
 import { byId, clock, h, number, seconds, setText, svg } from "./dom.js";
 import { itemBlocks } from "./items.js";
 import { apiOf, paceOf } from "./requests.js";
-import { stepRows } from "./steps.js";
+import { refusalRows, stepRows } from "./steps.js";
 import { turnOf } from "./turns.js";
 
 const REFRESH = 1000;
@@ -121,10 +121,12 @@ export class Detail {
   // Says why the timeline has no contents, or nothing at all.
   explain(summary) {
     const nothing = this.seen === 0 && summary.outcome !== "running";
-    this.parts.timeline.hidden = nothing;
+    const refused = nothing && summary.status !== undefined;
+    this.parts.timeline.hidden = nothing && !refused;
+    if (refused) this.parts.steps.replaceChildren(...refusalRows(summary));
     let text = "";
-    if (summary.record !== null) text = this.state.contents ? "" : "Recorded. Contents are shown on this machine only, unless the gateway has an admin key.";
-    else if (summary.kept_as === "refused") text = "No timeline: the request was refused before a response began.";
+    if (refused) text = "The request was refused before a response began.";
+    else if (summary.record !== null) text = this.state.contents ? "" : "Recorded. Contents are shown on this machine only, unless the gateway has an admin key.";
     else if (summary.kept_as === "relayed") text = "No timeline: the request was relayed to the backend as it came.";
     else if (nothing) text = "No timeline: the request was neither recorded nor open here while it was running. Record requests to see their timeline and contents.";
     else text = "Not recorded: only sizes and times are shown, from the moment the request is opened here. Record requests to see contents.";

@@ -15,13 +15,30 @@ const CALLS = { start: "the response begins", queue: "the response is queued", f
 const SHOWN = 160;
 
 export function stepRows(steps, began) {
-  return steps.map((step) => h("tr", {}, h("td", { class: "number when" }, `${(step.time - began).toFixed(3)} s`), h("td", {}, received(step)), h("td", {}, sent(step))));
+  return steps.map((step) => row(step.time - began, received(step), sent(step)));
 }
 
+// The rows of a request that was answered with an HTTP error: no response began, so there are no steps.
+export function refusalRows(summary) {
+  const asked = summary.backend_called !== undefined;
+  const reason = [summary.code, summary.error].filter(Boolean).join(": ");
+  return [
+    row(0, what("the gateway received the request"), []),
+    asked ? row(summary.backend_called, what(`the request was sent to ${summary.backend ?? "the backend"}`), []) : "",
+    row(summary.seconds, asked || summary.kept_as === "refused" ? [] : what("no backend was asked"), [h("div", { class: "event-name" }, `${summary.outcome} ${summary.status}`), h("div", { class: "note" }, reason)]),
+  ].filter(Boolean);
+}
+
+function row(time, fromBackend, toClient) {
+  return h("tr", {}, h("td", { class: "number when" }, `${time.toFixed(3)} s`), h("td", {}, fromBackend), h("td", {}, toClient));
+}
+
+const what = (text) => h("div", { class: "what" }, text);
+
 function received(step) {
-  const what = CALLS[step.call] ? h("div", { class: "what" }, CALLS[step.call]) : "";
-  if (typeof step.chunks === "number") return [what, step.bytes ? h("div", {}, `${number(step.chunks)} ${step.chunks === 1 ? "chunk" : "chunks"}, ${number(step.bytes)} bytes`) : ""];
-  return [what, ...step.chunks.map((chunk) => value(summaryOf(chunk), chunk))];
+  const call = CALLS[step.call] ? what(CALLS[step.call]) : "";
+  if (typeof step.chunks === "number") return [call, step.bytes ? h("div", {}, `${number(step.chunks)} ${step.chunks === 1 ? "chunk" : "chunks"}, ${number(step.bytes)} bytes`) : ""];
+  return [call, ...step.chunks.map((chunk) => value(summaryOf(chunk), chunk))];
 }
 
 function sent(step) {
