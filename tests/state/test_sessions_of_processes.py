@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from responses_gateway.settings.keys import hash_of
 from responses_gateway.simulator import create_app, serving
 from tests.server.gateway_process import QUESTION, Program, fresh_connections, program
 from tests.server.running_gateway import Served, ask, gateway, post, run
@@ -139,5 +140,45 @@ def test_sessions_are_shown_while_the_store_is_away_and_nothing_of_them_is_lost(
             async with gateway(url, store=str(path), admin_key=ADMIN) as served:
                 assert (await row_in_which(served, lambda row: row["requests"] == 6))["agents"] == 3
                 assert await tree_of(served, row) == tree(6)
+
+    run(test())
+
+
+def test_what_waits_for_a_store_that_is_away_is_bounded_and_another_key_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_store: None
+) -> None:
+    monkeypatch.setattr("responses_gateway.state.sqlite.BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr("responses_gateway.server.features.sessions.table.MOST_OF_TENANT", 5)
+    keys = {name: f"a-key-of-{name}-that-is-long-enough" for name in ("alice", "bob")}
+    hashes = {name: hash_of(key) for name, key in keys.items()}
+    settings: dict[str, Any] = {"store": str(tmp_path / "store.sqlite3"), "admin_key": ADMIN, "api_keys": hashes}
+
+    async def rows_of(served: Served, key: str) -> list[Row]:
+        answer = await ask(served, "GET", f"/admin/sessions?key={key}", headers=HEADERS)
+        assert answer.status == 200, answer.body
+        rows: list[Row] = answer.json["data"]
+        return rows
+
+    async def test() -> None:
+        def sent(key: str, session: str) -> Any:
+            return post(served, headers={"Authorization": f"Bearer {keys[key]}", "x-session-id": session}, store=False)
+
+        last = {f"s{number}" for number in range(15, 20)}
+        async with serving(create_app()) as url:
+            async with gateway(url, **settings) as served:
+                await sent("bob", "quiet")
+                other = sqlite3.connect(settings["store"], isolation_level=None)
+                other.execute("BEGIN EXCLUSIVE")
+                for number in range(20):
+                    await sent("alice", f"s{number}")
+                await sent("bob", "quiet")
+                assert {row["session"] for row in await rows_of(served, "alice")} == last
+                other.execute("ROLLBACK")
+                other.close()
+            async with gateway(url, **settings) as served:
+                (row,) = await rows_of(served, "bob")
+                assert row["requests"] == 2
+                assert await tree_of(served, row) == [("quiet", 2, [])]
+                assert {row["session"] for row in await rows_of(served, "alice")} >= last
 
     run(test())

@@ -67,10 +67,12 @@ class SessionTable:
             sql.execute("DELETE FROM session_parts WHERE part = ?", (part,))
 
     @transaction
-    def latest(self, sql: Sql, most: int) -> list[bytes]:
-        """Return what is known of the parts in which something happened last."""
-        statement = "SELECT data FROM session_parts WHERE expires_at >= ? ORDER BY updated_at DESC LIMIT ?"
-        return [bytes(row[0]) for row in sql.execute(statement, (self.clock(), most)).fetchall()]
+    def latest(self, sql: Sql, most: int, tenant: str | None = None) -> list[bytes]:
+        """Return what is known of the parts in which something happened last, of all tenants or of one."""
+        condition = "" if tenant is None else " AND tenant = ?"
+        statement = f"SELECT data FROM session_parts WHERE expires_at >= ?{condition} ORDER BY updated_at DESC LIMIT ?"
+        values = (self.clock(), most) if tenant is None else (self.clock(), tenant, most)
+        return [bytes(row[0]) for row in sql.execute(statement, values).fetchall()]
 
     @transaction
     def of_session(self, sql: Sql, session: str) -> list[tuple[bytes, list[bytes]]]:

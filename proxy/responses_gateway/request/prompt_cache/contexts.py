@@ -14,6 +14,8 @@ from responses_gateway.wire.usage import CACHE_BLOCK
 # About how many bytes are kept of all sessions, and of one of them.
 _MOST = 64 * 1024 * 1024
 _MOST_OF_SESSION = 2 * 1024 * 1024
+# Threads of one session, those last active: with each of them a turn is compared while all streams of the process wait.
+_MOST_THREADS = 64
 # Contexts of one thread: beside its own there may be those of titles and the like, whose client does not say so.
 _MOST_OF_THREAD = 4
 # About the bytes of one turn, of one message, and of a context without any.
@@ -58,7 +60,7 @@ class Contexts:
         contexts.append(context)
         del contexts[:-_MOST_OF_THREAD]
         size = sum(map(_size, tree.values()))
-        while size > _MOST_OF_SESSION and len(tree) > 1:
+        while (size > _MOST_OF_SESSION or len(tree) > _MOST_THREADS) and len(tree) > 1:
             size -= _size(tree.popitem(last=False)[1])
         self._trees.put(asking.tenant, asking.session, tree, size)
         return explanation

@@ -34,6 +34,8 @@ EXPIRY = 1800.0
 # Seconds between two looks at the threads, and the longest that a server may take to end one.
 INTERVAL = 60.0
 _PATIENCE = 10.0
+# Threads that servers are asked to end at a time; those that have to wait for too long are left to the server.
+AT_ONCE = 8
 # Where a session is named by these alone, the hash that all gateways compute says where its requests go.
 _BY_HASH = frozenset({"prompt_cache_key", "previous_response_id"})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -56,6 +58,7 @@ class Threads:
         self._clock = clock
         self._places: TenantValues[_Place] = TenantValues(MOST_OF_TENANT, MOST, self._end)  # by the name of the thread
         self._closing: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def with_route(self, prepared: PreparedRequest, _settings: Settings) -> PreparedRequest:
         """Have a request of a session go where its thread was, with what servers may know of it."""
@@ -109,7 +112,7 @@ class Threads:
         body = msgspec.json.encode({"session_id": place.id})
         headers = [("Content-Type", "application/json")]
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_PATIENCE), self._turns:
                 answer = await member.backend.request(
                     "POST", "close_session", below=member.backend.root, body=body, headers=headers
                 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,8 +29,8 @@ from responses_gateway.stream.translator import Translator
 
 # Seconds between two writes, because a busy process is not to write for each request.
 _INTERVAL = 1.0
-# Requests that wait for a store that is away; the oldest ones are given up.
-_MOST_WAITING = 10_000
+# Requests that are written at a time, because nobody else can write meanwhile.
+_PORTION = 1_000
 
 
 class RunningRequest(msgspec.Struct, frozen=True):
@@ -49,7 +48,6 @@ class SessionMemory:
         self.store = store
         self._responses = responses
         self._changed: dict[str, SessionPart] = {}  # by name: what is to be written
-        self._new: OrderedDict[tuple[str, int], bytes] = OrderedDict()  # requests that are to be written
         self._change = asyncio.Event()
         self._task = None if store is None else asyncio.create_task(self._keep_up())
 
@@ -94,9 +92,6 @@ class SessionMemory:
         part = self.remembered.add(owner, request)
         if self.store is not None:
             self._changed[part.name] = part
-            self._new[part.name, part.requests] = msgspec.msgpack.encode(part.kept[-1])
-            while len(self._new) > _MOST_WAITING:
-                self._new.popitem(last=False)
             self._change.set()
 
     # ---- what runs ---------------------------------------------------------------------------------------------------
@@ -126,18 +121,29 @@ class SessionMemory:
             await self.write()
 
     async def write(self) -> None:
-        """Write what has changed; what cannot be written stays."""
-        if self.store is None or not self._changed:
-            return
-        changed = self._changed
-        new = self._new
-        self._changed = {}
-        self._new = OrderedDict()
-        try:
-            await self.store.save(_rows(changed, new))
-        except StoreUnavailable:  # `Background` logs outages
-            self._changed = {**changed, **self._changed}
-            self._new = OrderedDict([*new.items(), *self._new.items()][-_MOST_WAITING:])
+        """Write what has changed. What cannot be written stays, as long as it is remembered."""
+        while self.store is not None and self._changed:
+            states = {part.name: (part.requests, part.first) for part in self._portion()}
+            parts = [self._changed[name] for name in states]
+            try:
+                await self.store.save([_row(part) for part in parts])
+            except StoreUnavailable:  # `Background` logs outages
+                known = self.remembered.get
+                self._changed = {name: part for name, part in self._changed.items() if known(part.id) is part}
+                return
+            for part in parts:
+                part.written, first = states[part.name]
+                if (part.requests, part.first) == (part.written, first):
+                    del self._changed[part.name]
+
+    def _portion(self) -> Iterator[SessionPart]:
+        """Yield what is to be written first."""
+        requests = 0
+        for part in self._changed.values():
+            if requests >= _PORTION:
+                return
+            requests += part.requests - part.written
+            yield part
 
     async def _keep_up(self) -> None:
         while True:
@@ -149,20 +155,16 @@ class SessionMemory:
                 self._change.set()
 
 
-def _rows(changed: Mapping[str, SessionPart], new: Mapping[tuple[str, int], bytes]) -> list[PartRow]:
-    requests: dict[str, list[tuple[int, bytes]]] = {}
-    for (name, number), data in new.items():
-        requests.setdefault(name, []).append((number, data))
-    return [
-        PartRow(
-            part.name,
-            part.id,
-            part.owner.tenant,
-            part.last,
-            msgspec.msgpack.encode(summary(part)),
-            requests.get(name, []),
-            part.requests - len(part.kept) + 1,
-            None if part.first is None else part.first.response_id,
-        )
-        for name, part in changed.items()
-    ]
+def _row(part: SessionPart) -> PartRow:
+    oldest = part.requests - len(part.kept) + 1
+    numbered = enumerate(part.kept, oldest)
+    return PartRow(
+        part.name,
+        part.id,
+        part.owner.tenant,
+        part.last,
+        msgspec.msgpack.encode(summary(part)),
+        [(number, msgspec.msgpack.encode(request)) for number, request in numbered if number > part.written],
+        oldest,
+        None if part.first is None else part.first.response_id,
+    )

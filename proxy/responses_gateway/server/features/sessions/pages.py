@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key
-from responses_gateway.server.features.sessions.agent_requests import AgentRequest
+from responses_gateway.server.access.api_keys import Needs, needs, require_admin_key, tenant
+from responses_gateway.server.features.sessions.agent_requests import AgentRequest, SessionOwner
 from responses_gateway.server.features.sessions.memory import RunningRequest, SessionMemory
-from responses_gateway.server.features.sessions.parts import SessionPart, merged, row, summary, tree
+from responses_gateway.server.features.sessions.parts import SessionPart, merged, outline, row, tree
 from responses_gateway.server.http.routes import ASK_ALL
 from responses_gateway.settings import Settings
 from responses_gateway.state import StoreUnavailable
@@ -45,13 +45,19 @@ class SessionPages:
 
     # ---- what other workers ask --------------------------------------------------------------------------------------
 
-    def sessions(self) -> View:
-        """Return the sessions of this worker in which something happened last, without their requests."""
+    def sessions(self, key: str | None, session: str | None) -> View:
+        """Return the sessions of this worker in which something happened last, without their requests: all, or those of a key,
+        or with a client's name."""
+
+        def wanted(owner: SessionOwner) -> bool:
+            return key in (None, owner.key) and session in (None, owner.session)
+
         self._memory.report()
-        running = list(self._memory.running())
+        running = [each for each in self._memory.running() if wanted(each.owner)]
         ids = {each.owner.id for each in running}
-        latest = nlargest(_MOST_ROWS + 1, self._memory.remembered.all(), key=lambda part: (part.id in ids, part.last))
-        return View([summary(part) for part in latest], running)
+        parts = (part for part in self._memory.remembered.all() if wanted(part.owner))
+        latest = nlargest(_MOST_ROWS + 1, parts, key=lambda part: (part.id in ids, part.last))
+        return View([outline(part) for part in latest], running)
 
     def session(self, session_id: str) -> View:
         """Return a session as this worker knows it."""
@@ -79,14 +85,13 @@ class SessionPages:
         """Do so for those who need no key for it."""
         limit = int(_number(request, "limit", _MOST_ROWS, at_least=1))
         since = _number(request, "since", 0.0)
-        views = [_view(answer) for answer in await request.app[ASK_ALL]("sessions")]
-        stored = await self._stored()
+        filters = {name: request.query.get(name) for name in ("key", "session")}
+        views = [_view(answer) for answer in await request.app[ASK_ALL]("sessions", *filters.values())]
+        stored = await self._stored(filters["key"])
         now = time.time()
         rows = [row(part, running, now) for part, running in _together(views, stored) if running or part.last >= since]
-        for name in ("key", "session"):
-            wanted = request.query.get(name)
-            if wanted is not None:
-                rows = [each for each in rows if each[name] == wanted]
+        for name, wanted in filters.items():
+            rows = [each for each in rows if wanted in (None, each[name])]
         rows.sort(key=lambda each: (each["last"], each["id"]), reverse=True)
         return _json({"object": "list", "data": rows[:limit], "has_more": len(rows) > limit, "now": now})
 
@@ -103,12 +108,13 @@ class SessionPages:
         shown = {"object": "session", **row(part, running, now), "threads": tree(part, running), "now": now}
         return _json({**shown, "earlier_requests": max(0, part.requests - len(part.kept))})
 
-    async def _stored(self) -> list[SessionPart]:
-        """Return what the store has; nothing while it is away, because what is remembered is shown all the same."""
+    async def _stored(self, key: str | None) -> list[SessionPart]:
+        """Return what the store has, of all keys or of one; nothing while it is away, because what is remembered is shown all
+        the same."""
         found: list[bytes] = []
         if self._memory.store is not None:
             with suppress(StoreUnavailable):
-                found = await self._memory.store.latest(_MOST_PARTS)
+                found = await self._memory.store.latest(_MOST_PARTS, None if key is None else tenant(key, {}))
         return await asyncio.to_thread(lambda: list(map(_part, found)))  # because many of them take time
 
     async def _stored_session(self, session_id: str) -> list[SessionPart]:

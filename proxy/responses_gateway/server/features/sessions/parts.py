@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from sys import getsizeof
 from typing import Any
 
 import msgspec
@@ -15,6 +16,13 @@ MOST_REQUESTS = 200
 # Threads and models of a session that are told apart.
 MOST_THREADS = 200
 _MOST_MODELS = 20
+# How deep threads are shown below each other; deeper ones stand beside the first, because readers of JSON have such a limit.
+_MOST_DEPTH = 100
+# About the bytes of a session, of a thread, of a request and of the beginning of a sub-agent, without the client's words.
+_SESSION = 2000
+_THREAD = 300
+_REQUEST = 600
+_SPAWN = 200
 # What is summed: amounts that each request has, and what is counted of them.
 _AMOUNTS = ("input_tokens", "output_tokens", "reasoning_tokens", "waiting", "prefill", "generation")
 _SUMS = (*_AMOUNTS, "requests", "turns", "cached_tokens", "tools")
@@ -32,11 +40,14 @@ class ThreadPart(msgspec.Struct, omit_defaults=True):
     pauses_at: float | None = None
 
 
+_UNTOLD = ThreadPart()
+
+
 class SessionPart(msgspec.Struct):
     """A session as one process knows it, under a name of its own. `last`: when something of it happened last. `unreported`
-    requests had backends that do not tell what they took from their cache. `kept` are the last requests, as they ended.
-    `first`: the response that names a chain, as far as it is known here. Several processes may know it, so that it is counted
-    only where their parts are put together."""
+    requests had backends that do not tell what they took from their cache. `kept` are the last requests, as they ended, and
+    `written` how many requests are in the store. `size`: about its bytes in memory. `first`: the response that names a chain,
+    as far as it is known here. Several processes may know it, so that it is counted only where their parts are put together."""
 
     name: str
     id: str
@@ -59,20 +70,23 @@ class SessionPart(msgspec.Struct):
     threads: dict[str, ThreadPart] = {}
     kept: list[AgentRequest] = []
     first: AgentRequest | None = None
+    written: int = 0
+    size: int = _SESSION
 
 
 def begin(part: SessionPart, first: AgentRequest) -> None:
     """Add the response that names a chain."""
     part.first = first
     part.started = min(part.started, first.started)
-    _note(_thread_of(part, first), first)
+    part.size += _size(first)
+    _note(part, _thread_of(part, first), first)
 
 
 def take(part: SessionPart, request: AgentRequest) -> None:
     """Add a request that has ended to its session."""
     thread = _thread_of(part, request)
     request = _with_pause(request, thread)
-    _note(thread, request)
+    _note(part, thread, request)
     part.started = min(part.started, request.started)
     part.last = max(part.last, request.ended or request.started)
     part.final = request.final or part.final
@@ -80,11 +94,18 @@ def take(part: SessionPart, request: AgentRequest) -> None:
     if request.model not in part.models and len(part.models) < _MOST_MODELS:
         part.models.append(request.model)
     part.kept.append(request)
+    part.size += _size(request)
     if len(part.kept) > MOST_REQUESTS:
-        del part.kept[0]
+        part.size -= _size(part.kept.pop(0))
 
 
-def _note(thread: ThreadPart | None, request: AgentRequest) -> None:
+def _size(request: AgentRequest) -> int:
+    """Return about how many bytes a request takes: the client has chosen its ids."""
+    ids = (request.request_id, request.thread, request.parent, request.forked_from, request.turn, request.agent)
+    return _REQUEST + sum(map(getsizeof, ids))
+
+
+def _note(part: SessionPart, thread: ThreadPart | None, request: AgentRequest) -> None:
     """Note which calls a thread waits for."""
     if thread is None:
         return
@@ -93,6 +114,7 @@ def _note(thread: ThreadPart | None, request: AgentRequest) -> None:
         thread.pauses_at = ended if request.calls else None
     if request.spawned and len(thread.spawns) < MOST_REQUESTS:
         thread.spawns.append((request.id or request.request_id, ended, request.spawned))
+        part.size += _SPAWN
 
 
 def _count(part: SessionPart, request: AgentRequest) -> None:
@@ -110,6 +132,11 @@ def summary(part: SessionPart) -> SessionPart:
     return msgspec.structs.replace(part, kept=[])
 
 
+def outline(part: SessionPart) -> SessionPart:
+    """Return what its row is made of: of its threads only the names."""
+    return msgspec.structs.replace(part, kept=[], threads=dict.fromkeys(part.threads, _UNTOLD))
+
+
 def _thread_of(part: SessionPart, request: AgentRequest) -> ThreadPart | None:
     thread = part.threads.get(request.thread)
     if thread is None:
@@ -117,6 +144,7 @@ def _thread_of(part: SessionPart, request: AgentRequest) -> ThreadPart | None:
             return None
         thread = ThreadPart(started=request.started)
         part.threads[request.thread] = thread
+        part.size += _THREAD + getsizeof(request.thread)
     thread.parent = thread.parent or request.parent
     thread.forked_from = thread.forked_from or request.forked_from
     thread.agent = thread.agent or request.agent
@@ -203,9 +231,9 @@ def tree(part: SessionPart, running: Sequence[AgentRequest]) -> list[dict[str, A
         threads.setdefault(request.thread, new)
     calls = _beginnings(threads)
     children: dict[str | None, list[str]] = {}
-    for name, thread in sorted(threads.items(), key=lambda item: item[1].started):
-        parent = thread.parent if thread.parent in threads and not _is_circular(threads, name) else None
-        children.setdefault(parent, []).append(name)
+    parents = _parents(threads)
+    for name in sorted(threads, key=lambda name: threads[name].started):
+        children.setdefault(parents[name], []).append(name)
 
     def shown(name: str) -> dict[str, Any]:
         thread = threads[name]
@@ -245,13 +273,21 @@ def _beginnings(threads: dict[str, ThreadPart]) -> dict[str, str]:
     return found
 
 
-def _is_circular(threads: dict[str, ThreadPart], name: str) -> bool:
-    """Tell whether a thread is below itself, as clients may say."""
-    above = threads[name].parent
-    for _ in range(len(threads)):
-        if above is None or above not in threads:
-            return False
-        if above == name:
-            return True
-        above = threads[above].parent
-    return True
+def _parents(threads: Mapping[str, ThreadPart]) -> dict[str, str | None]:
+    """Return below which thread each one is shown; None: below none, because its parent is not known, or is below it, as
+    clients may say, or because it would be too deep."""
+    depths: dict[str, int] = {}
+    parents: dict[str, str | None] = {}
+    for thread in threads:
+        path: dict[str, None] = {}  # from a thread upwards
+        name: str | None = thread
+        while name is not None and name in threads and name not in depths and name not in path:
+            path[name] = None
+            name = threads[name].parent
+        above = name if name in depths else None
+        for below in reversed(path):
+            depth = 0 if above is None else depths[above] + 1
+            parents[below] = above if depth < _MOST_DEPTH else None
+            depths[below] = depth % _MOST_DEPTH
+            above = below
+    return parents

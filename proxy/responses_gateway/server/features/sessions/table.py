@@ -10,18 +10,17 @@ from responses_gateway.server.features.sessions.agent_requests import AgentReque
 from responses_gateway.server.features.sessions.parts import SessionPart, take
 from responses_gateway.tenant_shares import TenantValues
 
-# What a session weighs without its requests, each of which weighs 1: about 400 bytes.
-_EMPTY = 5
-# What all sessions may weigh: 50 MB.
-_MOST = 120_000
-_MOST_OF_TENANT = 2_000
+# Bytes of all sessions together.
+MOST = 64 * 1024 * 1024
+# Sessions of one tenant.
+MOST_OF_TENANT = 2_000
 
 
 class RememberedSessions:
     """Remembers sessions by tenant."""
 
     def __init__(self) -> None:
-        self._parts: TenantValues[SessionPart] = TenantValues(_MOST_OF_TENANT, _MOST, self._forget)
+        self._parts: TenantValues[SessionPart] = TenantValues(MOST_OF_TENANT, MOST, self._forget)
         self._tenants: dict[str, str] = {}  # of the ids of sessions
         process = secrets.token_hex(8)
         self._names = (f"{process}-{number}" for number in count())
@@ -44,7 +43,7 @@ class RememberedSessions:
             part = SessionPart(next(self._names), owner.id, owner, request.started, request.started)
             self._tenants[owner.id] = owner.tenant
         how(part, request)
-        self._parts.put(owner.tenant, owner.id, part, _EMPTY + len(part.kept))
+        self._parts.put(owner.tenant, owner.id, part, part.size)
         return part
 
     def _forget(self, part: SessionPart) -> None:

@@ -6,7 +6,7 @@ has the sums of all workers and replicas, and outlives them. Without a store the
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +23,9 @@ _INTERVAL = 1.0
 # Seconds for which what has ended is collected after a pause.
 _SOON = 0.02
 # Sessions that are counted by themselves until they are stored, those of one day apart from those of another.
-_MOST_SESSIONS = 10_000
+MOST_SESSIONS = 10_000
+# Sessions that are given up at a time, because to find the key that has most of them takes long.
+GIVEN_UP = 1000
 # Days for which usage is kept.
 DAYS_KEPT = 400
 # The values of all labels.
@@ -78,10 +80,13 @@ class TokenUsage:
         self.ended.set()
 
     def _count_session(self, row: SessionRow, amounts: Sequence[int]) -> None:
-        """Count for a session, too; the oldest ones are given up, which leaves their usage without a session."""
+        """Count for a session, too. Of too many, the oldest ones of the key that has most are given up: their usage has no
+        session then."""
         add_amounts(self.by_session, row, amounts)
-        while len(self.by_session) > _MOST_SESSIONS:
-            del self.by_session[next(iter(self.by_session))]
+        if len(self.by_session) > MOST_SESSIONS:
+            ((key, _),) = Counter(key for _, key, *_ in self.by_session).most_common(1)
+            for oldest in [row for row in self.by_session if row[1] == key][:GIVEN_UP]:
+                del self.by_session[oldest]
 
     async def close(self) -> None:
         """Store what is left."""
@@ -140,7 +145,7 @@ class TokenUsage:
             await self._table.add(counted, oldest, by_session)
         except StoreUnavailable:  # `Background` logs outages
             for session, amounts in by_session.items():
-                add_amounts(self.by_session, session, amounts)
+                self._count_session(session, amounts)
             for row, amounts in counted.items():
                 add_amounts(self.counted, row, amounts)
             self.ended.set()
