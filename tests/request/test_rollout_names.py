@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from responses_gateway.request.rollouts.links import answer_of_items, answer_of_message, links_of
+from responses_gateway.request.policy import Policy
+from responses_gateway.request.rollouts.links import answer_of_message, links_of
 from responses_gateway.request.rollouts.names import divided, named_rollout, rollout_name
 from responses_gateway.request.rollouts.token_prompt import Earlier, extended, misfit_of
+from responses_gateway.request.turns import answer_message
 from responses_gateway.wire.errors import ApiError
 
 END = 9
+DEFAULTS = Policy()
 
 
 @pytest.mark.parametrize("name", ["a", "0", "A.b_c-d", "a" * 128])
@@ -58,16 +61,30 @@ def test_an_answer_is_the_same_as_items_and_as_a_message() -> None:
     items = [
         {"type": "reasoning", "content": []},
         {"type": "message", "content": [{"type": "output_text", "text": "Look: "}, {"type": "refusal", "refusal": "no"}]},
-        {"type": "function_call", "call_id": "1", "arguments": '{"b": 1, "a": 2}'},
-        {"type": "custom_tool_call", "call_id": "2", "input": "ls"},
-        {"type": "shell_call", "call_id": "3"},
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": '{"b": 1, "a": 2}'},
+        {"type": "custom_tool_call", "call_id": "2", "name": "g", "input": "ls"},
+        {"type": "shell_call", "call_id": "3", "action": {"commands": ["ls"]}},
+        {"type": "function_call", "call_id": "4", "name": "f", "arguments": "{cut"},
     ]
-    calls = [("1", '{"a":2,"b":1}'), ("2", '{"input": "ls"}'), ("3", "")]
+    calls = [("1", '{"a":2,"b":1}'), ("2", '{"input": "ls"}'), ("3", '{"commands": ["ls"]}'), ("4", "{}")]
     tool_calls = [{"id": name, "function": {"arguments": arguments}} for name, arguments in calls]
     message = {"content": [{"type": "text", "text": "Look:\nno"}], "tool_calls": tool_calls}
-    assert answer_of_items(items) == answer_of_message(message)
-    assert answer_of_message({"content": None}) == answer_of_items([])
-    assert answer_of_items([{"type": "function_call", "call_id": "1", "arguments": "{"}]) != answer_of_items([])
+    assert answered_with(items) == answer_of_message(message)
+    assert answer_of_message({"content": None}) == answered_with([])
+    assert answered_with(items[-1:]) != answered_with([])
+
+
+def answered_with(items: list[dict[str, Any]], policy: Policy = DEFAULTS, calls_before: int = 0) -> bytes:
+    """Return the digest of an answer with these items, whose roles and ids are not looked at."""
+    whole = [{"role": "assistant", "id": f"i_{number}", **item} for number, item in enumerate(items)]
+    return answer_of_message(answer_message(whole, {}, policy, calls_before))
+
+
+@pytest.mark.parametrize(("call_ids", "expected"), [("keep", "abc"), ("numbered", "functions.f:3")])
+def test_an_answer_has_the_ids_of_calls_that_later_requests_have(call_ids: Any, expected: str) -> None:
+    items = [{"type": "function_call", "call_id": "abc", "name": "f", "arguments": "{}"}]
+    message = {"content": None, "tool_calls": [{"id": expected, "function": {"arguments": "{}"}}]}
+    assert answered_with(items, Policy(call_ids=call_ids), 3) == answer_of_message(message)
 
 
 @given(st.lists(st.lists(st.integers(0, 8), max_size=4), min_size=1, max_size=4), st.lists(st.integers(0, 8), min_size=1))

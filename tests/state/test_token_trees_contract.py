@@ -73,7 +73,7 @@ def test_a_tree_belongs_to_its_tenant(opening: Opening) -> None:
             assert await table.name_of("two", "a") is None
             assert await table.name_of("one", "a") == "tree"
             assert await table.name_of("one", "b") is None
-            assert await table.continued("two", "tree", [(b"prompt a", b"answer")]) is None
+            assert await table.parent_of("two", "tree", Parentage("a", [(b"prompt a", b"answer")])) is None
             assert not await table.reward("two", "tree", "1")
             assert not await table.delete("two", "tree")
             assert await table.reward("one", "tree", "[1]")

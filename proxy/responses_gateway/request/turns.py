@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from responses_gateway.request.fields import Object
@@ -56,14 +56,10 @@ def with_turn(
     order: items (reasoning, messages, calls whose results come later) and the calls that were run. All of them are one message
     of the model, which the results follow. A tool that was forced in the last turn is not forced again; without `may_call` the
     model has to answer now."""
-    report = LossReport()
     items = [part.items[0] if isinstance(part, RunCall) else part for part in parts]
     items += [part.items[1] for part in parts if isinstance(part, RunCall)]
-    entries = entries_at(items, "output")
-    calls = match_calls(entries, CallItemReader(NO_TOOLS, report), report)
     before = sum(len(message.get("tool_calls") or ()) for message in body["messages"])
-    reader = ItemReader(policy, calls, report, calls_before=before)
-    messages = [*body["messages"], *reader.later_messages(entries)]
+    messages = [*body["messages"], *_messages(items, policy, before)]
     if policy.user_messages == "alternate":
         messages = alternating(messages)
     following = {**body, "messages": messages}
@@ -73,6 +69,20 @@ def with_turn(
         elif body.get("tool_choice", "auto") not in ("auto", "none"):
             following["tool_choice"] = "auto"
     return following
+
+
+def answer_message(items: Iterable[Object], tools: ToolTable, policy: Policy, calls_before: int) -> Object:
+    """Return the message that later requests have for an answer of the model, given its items; an empty one if they have none.
+    `calls_before` are in the messages before it."""
+    messages = _messages([with_chat_name(item, tools) for item in items], policy, calls_before)
+    return next((message for message in messages if message["role"] == "assistant"), {})
+
+
+def _messages(items: Sequence[Object], policy: Policy, calls_before: int) -> list[Object]:
+    report = LossReport()
+    entries = entries_at(items, "output")
+    calls = match_calls(entries, CallItemReader(NO_TOOLS, report), report)
+    return ItemReader(policy, calls, report, calls_before=calls_before).later_messages(entries)
 
 
 def with_nudge(body: Mapping[str, Any], parts: Sequence[Object | RunCall], policy: Policy) -> dict[str, Any]:

@@ -60,10 +60,12 @@ class CallRecord(NamedTuple):
 
 class Parentage(NamedTuple):
     """Where the parent of a response's first call is looked for: the response that the request names, what its messages
-    continue (the longest first), the thread."""
+    continue (the longest first), the last call of this kind in its thread."""
 
     response: str | None
     links: Sequence[Link]
+    thread: str | None = None
+    kind: str | None = None
 
 
 class KeptCall(NamedTuple):
@@ -134,8 +136,7 @@ class TokenTreeTable:
             return
         if self.most_bytes is not None and tree.bytes > self.most_bytes // _TREE_SHARE:
             calls = [call._replace(tokens=CallTokens(None, None, None)) for call in calls]
-        first = calls[0]
-        parent = _parent_of(sql, tree.key, parentage, first)
+        parent = _parent_of(sql, tree.key, parentage)
         rebuilt = _Rebuilt(sql)
         added = 0
         for call in calls:
@@ -149,14 +150,18 @@ class TokenTreeTable:
             _make_room(sql, self.most_bytes, tree.key)
 
     @transaction
-    def continued(self, sql: Sql, tenant: str, name: str, links: Sequence[Link]) -> tuple[int, KeptCall] | None:
-        """Return the call of a tree that the first of these links continues that continues any, and the place of that link."""
+    def parent_of(self, sql: Sql, tenant: str, name: str, parentage: Parentage) -> tuple[int | None, KeptCall] | None:
+        """Return the parent that a call will have, and the place of the link by which its messages continue it; None if they do
+        not. Return None for a call without a parent."""
         tree = _tree(sql, tenant, name)
-        for place, link in enumerate(links if tree is not None else ()):
-            key = _linked(sql, tree.key, [link]) if tree is not None else 0
-            if key:
-                return place, _kept(_Rebuilt(sql), _row(sql, key))
-        return None
+        key = 0 if tree is None else _parent_of(sql, tree.key, parentage)
+        if not key:
+            return None
+        statement = "SELECT prompt_digest, answer_digest FROM model_calls WHERE key = ?"
+        prompt, answer = sql.execute(statement, (key,)).fetchone()
+        own = None if prompt is None else (bytes(prompt), bytes(answer))
+        place = next((place for place, link in enumerate(parentage.links) if link == own), None)
+        return place, _kept(_Rebuilt(sql), _row(sql, key))
 
     @transaction
     def name_of(self, sql: Sql, tenant: str, response: str) -> str | None:
@@ -279,7 +284,7 @@ def _tree(sql: Sql, tenant: str, name: str) -> Tree | None:
 # ---- parents -------------------------------------------------------------------------------------------------------------
 
 
-def _parent_of(sql: Sql, tree: int, parentage: Parentage, call: CallRecord) -> int:
+def _parent_of(sql: Sql, tree: int, parentage: Parentage) -> int:
     """Return the key of the call that another one continues; 0 if it begins something."""
     if parentage.response is not None:
         statement = "SELECT key FROM model_calls WHERE tree = ? AND id = ? ORDER BY key DESC LIMIT 1"
@@ -287,14 +292,14 @@ def _parent_of(sql: Sql, tree: int, parentage: Parentage, call: CallRecord) -> i
         if row is not None:
             return int(row[0])
     linked = _linked(sql, tree, parentage.links)
-    if linked or call.thread is None:
+    if linked or parentage.thread is None:
         return linked
     # A thread whose history was rewritten goes on all the same: the calls of another kind in it stand beside it.
     statement = (
         "SELECT key FROM model_calls WHERE tree = ? AND thread = ? AND coalesce(kind, 'main') = coalesce(?, 'main') "
         "ORDER BY key DESC LIMIT 1"
     )
-    row = sql.execute(statement, (tree, call.thread, call.kind)).fetchone()
+    row = sql.execute(statement, (tree, parentage.thread, parentage.kind)).fetchone()
     return 0 if row is None else int(row[0])
 
 

@@ -92,6 +92,61 @@ def test_a_history_that_was_changed_is_sent_as_messages_and_on_record() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-raw"])
+@pytest.mark.parametrize("scenario", ["tool", "parallel", "broken_arguments", "text_after_call", "reasoning_only", "empty"])
+@pytest.mark.parametrize("stateless", [True, False])
+def test_a_prompt_that_does_not_extend_the_call_before_has_a_reason(dialect: str, scenario: str, stateless: bool) -> None:
+    """Whatever the model has said: no answer, half a call, a call whose arguments are no JSON."""
+
+    async def test() -> None:
+        async with fleet(dialect, store="memory") as served:
+            items: list[dict[str, Any]] = [{"role": "user", "content": f"scenario: {scenario}"}]
+            fields: dict[str, Any] = {}
+            for number in range(4):
+                calls = await calls_of(served, "ep1", input=items, tools=[WEATHER], **fields)
+                output = await output_of(served, calls[-1]["response_id"])
+                results = [
+                    {"type": "function_call_output", "call_id": item["call_id"], "output": "sunny"}
+                    for item in output
+                    if item["type"] == "function_call"
+                ]
+                new = results or [{"role": "user", "content": f"scenario: {scenario}, the {number}. time"}]
+                items = [*items, *output, *new] if stateless else new
+                fields = {} if stateless else {"previous_response_id": calls[-1]["response_id"]}
+        silent = scenario == "empty" or (dialect, scenario) == ("vllm-raw", "reasoning_only")
+        for earlier, call in pairwise(calls):
+            known = earlier["prompt_token_ids"] + earlier["generation_token_ids"]
+            extends = call["prompt_token_ids"][: len(known)] == known
+            assert extends == call.get("token_true", False) == (not silent)
+            # Without a name, and with nothing of the model in its messages, a prompt continues nothing.
+            assert call["parent"] == (None if silent and stateless else earlier["id"])
+            assert call["reason"] == ("history_differs" if silent and not stateless else None)
+
+    run(test())
+
+
+async def output_of(served: Served, response_id: str) -> list[dict[str, Any]]:
+    async with aiohttp.ClientSession() as session, session.get(f"{served.url}/v1/responses/{response_id}") as answer:
+        return list((await answer.json())["output"])
+
+
+def test_a_thread_whose_history_was_rewritten_has_a_reason() -> None:
+    """As after a compaction: nothing that the model has said is in the messages, but its client names the thread."""
+
+    async def test() -> None:
+        async with simulated() as served, aiohttp.ClientSession() as session:
+            headers = {"X-Rollout-Id": "ep1", "X-Token-True": "1", "X-Session-Id": "s1"}
+            for text in ("hi", "The story so far: you said hello."):
+                body = {"model": "simulator", "input": text}
+                async with session.post(f"{served.url}/v1/responses", json=body, headers=headers) as answer:
+                    assert answer.status == 200
+            async with session.get(f"{served.url}/rollouts/ep1") as answer:
+                first, second = (await answer.json())["calls"]
+        assert (second["parent"], second["reason"]) == (first["id"], "history_differs")
+
+    run(test())
+
+
 def test_a_prompt_whose_earlier_tokens_cannot_be_read_is_sent_as_messages_and_on_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -101,7 +156,7 @@ def test_a_prompt_whose_earlier_tokens_cannot_be_read_is_sent_as_messages_and_on
     async def test() -> None:
         async with simulated(store="memory") as served:
             [first] = await calls_of(served, "ep1", input="hi")
-            monkeypatch.setattr(TokenTreeTable, "continued", away)
+            monkeypatch.setattr(TokenTreeTable, "parent_of", away)
             calls = await calls_of(served, "ep1", input="go on", previous_response_id=first["response_id"])
         assert calls[-1]["reason"] == "store_unavailable"
 

@@ -5,7 +5,7 @@ they like."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -56,20 +56,6 @@ def answer_of_message(message: Mapping[str, Any]) -> bytes:
     text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
     calls = message.get("tool_calls") or ()
     return _digest(text, [(call["id"], call["function"]["arguments"]) for call in calls])
-
-
-def answer_of_items(items: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return the digest of an answer as items of a response have it."""
-    text = ""
-    calls: list[tuple[str, str]] = []
-    for item in items:
-        if item["type"] == "message":
-            text += "".join(part.get("text") or part.get("refusal") or "" for part in item["content"])
-        elif item["type"] == "custom_tool_call":
-            calls.append((item["call_id"], msgspec.json.encode({"input": item["input"]}).decode()))
-        elif "call_id" in item:
-            calls.append((item["call_id"], item.get("arguments") or ""))
-    return _digest(text, calls)
 
 
 def _digest(text: str, calls: Sequence[tuple[str, str]]) -> bytes:

@@ -17,6 +17,7 @@ from responses_gateway.server.features.rollouts.export import Rollouts, full
 from responses_gateway.server.features.rollouts.keeping import ResponseKeeper
 from responses_gateway.server.features.rollouts.spans import shown
 from responses_gateway.server.features.rollouts.token_chain import TokenChain, TreeName
+from responses_gateway.server.generation.preparation.live_settings import LiveSettings
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.http.exchange import EXCHANGE
 from responses_gateway.server.http.routes import HttpPrefix, HttpRoute, Route
@@ -39,6 +40,7 @@ class Keeping:
     table: TokenTreeTable
     pool: Pool
     prompts: PromptTokens
+    live: LiveSettings
 
     async def step(self, prepared: PreparedRequest, settings: Settings) -> PreparedRequest:
         """Return a request whose calls are kept, if it names a rollout or asks for the ids of its tokens. Raise `ApiError`,
@@ -55,7 +57,8 @@ class Keeping:
         recorder = CallRecorder(hides_logprobs=not options.logprobs, shows=shown if shows else None)
         await self.pool.watch.identified()
         chain = TokenChain(self.table, place, self.prompts, settings.connect_timeout) if by_ids else None
-        keeper = ResponseKeeper(self.table, place, recorder, self._owner(prepared.call.route.model), prepared, chain)
+        policy = self.live.current.parsers.policy(prepared.context.request.model)
+        keeper = ResponseKeeper(self.table, place, recorder, self._owner(prepared.call.route.model), prepared, policy, chain)
         options = msgspec.structs.replace(options, recorder=recorder)
         return msgspec.structs.replace(prepared, options=options, call=prepared.call._replace(keeper=keeper))
 
@@ -115,7 +118,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
         HttpRoute("POST", "/rollouts/{id}/reward", rollouts.reward),
         HttpRoute("GET", "/v1/responses/{id}/trajectory", rollouts.trajectory),
     ]
-    return Opened(steps=[Keeping(table, pool, PromptTokens(pool, None)).step], routes=routes)
+    return Opened(steps=[Keeping(table, pool, PromptTokens(pool, None), core.responses.live).step], routes=routes)
 
 
 ROLLOUTS = Feature("rollouts", None, _open)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from responses_gateway.request.rollouts.links import Link, answer_of_items, links_of
+from responses_gateway.request.policy import Policy
+from responses_gateway.request.rollouts.links import Link, answer_of_message, links_of
+from responses_gateway.request.turns import answer_message
 from responses_gateway.server.features.rollouts.spans import ItemSpan, item_spans
 from responses_gateway.server.features.rollouts.token_chain import NO_IDS, IdsOutcome, TokenChain, TreeName
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
@@ -20,6 +22,7 @@ from responses_gateway.stream.sampling.recorder import CallRecorder, SampledToke
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.wire.added_fields import AddedField
+from responses_gateway.wire.tools import ToolTable
 
 # What a server is asked for, by its name in the list of models: ids and log probabilities.
 _LOGPROBS: Mapping[str, Any] = {"logprobs": True, "top_logprobs": 0}
@@ -29,6 +32,14 @@ _IDS: Mapping[str, Mapping[str, Any]] = {
 }
 # Those that have the ids of a prompt.
 _PROMPT_FIELDS = frozenset({"kv_transfer_params", "input_ids"})
+
+
+class AskedPrompt(NamedTuple):
+    """What is known of a prompt: the digest of its messages, how many calls are in them, and what it was sent as."""
+
+    digest: bytes
+    calls: int
+    outcome: IdsOutcome
 
 
 class CallDetails(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,12 +68,12 @@ class ResponseKeeper:
     recorder: CallRecorder
     owner: str
     prepared: PreparedRequest
+    policy: Policy
     chain: TokenChain | None = None  # of prompts that are to be ids
     _facts: RequestFacts | None = None
-    _prompts: list[bytes] = field(default_factory=list)  # the digest of that of each turn
-    _links: Sequence[Link] = ()  # of the first turn
+    _prompts: list[AskedPrompt] = field(default_factory=list)  # by turn
+    _parentage: Parentage | None = None  # of the first turn
     _sent: Mapping[str, Any] | None = None
-    _outcomes: list[IdsOutcome] = field(default_factory=list)  # by turn
     _own: set[str] = field(default_factory=set)  # fields that have the ids of the prompt of a turn
 
     def begin(self, facts: RequestFacts) -> None:
@@ -76,13 +87,17 @@ class ResponseKeeper:
             return call
         body = {name: value for name, value in call.body.items() if name not in _PROMPT_FIELDS or name not in self._own}
         links = links_of(body)
-        if not self._prompts:
-            self._links = links.answers
-        self._prompts.append(links.prompt)
+        if self._parentage is None:
+            asker = self.prepared.caller.asker
+            previous = self.prepared.context.request.previous_response_id
+            self._parentage = Parentage(previous, links.answers, asker.thread, asker.kind)
         wanted = {**_IDS.get(self.owner, _IDS[""]), **({} if body.get("logprobs") else _LOGPROBS)}
         added = _added(wanted)
-        outcome = NO_IDS if self.chain is None else await self.chain.prompt(call._replace(body=body), links, self.recorder)
-        self._outcomes.append(outcome)
+        outcome = NO_IDS
+        if self.chain is not None:
+            outcome = await self.chain.prompt(call._replace(body=body), links, self._parentage, self.recorder)
+        calls = sum(len(message.get("tool_calls") or ()) for message in body["messages"])
+        self._prompts.append(AskedPrompt(links.prompt, calls, outcome))
         if outcome.ids is not None:
             field_name, value = _as_field(self.owner, outcome.ids)
             wanted[field_name] = value
@@ -95,12 +110,11 @@ class ResponseKeeper:
     async def keep(self, translator: Translator) -> None:
         """Store the calls of a response that has ended. Never raises: the response is the client's whatever becomes of them."""
         place = self.place
-        if place is None:
+        if place is None or self._parentage is None:
             return
         calls = self._records(translator)
-        parentage = Parentage(self.prepared.context.request.previous_response_id, self._links)
         try:
-            await self.table.add(place.tenant, place.name, calls, parentage)
+            await self.table.add(place.tenant, place.name, calls, self._parentage)
         except StoreUnavailable as error:
             fields = logs.fields(response_id=translator.response_id, error=str(error))
             logs.logger().error("tokens not stored", extra=fields)
@@ -116,7 +130,7 @@ class ResponseKeeper:
         for number, sampled in enumerate(self.recorder.calls):
             tokens = sampled.tokens()
             items = [msgspec.json.decode(item) for item in done[firsts[number] : firsts[number + 1]]]
-            link = Link(self._prompts[number], answer_of_items(items)) if number < len(self._prompts) else None
+            link = self._link(number, items, translator.options.tools)
             records.append(
                 CallRecord(
                     response_id if number == last else f"{response_id}.{number + 1}",
@@ -130,12 +144,20 @@ class ResponseKeeper:
             )
         return records
 
+    def _link(self, number: int, items: Sequence[dict[str, Any]], tools: ToolTable) -> Link | None:
+        """Return what a later request has of a turn with these items, if its client repeats them."""
+        if number >= len(self._prompts):
+            return None
+        prompt = self._prompts[number]
+        message = answer_message(items, tools, self.policy, prompt.calls)
+        return Link(prompt.digest, answer_of_message(message))
+
     def _details(
         self, translator: Translator, number: int, tokens: SampledTokens, items: Sequence[Mapping[str, Any]]
     ) -> CallDetails:
         sampled = self.recorder.calls[number]
         asker = None if self._facts is None else self._facts.asker
-        outcome = self._outcomes[number] if number < len(self._outcomes) else NO_IDS
+        outcome = self._prompts[number].outcome if number < len(self._prompts) else NO_IDS
         misfit = outcome.misfit_in(tokens.prompt)
         hidden = translator.lifecycle.writer is not translator.writer  # the client has other items
         return CallDetails(

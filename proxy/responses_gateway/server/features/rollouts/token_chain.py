@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from responses_gateway.request.rollouts.links import Links
 from responses_gateway.request.rollouts.token_prompt import Earlier, Misfit, extended, misfit_of
 from responses_gateway.server.generation.upstream.chat_call import ChatCall
 from responses_gateway.state import StoreUnavailable
-from responses_gateway.state.token_trees import TokenTreeTable
+from responses_gateway.state.token_trees import Parentage, TokenTreeTable
 from responses_gateway.stream.sampling.recorder import CallRecorder
 
 
@@ -52,33 +52,38 @@ class TokenChain:
     within: float
     _messages: int = 0  # of the last turn
 
-    async def prompt(self, call: ChatCall, links: Links, recorder: CallRecorder) -> IdsOutcome:
-        """Return the ids of the prompt of a turn. Never raises: what does not fit is sent as messages."""
+    async def prompt(self, call: ChatCall, links: Links, parentage: Parentage, recorder: CallRecorder) -> IdsOutcome:
+        """Return the ids of the prompt of a turn; `parentage` is that of the first one. Never raises: what does not fit is sent
+        as messages."""
         try:
-            earlier = await self._earlier(links, recorder)
+            earlier = await self._earlier(links, parentage, recorder)
         except StoreUnavailable:
             return IdsOutcome(misfit="store_unavailable")
         finally:
             self._messages = len(call.body["messages"])
+        if earlier == "history_differs":
+            return IdsOutcome(misfit=earlier)
         if earlier is None:
-            return IdsOutcome(misfit="history_differs") if links.answers else NO_IDS
+            return NO_IDS
         misfit = misfit_of(call.body, earlier)
         if misfit is not None or earlier.prompt is None or earlier.sampled is None:
             return IdsOutcome(misfit=misfit)
         return await self._extended(call, earlier.prompt + earlier.sampled, earlier.messages)
 
-    async def _earlier(self, links: Links, recorder: CallRecorder) -> Earlier | None:
-        """Return the call that a prompt continues: the last turn of this response, or one that was kept. Raise
-        `StoreUnavailable`."""
+    async def _earlier(
+        self, links: Links, parentage: Parentage, recorder: CallRecorder
+    ) -> Earlier | Literal["history_differs"] | None:
+        """Return the call that a prompt continues: the last turn of this response, or one that was kept. None if the model has
+        not answered before. Raise `StoreUnavailable`."""
         if len(recorder.calls) > 1:  # the last one has only begun
             tokens = recorder.calls[-2].tokens()
             return Earlier(tokens.prompt, tokens.ids, tokens.finish_reason, self._messages + 1)
-        if self.place is None or not links.answers:
-            return None
-        found = await self.table.continued(*self.place, links.answers)
-        if found is None:
-            return None
-        place, kept = found
+        parent = None if self.place is None else await self.table.parent_of(*self.place, parentage)
+        if parent is None:
+            return "history_differs" if links.answers else None
+        place, kept = parent
+        if place is None:  # it is named, or is in the same thread, but its answer is not in the messages
+            return "history_differs"
         details = msgspec.json.decode(kept.details)
         return Earlier(kept.tokens.prompt, kept.tokens.sampled, details.get("finish_reason"), links.places[place])
 
