@@ -30,6 +30,8 @@ from responses_gateway.state.schema import VERSION
 from tests.state.conftest import Clock, Opening
 
 USER = {"role": "user", "content": "hello"}
+# Long enough to be stored once for its tenant, wherever it stands.
+LONG = {"role": "user", "content": "hello " * 1000}
 
 
 def said(number: int) -> str:
@@ -133,13 +135,13 @@ def test_a_long_conversation_grows_by_what_is_new(opening: Opening, way: str) ->
         end = 0
         sent = list[Any]()
         for turn in range(60):
-            asked = {"role": "user", "content": "go on"}
+            asked = {"role": "user", "content": "go on " * 1000}
             fields = {"context": end, "input": [asked]} if way == "chained" else {"input": [*sent, asked]}
             await store.responses.save(record(f"resp_{turn}", **fields, output=[said(turn)]))
             end = await end_of(store, f"resp_{turn}")
             sent += [asked, json.loads(said(turn))]
         counted = await rows(database)
-        assert (counted["nodes"], counted["items"]) == (120, 61)
+        assert (counted["nodes"], counted["items"]) == (120, 1)
 
     play(opening, test)
 
@@ -186,15 +188,15 @@ def test_a_context_deleted_meanwhile_is_written_again(opening: Opening) -> None:
 
 def test_old_responses_are_deleted_and_new_ones_stay(opening: Opening) -> None:
     async def test(store: Store, database: Database, clock: Clock) -> None:
-        await store.responses.save(record("old", input=[USER], output=[said(1)]))
-        await store.conversations.create("a", {}, [USER])
+        await store.responses.save(record("old", input=[LONG, LONG | {"role": "system"}], output=[said(1)]))
+        await store.conversations.create("a", {}, [LONG])
         clock.now += 600
-        await store.responses.save(record("young", created_at=clock.now, input=[USER], output=[said(2)]))
+        await store.responses.save(record("young", created_at=clock.now, input=[LONG], output=[said(2)]))
         clock.now += 600
         assert await store.upkeep.clean_up() == 2
         assert await store.responses.get("a", "old") is None
         assert await store.responses.get("a", "young") is not None
-        assert await rows(database) == {"items": 2, "nodes": 2, "responses": 1, "conversations": 0, "events": 0, "journals": 0}
+        assert await rows(database) == {"items": 1, "nodes": 2, "responses": 1, "conversations": 0, "events": 0, "journals": 0}
 
     play(opening, test)
 
@@ -331,13 +333,13 @@ def test_several_clean_up_at_once(new_database: Callable[[], Database]) -> None:
         await asyncio.gather(*(store.open() for store in stores))
         try:
             for number in range(250):
-                await stores[0].responses.save(record(f"resp_{number}", input=[USER], output=[said(number)]))
+                await stores[0].responses.save(record(f"resp_{number}", input=[LONG], output=[said(number)]))
             clock.now += 2000
-            fresh = record("fresh", created_at=clock.now, input=[USER], output=[said(1)])
+            fresh = record("fresh", created_at=clock.now, input=[LONG], output=[said(1)])
             removed = await asyncio.gather(stores[0].responses.save(fresh), *(store.upkeep.clean_up() for store in stores))
             assert sum(removed[1:]) >= 250
             counted = await rows(stores[0].database)
-            assert (counted["responses"], counted["nodes"], counted["items"]) == (1, 2, 2)
+            assert (counted["responses"], counted["nodes"], counted["items"]) == (1, 2, 1)
         finally:
             await asyncio.gather(*(store.close() for store in stores))
 

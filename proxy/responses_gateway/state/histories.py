@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
-from responses_gateway.state.records import Cursor, HistorySpan, ItemPage, NewItem, PageOrder, Place, new_id, new_ids
+from responses_gateway.state.records import Cursor, HistorySpan, ItemPage, NewItem, PageOrder, Place, new_ids
+from responses_gateway.wire.hosted_kinds import HOSTED_CALLS
 
 _decode = msgspec.json.decode
 _encode = msgspec.json.Encoder().encode
@@ -35,26 +36,26 @@ _PREFIXES = {
 # The members that content parts always have, by type.
 _PART_DEFAULTS: dict[str, dict[str, Any]] = {"output_text": {"annotations": []}, "input_image": {"detail": "auto"}}
 
+# The nodes after one place, up to and including another; the depth counts from the end.
 _CHAIN = (
-    "WITH RECURSIVE chain (key, parent, item, item_id, depth) AS ("
-    "SELECT key, parent, item, item_id, 0 FROM nodes WHERE key = ? "
-    "UNION ALL SELECT n.key, n.parent, n.item, n.item_id, c.depth + 1 FROM nodes n JOIN chain c ON n.key = c.parent "
-    "WHERE n.key <> ?) "
+    "WITH RECURSIVE chain (key, parent, depth) AS (SELECT key, parent, 0 FROM nodes WHERE key = ? "
+    "UNION ALL SELECT n.key, n.parent, c.depth + 1 FROM chain c JOIN nodes n ON n.key = c.parent WHERE n.key <> ?) "
 )
-_BRANCH = (
-    "WITH RECURSIVE chain (key, parent, item, depth) AS ("
-    "SELECT key, parent, item, 1 FROM nodes WHERE key = ? "
-    "UNION ALL SELECT n.key, n.parent, n.item, c.depth + 1 FROM nodes n JOIN chain c ON n.key = c.parent "
-    "WHERE c.depth < ?) SELECT parent, item, key FROM chain"
+_BODY = "coalesce(n.body, i.body) FROM nodes n LEFT JOIN items i ON i.key = n.item"
+# The nodes whose items have the digests that stand one after the other in a value.
+_WALK = (
+    "WITH RECURSIVE walk (key, next) AS (SELECT CAST(? AS BIGINT), 1 UNION ALL SELECT n.key, w.next + {size} FROM walk w "
+    "JOIN nodes n ON n.parent = w.key AND n.digest = substr(?, w.next, {size})) SELECT key FROM walk ORDER BY next"
 )
-# From so many items on they are looked up and written together: for fewer, statements of their own are cheaper.
-_MANY = 8
+# Items of more bytes are stored once for each tenant: a new one changes a page of their index, which has as many.
+_LONG = 4096
 # Bytes of the digest of an item, and of a text: they are never the same.
 _OF_ITEM = 16
 _OF_TEXT = 32
 # Digests in one look-up.
 _LOOKED_UP = 100
 _KEYS = f"SELECT digest, key FROM items WHERE digest IN ({', '.join('?' * _LOOKED_UP)})"
+_NODE = ("key", "tenant", "parent", "digest", "item", "item_id", "body")
 
 
 @dataclass(eq=False)
@@ -72,7 +73,8 @@ class HistoryTable:
     @transaction
     def page(self, sql: Sql, span: HistorySpan, order: PageOrder, limit: int, cursor: Cursor) -> ItemPage | None:
         """Return a page of a part of a history, each item with its id; None if the cursor names none of its items."""
-        statement = _CHAIN + "SELECT item_id, item FROM chain ORDER BY depth" + (" DESC" if order == "asc" else "")
+        statement = _CHAIN + "SELECT n.item_id, n.key FROM chain c JOIN nodes n ON n.key = c.key ORDER BY c.depth"
+        statement += " DESC" if order == "asc" else ""
         rows = sql.execute(statement, (span.end, span.begin)).fetchall() if span.end != span.begin else []
         first = 0
         last = len(rows)
@@ -94,13 +96,14 @@ class HistoryTable:
     @transaction
     def item(self, sql: Sql, end: Place, item_id: str) -> dict[str, Any] | None:
         """Return one of the items up to a place, by its id."""
-        row = sql.execute(_CHAIN + "SELECT item FROM chain WHERE item_id = ?", (end, 0, item_id)).fetchone()
+        statement = _CHAIN + "SELECT n.key FROM chain c JOIN nodes n ON n.key = c.key WHERE n.item_id = ?"
+        row = sql.execute(statement, (end, 0, item_id)).fetchone()
         return None if row is None else _shown(sql, item_id, row[0])
 
     @transaction
     def find(self, sql: Sql, tenant: str, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Find items by id in any history, the last one if several have it; unknown ids are left out."""
-        statement = "SELECT item FROM nodes WHERE tenant = ? AND item_id = ? ORDER BY key DESC LIMIT 1"
+        statement = "SELECT key FROM nodes WHERE tenant = ? AND item_id = ? ORDER BY key DESC LIMIT 1"
         rows = {item_id: sql.execute(statement, (tenant, item_id)).fetchone() for item_id in filter(None, ids)}
         return {item_id: _shown(sql, item_id, row[0]) for item_id, row in rows.items() if row is not None}
 
@@ -113,119 +116,122 @@ def exists(sql: Sql, place: Place) -> bool:
     return not place or sql.execute("SELECT 1 FROM nodes WHERE key = ?", (place,)).fetchone() is not None
 
 
-def append(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], results: Mapping[str, bytes] | None = None) -> Place:
-    """Add items after a place, reusing those that are already there; `results` by their ids are kept with them. Return the
-    place of the last one."""
-    if len(items) >= _MANY:
-        return _append_many(sql, tenant, place, items, results or {})
-    for item in items:
-        body = item if isinstance(item, str) else _json(item).decode()
-        value: dict[str, Any] = _decode(body) if isinstance(item, str) else item
-        key = _body(sql, _digest(tenant, value), body)
-        _keep_result(sql, key, value, results)
-        place = _child(sql, tenant, place, key, _id_of(value) or new_id(_prefix(value)))
-    return place
+def append(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem]) -> Place:
+    """Add items after a place, reusing those that are already there. Return the place of the last one."""
+    return [place, *append_each(sql, tenant, place, items)][-1]
 
 
-def _append_many(sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], results: Mapping[str, bytes]) -> Place:
-    """Do the same with few statements for all of them."""
+def append_each(
+    sql: Sql, tenant: str, place: Place, items: Sequence[NewItem], results: Mapping[str, bytes] | None = None
+) -> list[Place]:
+    """Do the same; `results` by the ids of items are kept with them. Return the place of each item."""
     values = [cast("dict[str, Any]", _decode(item)) if isinstance(item, str) else item for item in items]
     digests = [_digest(tenant, value) for value in values]
-    keys = _known_keys(sql, list(dict.fromkeys(digests)))
-    known = next((number for number, digest in enumerate(digests) if digest not in keys), len(digests))
-    new: dict[bytes, NewItem] = {}
-    for item, digest in zip(items, digests, strict=True):
-        if digest not in keys:
-            new.setdefault(digest, item)
-    if new:
-        new_keys = sql.new_keys("items", len(new))
-        # Each text is made when its row is written: all at once would be as long as the request.
-        rows = ((key, digest, _json(item)) for key, (digest, item) in zip(new_keys, new.items(), strict=True))
-        sql.insert("items", ("key", "digest", "body"), rows, utf8="body")
-        keys.update(zip(new, new_keys, strict=True))
+    places = _known_beginning(sql, place, [digest for digest, _ in digests])
+    known = len(places)
+    new: list[_NewNode] = []
+    for item, value, (digest, length) in zip(items[known:], values[known:], digests[known:], strict=True):
+        item_id = value.get("id")
+        own_id = item_id if isinstance(item_id, str) else ""
+        shared = length > _LONG or value.get("type") in HOSTED_CALLS or (results is not None and own_id in results)
+        new.append(_NewNode(digest, item, shared, own_id, _prefix(value)))
+    places += _add(sql, tenant, places[-1] if places else place, new)
     if results:
-        for value, digest in zip(values, digests, strict=True):
-            _keep_result(sql, keys[digest], value, results)
-    return _add_nodes(sql, tenant, place, [(keys[digest], value) for digest, value in zip(digests, values, strict=True)], known)
+        for value, (digest, _) in zip(values, digests, strict=True):
+            if (result := results.get(str(value.get("id")))) is not None:
+                sql.execute("UPDATE items SET result = ? WHERE digest = ?", (result, digest))
+    return places
 
 
-def _keep_result(sql: Sql, key: int, value: dict[str, Any], results: Mapping[str, bytes] | None) -> None:
-    if results and (result := results.get(str(value.get("id")))) is not None:
-        sql.execute("UPDATE items SET result = ? WHERE key = ?", (result, key))
+def append_texts(sql: Sql, tenant: str, texts: Sequence[str]) -> Place:
+    """Store texts as a history of their own, reusing those that are already there. They have no ids, and are never found as
+    items. Return the place of the last one."""
+    key = _key_of(tenant)
+    digests = [hashlib.blake2b(text.encode(), digest_size=_OF_TEXT, key=key).digest() for text in texts]
+    places = [0, *_known_beginning(sql, 0, digests)]
+    known = len(places) - 1
+    new = [_NewNode(digest, text, True) for digest, text in zip(digests[known:], texts[known:], strict=True)]
+    return [*places, *_add(sql, tenant, places[-1], new)][-1]
 
 
-def _known_keys(sql: Sql, digests: Sequence[bytes]) -> dict[bytes, int]:
-    """Return the keys of the items that are stored, by their digests."""
-    keys: dict[bytes, int] = {}
-    for first in range(0, len(digests), _LOOKED_UP):
-        some = list(digests[first : first + _LOOKED_UP])
-        asked = [*some, *(some[-1:] * (_LOOKED_UP - len(some)))]  # always as many: one statement, which is prepared once
-        keys.update((bytes(digest), key) for digest, key in sql.execute(_KEYS, asked).fetchall())
+class _NewNode(NamedTuple):
+    """A node to be added: the digest and the content of its item. `shared`: the item is stored once for its tenant.
+    `item_id`: the id that the item came with. Without one it gets an id with this prefix; texts have neither."""
+
+    digest: bytes
+    content: NewItem
+    shared: bool
+    item_id: str = ""
+    prefix: str = ""
+
+
+def _known_beginning(sql: Sql, place: Place, digests: Sequence[bytes]) -> list[Place]:
+    """Return the places of the first items after a place, by their digests, as far as they are there."""
+    if not digests:
+        return []
+    statement = _WALK.format(size=len(digests[0]))
+    return [row[0] for row in sql.execute(statement, (place, b"".join(digests))).fetchall()][1:]
+
+
+def _add(sql: Sql, tenant: str, place: Place, new: Sequence[_NewNode]) -> Sequence[Place]:
+    """Add nodes after a place, which has no such one yet. Return their keys."""
+    if not new:
+        return ()
+    items = _shared_items(sql, [node for node in new if node.shared])
+    ids = new_ids([node.prefix for node in new])
+    keys = sql.new_keys("nodes", len(new))
+    # Each text is made when its row is written: all at once would be as long as the request.
+    rows = (
+        (
+            key,
+            tenant,
+            parent,
+            node.digest,
+            items.get(node.digest),
+            node.item_id or (node.prefix and made_up_id),
+            None if node.shared else _json(node.content),
+        )
+        for key, parent, node, made_up_id in zip(keys, [place, *keys[:-1]], new, ids, strict=True)
+    )
+    sql.insert("nodes", _NODE, rows, utf8="body")
     return keys
 
 
-def _add_nodes(sql: Sql, tenant: str, place: Place, items: Sequence[tuple[int, dict[str, Any]]], known: int) -> Place:
-    """Add nodes for items, each with its key, after a place, unless they are there. The first `known` items were stored
-    before."""
-    branch = _branch(sql, items[known - 1][0], known) if known >= _MANY else {}
-    there = 0
-    for key, _ in items[:known]:
-        node = branch.get((place, key))
-        if node is None:
-            row = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (place, key)).fetchone()
-            if row is None:
-                break
-            node = row[0]
-        place = node
-        there += 1
-    new = items[there:]
-    if not new:
-        return place
-    made_up = new_ids([_prefix(value) for _, value in new])
-    rows: list[tuple[int, str, Place, int, str]] = []
-    for node, (key, value), made_up_id in zip(sql.new_keys("nodes", len(new)), new, made_up, strict=True):
-        rows.append((node, tenant, place, key, _id_of(value) or made_up_id))
-        place = node
-    sql.insert("nodes", ("key", "tenant", "parent", "item", "item_id"), rows)
-    return place
-
-
-def _branch(sql: Sql, item: int, length: int) -> dict[tuple[Place, int], Place]:
-    """Return the last nodes of the newest history with an item, up to that, by their parents and items: most requests
-    continue what was stored last."""
-    row = sql.execute("SELECT key FROM nodes WHERE item = ? ORDER BY key DESC LIMIT 1", (item,)).fetchone()
-    rows = [] if row is None else sql.execute(_BRANCH, (row[0], length)).fetchall()
-    return {(parent, of_item): key for parent, of_item, key in rows}
-
-
-def append_texts(sql: Sql, tenant: str, texts: Iterable[str]) -> Place:
-    """Store texts as a history of their own, reusing those that are already there. They have no ids, and are never found as
-    items. Return the place of the last one."""
-    place = 0
-    for text in texts:
-        digest = hashlib.blake2b(text.encode(), digest_size=_OF_TEXT, key=_key_of(tenant)).digest()
-        key = _known(sql, digest) or _body(sql, digest, text)
-        row = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (place, key)).fetchone()
-        place = row[0] if row is not None else _child(sql, tenant, place, key, "")
-    return place
+def _shared_items(sql: Sql, nodes: Sequence[_NewNode]) -> dict[bytes, int]:
+    """Return the keys of items that are stored once, by their digests; write those that are new."""
+    contents = {node.digest: node.content for node in nodes}
+    digests = list(contents)
+    keys: dict[bytes, int] = {}
+    for first in range(0, len(digests), _LOOKED_UP):
+        some = digests[first : first + _LOOKED_UP]
+        asked = [*some, *(some[-1:] * (_LOOKED_UP - len(some)))]  # always as many: one statement, which is prepared once
+        keys.update((bytes(digest), key) for digest, key in sql.execute(_KEYS, asked).fetchall())
+    new = [digest for digest in digests if digest not in keys]
+    if new:
+        new_keys = sql.new_keys("items", len(new))
+        rows = ((key, digest, _json(contents[digest])) for key, digest in zip(new_keys, new, strict=True))
+        sql.insert("items", ("key", "digest", "body"), rows, utf8="body")
+        keys.update(zip(new, new_keys, strict=True))
+    return keys
 
 
 def texts(sql: Sql, end: Place, begin: Place = 0) -> list[str]:
     """Return the JSON of the items after `begin`, up to and including `end`, in order, as they were stored."""
     if end == begin:
         return []
-    statement = _CHAIN + "SELECT i.body FROM chain c JOIN items i ON i.key = c.item ORDER BY c.depth DESC"
+    statement = _CHAIN + f"SELECT {_BODY} JOIN chain c ON c.key = n.key ORDER BY c.depth DESC"
     return [row[0] for row in sql.execute(statement, (end, begin)).fetchall()]
 
 
 def without(sql: Sql, tenant: str, end: Place, item_id: str) -> Place | None:
     """Make the history without one of its items, by adding the later ones again. Return None if the item is not in it."""
-    rows = sql.execute(_CHAIN + "SELECT key, parent, item, item_id FROM chain ORDER BY depth DESC", (end, 0)).fetchall()
-    at = next((number for number, row in enumerate(rows) if row[3] == item_id), None)
+    statement = _CHAIN + "SELECT n.key, n.parent, n.item_id FROM chain c JOIN nodes n ON n.key = c.key ORDER BY c.depth DESC"
+    rows = sql.execute(statement, (end, 0)).fetchall()
+    at = next((number for number, row in enumerate(rows) if row[2] == item_id), None)
     if at is None:
         return None
     place: Place = rows[at][1]
-    for _, _, key, kept_id in rows[at + 1 :]:
+    for key, _, kept_id in rows[at + 1 :]:
         place = _add_moved(sql, tenant, place, key, kept_id)
     return place
 
@@ -237,7 +243,8 @@ def prune(sql: Sql, place: Place) -> None:
         if row is None or sql.execute(_IS_USED, (place,) * len(_USERS)).fetchone()[0]:
             return
         sql.execute("DELETE FROM nodes WHERE key = ?", (place,))
-        sql.execute("DELETE FROM items WHERE key = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE item = ?)", (row[1], row[1]))
+        if row[1] is not None:
+            sql.execute("DELETE FROM items WHERE key = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE item = ?)", (row[1], row[1]))
         place = row[0]
 
 
@@ -251,29 +258,19 @@ _USERS = (
 _IS_USED = "SELECT " + " OR ".join(f"EXISTS ({user})" for user in _USERS)
 
 
-def _digest(tenant: str, value: dict[str, Any]) -> bytes:
+def _digest(tenant: str, value: dict[str, Any]) -> tuple[bytes, int]:
+    """Return the digest of an item, and the length of its JSON."""
     try:
         text = _canonical(value)
     except UnicodeEncodeError:
         text = json.dumps(value, sort_keys=True).encode()
-    return hashlib.blake2b(text, digest_size=_OF_ITEM, key=_key_of(tenant)).digest()
+    return hashlib.blake2b(text, digest_size=_OF_ITEM, key=_key_of(tenant)).digest(), len(text)
 
 
 @lru_cache(maxsize=256)
 def _key_of(tenant: str) -> bytes:
     """Return what makes the digests of a tenant others than those of any other tenant."""
     return hashlib.blake2b(tenant.encode("utf-8", "surrogatepass")).digest()
-
-
-def _body(sql: Sql, digest: bytes, body: str) -> int:
-    statement = "INSERT INTO items (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING key"
-    row = sql.execute(statement, (digest, body)).fetchone()
-    return int(row[0]) if row is not None else cast("int", _known(sql, digest))
-
-
-def _known(sql: Sql, digest: bytes) -> int | None:
-    row = sql.execute("SELECT key FROM items WHERE digest = ?", (digest,)).fetchone()
-    return None if row is None else row[0]
 
 
 def _json(item: NewItem) -> bytes:
@@ -285,36 +282,29 @@ def _json(item: NewItem) -> bytes:
         return json.dumps(item, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _id_of(value: dict[str, Any]) -> str:
-    """Return the id that an item came with; empty for none."""
-    item_id = value.get("id")
-    return item_id if isinstance(item_id, str) else ""
-
-
 def _prefix(value: dict[str, Any]) -> str:
     return _PREFIXES.get(value.get("type", "message"), "item")
 
 
-def _child(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:
-    statement = "INSERT INTO nodes (tenant, parent, item, item_id) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING key"
-    row = sql.execute(statement, (tenant, parent, key, item_id)).fetchone()
-    if row is None:
-        row = sql.execute("SELECT key FROM nodes WHERE parent = ? AND item = ?", (parent, key)).fetchone()
-    return int(row[0])
-
-
 def _add_moved(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:
-    """Add an item after another parent, with the id that it has."""
-    place = _child(sql, tenant, parent, key, item_id)
-    if sql.execute("SELECT item_id FROM nodes WHERE key = ?", (place,)).fetchone()[0] == item_id:
-        return place
+    """Add the item of a node after another parent, with the id that it has."""
+    statement = (
+        "INSERT INTO nodes (tenant, parent, digest, item, item_id, body) SELECT tenant, ?, digest, item, item_id, body "
+        "FROM nodes WHERE key = ? ON CONFLICT DO NOTHING RETURNING key"
+    )
+    row = sql.execute(statement, (parent, key)).fetchone()
+    if row is not None:
+        return int(row[0])
+    statement = "SELECT key, item_id FROM nodes WHERE parent = ? AND digest = (SELECT digest FROM nodes WHERE key = ?)"
+    place, other_id = sql.execute(statement, (parent, key)).fetchone()
+    if other_id == item_id:
+        return int(place)
     # The same item is there already, with another id from the store: with an id of its own it is another item.
-    value = _value(sql, key) | {"id": item_id}
-    return _child(sql, tenant, parent, _body(sql, _digest(tenant, value), _json(value).decode()), item_id)
+    return append(sql, tenant, parent, [_value(sql, key) | {"id": item_id}])
 
 
 def _value(sql: Sql, key: int) -> dict[str, Any]:
-    value: dict[str, Any] = _decode(sql.execute("SELECT body FROM items WHERE key = ?", (key,)).fetchone()[0])
+    value: dict[str, Any] = _decode(sql.execute(f"SELECT {_BODY} WHERE n.key = ?", (key,)).fetchone()[0])
     return value
 
 

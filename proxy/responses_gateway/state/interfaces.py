@@ -144,7 +144,7 @@ def add_row(sql: Sql, table: str, row: Mapping[str, Any]) -> None:
     sql.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))
 
 
-def storable(values: Sequence[Any]) -> list[Any]:
+def storable(values: Iterable[Any]) -> list[Any]:
     """Replace what databases do not accept in texts: lone surrogates and null characters."""
     return [
         value.encode("utf-8", "replace").decode().replace("\0", "\ufffd") if isinstance(value, str) else value

@@ -46,7 +46,7 @@ _ROW_BYTES = 130
 # The long columns of each table.
 _LONG_COLUMNS = {
     "items": ("body", "digest", "digest", "result"),
-    "nodes": ("item_id", "item_id", "tenant", "tenant"),
+    "nodes": ("item_id", "item_id", "tenant", "tenant", "digest", "digest", "body"),
     "responses": ("head", "tail", "id", "id", "tenant"),
     "conversations": ("metadata", "id", "id"),
     "events": ("data", "response", "response"),
@@ -162,8 +162,10 @@ class _Transaction:
         statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(cast("Any", statement)) as copy:
             for row in rows:
-                values = [value.decode() if name == utf8 else value for name, value in zip(columns, row, strict=True)]
-                copy.write_row(storable(values))
+                values = dict(zip(columns, row, strict=True))
+                if values.get(utf8) is not None:
+                    values[utf8] = values[utf8].decode()
+                copy.write_row(storable(values.values()))
 
     def new_keys(self, table: str, count: int, /) -> Sequence[int]:
         statement = "SELECT nextval(pg_get_serial_sequence(?, 'key')) FROM generate_series(1, CAST(? AS integer))"

@@ -187,8 +187,8 @@ def _ends(sql: Sql, record: ResponseRecord) -> tuple[Place, Place, Place]:
     if not histories.exists(sql, context):
         context = histories.append(sql, record.tenant, 0, record.history)
     place, items = _not_repeated(sql, record, context)
-    input_end = histories.append(sql, record.tenant, place, items, record.results)
-    return context, input_end, histories.append(sql, record.tenant, input_end, record.output, record.results)
+    places = [place, *histories.append_each(sql, record.tenant, place, [*items, *record.output], record.results)]
+    return context, places[len(items)], places[-1]
 
 
 def _not_repeated(sql: Sql, record: ResponseRecord, context: Place) -> tuple[Place, Sequence[NewItem]]:

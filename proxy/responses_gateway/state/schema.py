@@ -16,20 +16,21 @@ POSTGRES = {
 }
 
 # Changes with the tables. Begins above 12, because builds that were never released numbered their stores up to that.
-VERSION = 17
+VERSION = 18
 
 _TABLES = (
-    # Each item of a tenant once; `digest` is that of the tenant and of the JSON in canonical form. A new item may change any
-    # page of its index, so the rows of that are short: there are fewer pages. `result` is that of the hosted call that the
-    # item is, as the model got it (see `hosted_calls.py`). No key is ever used twice, because a running request may still refer
-    # to one that was deleted.
+    # Each long item of a tenant once, and each hosted call; `digest` is that of the tenant and of the JSON in canonical form. A
+    # new item may change any page of its index, so the rows of that are short: there are fewer pages. `result` is that of the
+    # hosted call that the item is, as the model got it (see `hosted_calls.py`). No key is ever used twice, because a running
+    # request may still refer to one that was deleted.
     "CREATE TABLE items (key {key}, digest {blob} NOT NULL, body TEXT NOT NULL, result {blob})",
     "CREATE UNIQUE INDEX items_digest ON items (digest)",
-    # Histories, as a tree: each node is an item that follows those of its parents (0: the beginning).
-    "CREATE TABLE nodes (key {key}, tenant TEXT NOT NULL, parent {integer} NOT NULL, "
-    "item {integer} NOT NULL, item_id TEXT NOT NULL)",
-    "CREATE UNIQUE INDEX nodes_parent ON nodes (parent, item)",
-    "CREATE INDEX nodes_item ON nodes (item)",
+    # Histories, as a tree: each node is an item that follows those of its parents (0: the beginning). Nodes have the bodies of
+    # short items themselves, because the index of the other ones costs more than that: `item` is NULL then.
+    "CREATE TABLE nodes (key {key}, tenant TEXT NOT NULL, parent {integer} NOT NULL, digest {blob} NOT NULL, "
+    "item {integer}, item_id TEXT NOT NULL, body TEXT)",
+    "CREATE UNIQUE INDEX nodes_parent ON nodes (parent, digest)",
+    "CREATE INDEX nodes_item ON nodes (item) WHERE item IS NOT NULL",
     "CREATE INDEX nodes_item_id ON nodes (tenant, item_id)",
     # `input_begin` is the place before the items of the request itself, `repeated_end` that of the last of the texts that
     # `tail` shares with other responses (see `repeated_texts.py`; 0: none). `log_until`: until when the log of a stream is

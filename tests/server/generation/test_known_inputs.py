@@ -126,13 +126,13 @@ def test_the_backend_of_claude_code_gets_the_same_though_its_mark_for_the_cache_
 
 def test_a_turn_of_a_known_history_stores_its_own_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
-    append = histories.append
+    append = histories.append_each
 
-    def noted(sql: Sql, tenant: str, place: int, items: Sequence[Any], results: Mapping[str, bytes] | None = None) -> int:
+    def noted(sql: Sql, tenant: str, place: int, items: Sequence[Any], results: Mapping[str, bytes] | None = None) -> list[int]:
         written.append(len(items))
         return append(sql, tenant, place, items, results)
 
-    monkeypatch.setattr(histories, "append", noted)
+    monkeypatch.setattr(histories, "append_each", noted)
 
     async def test() -> None:
         async with (
