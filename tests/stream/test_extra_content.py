@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from responses_gateway.stream.items.reasoning_details import sealed_members
+from responses_gateway.stream.writer.message import MessageOptions
+from responses_gateway.wire.messages import details_in
 from tests.stream.message_player import play_message
 from tests.stream.stream_player import arguments, call, chunk, finish, play, tool
 
@@ -38,12 +41,66 @@ def test_what_is_no_object_is_left_out(extra: Any) -> None:
     assert (played.said, "extra_content" in played.response["output"][0]) == ([("call", "weather", "{}")], False)
 
 
-def test_it_may_come_before_the_name_is_whole_but_not_behind_the_beginning_of_the_call() -> None:
-    early = chunk({"tool_calls": [{"index": 0, "id": "c", "extra_content": SIGNED}]})
-    assert play(early, call(0, "c", "weather", "{}"), finish()).response["output"][0]["extra_content"] == SIGNED
-    late = play(call(0, "c", "weather", "{"), early, arguments(0, "}"), finish())
-    assert late.said == [("call", "weather", "{}")]
-    assert late.translator.repairs["extra_content_dropped"] == 1
+def late(index: int = 0, extra: Any = SIGNED, **fields: Any) -> bytes:
+    return chunk({"tool_calls": [{"index": index, "extra_content": extra, **fields}]})
+
+
+def test_it_may_come_before_the_name_is_whole() -> None:
+    played = play(late(id="c"), call(0, "c", "weather", "{}"), finish())
+    assert played.response["output"][0]["extra_content"] == SIGNED
+
+
+@pytest.mark.parametrize("name", ["weather", "patch", "shell", "web_search"])
+@pytest.mark.parametrize("again", [SIGNED, {}, None, {"google": {}}])
+def test_it_may_come_while_the_arguments_come_or_behind_them(name: str, again: Any) -> None:
+    written = {"patch": '{"input":"x"}', "shell": '{"commands":["ls"]}'}.get(name, '{"a":1}')
+    for at in range(1, len(written) + 1):
+        pieces = [arguments(0, written[:at]), late(extra=again), late(), arguments(0, written[at:] or " ")]
+        played = play(call(0, "c", name), *pieces, finish("tool_calls"))
+        assert played.response["output"][0]["extra_content"] == SIGNED
+        assert played.said == play(call(0, "c", name, written), finish("tool_calls")).said
+        assert "extra_content_dropped" not in played.translator.repairs
+
+
+@pytest.mark.parametrize("where", [{}, {"id": "c"}, {"index": None}, {"index": None, "id": "c"}])
+def test_it_may_come_behind_the_end(where: dict[str, Any]) -> None:
+    ended = chunk({"tool_calls": [{"index": 0, "extra_content": SIGNED, **where}]}, "tool_calls")
+    behind = late(**where)
+    for pieces in ([ended], [finish("tool_calls"), behind], [behind, finish("tool_calls")]):
+        played = play(call(0, "c", "weather", '{"a":1}'), *pieces)
+        assert played.response["output"][0]["extra_content"] == SIGNED
+
+
+def test_a_call_that_waits_for_another_one_has_it() -> None:
+    both = [call(0, "c", "weather", '{"a"'), call(1, "d", "clock", "{}"), late(1), arguments(0, ":1}")]
+    assert [item.get("extra_content") for item in play(*both, finish()).response["output"]] == [None, SIGNED]
+
+
+def test_that_of_a_call_which_is_done_is_counted_or_in_the_encrypted_reasoning() -> None:
+    pieces = [call(0, "c", "weather", '{"a":1}'), call(1, "d", "clock", "{}"), late(0), late(1), finish("tool_calls")]
+    dropped = play(*pieces)
+    assert [item.get("extra_content") for item in dropped.response["output"]] == [None, SIGNED]
+    assert dropped.translator.repairs["extra_content_dropped"] == 1
+    *calls, thought = play(*pieces, seal=lambda sealed: sealed).response["output"]
+    assert [item["type"] for item in calls] == ["function_call", "function_call"]
+    assert sealed_members(thought["encrypted_content"]) == {"content": [], "extra_content": {"c": SIGNED, "d": SIGNED}}
+
+
+def test_that_of_a_call_which_is_not_permitted_means_nothing() -> None:
+    played = play(call(0, "c", "weather", "{"), late(), arguments(0, "}"), finish(), allowed=frozenset())
+    assert (played.said, played.translator.repairs.get("extra_content_dropped")) == ([], None)
+
+
+@pytest.mark.parametrize("thinking", ["shown", "empty", "hidden"])
+def test_what_comes_late_is_in_the_signature_of_a_thought_of_the_messages_api(thinking: Any) -> None:
+    pieces = [call(0, "c", "weather", '{"a":1}'), late(), finish("tool_calls")]
+    message = play_message(*pieces, options=MessageOptions(thinking=thinking))
+    tool, *thoughts = message.blocks
+    assert "extra_content" not in tool
+    if thinking == "hidden":
+        assert (thoughts, message.translator.repairs["extra_content_dropped"]) == ([], 1)
+    else:
+        assert details_in(thoughts[0]["signature"]) == {"extra_content": {tool["id"]: SIGNED}}
 
 
 def test_a_block_of_the_messages_api_has_it() -> None:

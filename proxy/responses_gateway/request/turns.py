@@ -26,17 +26,20 @@ GO_ON = (
 
 
 class RunCall(NamedTuple):
-    """A call that was run: its id, the chat name of the tool, the arguments as the model wrote them, and the result for it."""
+    """A call that was run: its id, the chat name of the tool, the arguments as the model wrote them, the result for it, and the
+    `extra_content` of the call."""
 
     call_id: str
     name: str
     arguments: str
     result: str
+    extra: Object | None = None
 
     @property
     def items(self) -> tuple[Object, Object]:
         """The call and its result, as the messages of the next turn are made of."""
-        call = {"type": "function_call", "call_id": self.call_id, "name": self.name, "arguments": self.arguments}
+        call: Object = {"type": "function_call", "call_id": self.call_id, "name": self.name, "arguments": self.arguments}
+        call["extra_content"] = self.extra
         return call, {"type": "function_call_output", "call_id": self.call_id, "output": self.result}
 
 

@@ -1,6 +1,6 @@
 """The deltas of a model's answer: the closed vocabulary between a backend's dialect and the lifecycle of items.
 
-Whatever a server sends (parsed fields, raw markup, harmony channels) is reduced to these nine deltas, in the order in which
+Whatever a server sends (parsed fields, raw markup, harmony channels) is reduced to these ten deltas, in the order in which
 the model wrote."""
 
 from __future__ import annotations
@@ -57,6 +57,13 @@ class ToolCallCut(msgspec.Struct, gc=False):
     index: int
 
 
+class ToolCallExtra(msgspec.Struct, gc=False):
+    """What the server wants back with call `index`, which has begun with something else, or nothing: JSON."""
+
+    index: int
+    extra: str
+
+
 class Citation(msgspec.Struct, gc=False):
     """What stands before this in the text is taken from the source with this number."""
 
@@ -82,4 +89,6 @@ class Usage(msgspec.Struct, gc=False):
     reasoning: int | None = None
 
 
-Delta: TypeAlias = Reasoning | Text | Refusal | ToolCall | ToolArguments | ToolCallCut | Citation | Finish | Usage
+Delta: TypeAlias = (
+    Reasoning | Text | Refusal | ToolCall | ToolArguments | ToolCallCut | ToolCallExtra | Citation | Finish | Usage
+)

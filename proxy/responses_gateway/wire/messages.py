@@ -101,18 +101,20 @@ SIGNATURE = "responses-gateway"
 
 
 def signed(signature: str, details: str) -> str:
-    """Return the signature of a thought with these details (JSON, or nothing): clients send it back as it came."""
+    """Return the signature of a thought with these details, a JSON list or nothing: clients send it back as it came. A JSON
+    object is the `extra_content` of calls, by their ids."""
     return f"{signature}.{base64.urlsafe_b64encode(details.encode('utf-8', 'replace')).decode()}" if details else signature
 
 
-def details_in(signature: Any) -> list[Any]:
-    """Return the details in a signature; none if it has none, or is somebody else's."""
+def details_in(signature: Any) -> dict[str, Any]:
+    """Return what is in a signature as members of an item of reasoning; none if it is somebody else's."""
     if not isinstance(signature, str) or not signature.startswith(f"{SIGNATURE}."):
-        return []
+        return {}
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(signature.removeprefix(f"{SIGNATURE}.")), type=list[Any])
+        details = msgspec.json.decode(base64.urlsafe_b64decode(signature.removeprefix(f"{SIGNATURE}.")))
     except (ValueError, RecursionError):
-        return []
+        return {}
+    return {"reasoning_details" if isinstance(details, list) else "extra_content": details}
 
 
 # ---- errors ------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from responses_gateway.server.generation.responses import Creation
 from tests.server.hosted.model import DOCS, MCP, calls, model, says
 from tests.server.resources.test_websocket_resource import connect
 from tests.server.running_gateway import Served, ask, assert_error, post, run, until
+from tests.server.scripted_backend import chunk
 
 
 def runs_tools(served: Served) -> bool:
@@ -46,6 +47,24 @@ def test_the_model_calls_a_tool_and_answers_with_its_result(stream: bool) -> Non
             assert said["tool_calls"][0]["function"] == {"name": "docs__add", "arguments": '{"a": 1, "b": 2}'}
             assert (result["role"], result["content"], result["tool_call_id"]) == ("tool", "3", said["tool_calls"][0]["id"])
             assert served.metric("hosted_calls_total", tool="mcp", outcome="completed") == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_the_server_wants_back_with_the_calls_of_its_turn_goes_back(late: bool) -> None:
+    """Gemini refuses the next turn without the signature of its calls."""
+    signed = {"google": {"thought_signature": "U2ln"}}
+
+    async def test() -> None:
+        extra = [{"index": index, "extra_content": {**signed, "of": index}} for index in (0, 1)]
+        *made, end = calls(("docs__add", {"a": 1, "b": 2}), ("docs__add", {"a": 3, "b": 4}))
+        turn = [*made, chunk({"tool_calls": extra}), end] if late else [chunk({"tool_calls": extra}), *made, end]
+        async with model(turn, says("Done."), mcp_servers=DOCS) as (served, talking):
+            answer = await post(served, tools=[MCP])
+            assert kinds(answer.final)[-3:] == ["mcp_call", "mcp_call", "message"]
+            said = next(message for message in talking.requests[1]["messages"] if message["role"] == "assistant")
+            assert [call["extra_content"] for call in said["tool_calls"]] == [entry["extra_content"] for entry in extra]
 
     run(test())
 

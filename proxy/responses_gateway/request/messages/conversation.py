@@ -266,7 +266,7 @@ class Conversation(msgspec.Struct):
             if thought or details:
                 content = [{"type": "reasoning_text", "text": thought}] if thought else []
                 item: Object = {"type": "reasoning", "summary": [], "content": content}
-                self._add({**item, "reasoning_details": details} if details else item, path)
+                self._add({**item, **details}, path)
         elif kind == "redacted_thinking":
             self._report.ignored("content", kind, "only Anthropic can read it", path, matters=False)
         elif kind == "tool_use":

@@ -35,8 +35,8 @@ class CallItem(Protocol):
     def append(self, text: str) -> None:
         """Write a piece of the arguments."""
 
-    def close(self, status: ItemStatus, arguments: str) -> None:
-        """End the call; `arguments` is the whole text."""
+    def close(self, status: ItemStatus, arguments: str, extra: str = "", /) -> None:
+        """End the call; `arguments` is the whole text, `extra` is what the server wants back with it."""
 
 
 class FunctionCallItem:
@@ -55,9 +55,9 @@ class FunctionCallItem:
         self._deltas += 1
         self._writer.write_delta(self._place, text)
 
-    def close(self, status: ItemStatus, arguments: str) -> None:
+    def close(self, status: ItemStatus, arguments: str, extra: str = "") -> None:
         """End the call."""
-        self._writer.close_call(self._place, status, arguments, deltas=self._deltas, plain=self._plain)
+        self._writer.close_call(self._place, status, arguments, deltas=self._deltas, plain=self._plain, extra=extra)
 
 
 class HeldCallItem:
@@ -65,8 +65,8 @@ class HeldCallItem:
 
     __slots__ = ("_begin", "_pieces")
 
-    def __init__(self, begin: Callable[[], FunctionCallItem]) -> None:
-        """`begin` makes the item that is written in the end."""
+    def __init__(self, begin: Callable[[str], FunctionCallItem]) -> None:
+        """`begin` makes the item that is written in the end, given what the server wants back with it."""
         self._begin = begin
         self._pieces: list[str] = []
 
@@ -74,12 +74,12 @@ class HeldCallItem:
         """Take a piece of the arguments."""
         self._pieces.append(text)
 
-    def close(self, status: ItemStatus, arguments: str) -> None:
+    def close(self, status: ItemStatus, arguments: str, extra: str = "") -> None:
         """Write the whole call."""
-        item = self._begin()
+        item = self._begin(extra)
         if self._pieces:
             item.append("".join(self._pieces))
-        item.close(status, arguments)
+        item.close(status, arguments, extra)
 
 
 class CustomCallItem:
@@ -102,7 +102,7 @@ class CustomCallItem:
         """Write the input in a piece of the arguments."""
         self._write(self._decoder.feed(text))
 
-    def close(self, status: ItemStatus, arguments: str) -> None:
+    def close(self, status: ItemStatus, arguments: str, extra: str = "") -> None:
         """Write the rest of the input, and end the call."""
         if self._live:
             self._write(self._decoder.finish(arguments))
@@ -111,7 +111,7 @@ class CustomCallItem:
             self._live = True
             self._pieces = []
             self._write(text)
-        self._writer.close_call(self._place, status, "".join(self._pieces), deltas=len(self._pieces))
+        self._writer.close_call(self._place, status, "".join(self._pieces), deltas=len(self._pieces), extra=extra)
 
     @property
     def expected(self) -> bool:
@@ -139,11 +139,10 @@ class ActionCallItem:
     delta events, and a half-written action is of no use to anybody: it is added when it is whole. Arguments that do not fit the
     type are handed over as a `function_call`, so that the client can say what is wrong with them."""
 
-    __slots__ = ("_call_id", "_extra", "_id", "_target", "_writer")
+    __slots__ = ("_call_id", "_id", "_target", "_writer")
 
-    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget, extra: str = "") -> None:
+    def __init__(self, writer: EventWriter, item_id: str, call_id: str, target: ToolTarget) -> None:
         self._writer = writer
-        self._extra = extra
         self._id = item_id
         self._call_id = call_id
         self._target = target
@@ -151,18 +150,18 @@ class ActionCallItem:
     def append(self, text: str) -> None:
         """Write nothing: there are no events for a part of an action."""
 
-    def close(self, status: ItemStatus, arguments: str) -> None:
+    def close(self, status: ItemStatus, arguments: str, extra: str = "") -> None:
         """Write the item if the call is whole."""
         if status != "completed":
             return
         action = action_of(self._target, arguments)
         if action is None:
-            call = FunctionCallItem(self._writer, self._id, self._call_id, self._target, self._extra)
+            call = FunctionCallItem(self._writer, self._id, self._call_id, self._target, extra)
             call.append(arguments)
-            call.close(status, arguments)
+            call.close(status, arguments, extra)
             return
-        extra = {"extra_content": json.loads(self._extra)} if self._extra else {}
-        self._writer.write_item(f"{self._target.kind}_call", self._id, {"call_id": self._call_id, **action, **extra}, status)
+        wanted = {"extra_content": json.loads(extra)} if extra else {}
+        self._writer.write_item(f"{self._target.kind}_call", self._id, {"call_id": self._call_id, **action, **wanted}, status)
 
 
 @dataclass(slots=True)
@@ -272,6 +271,7 @@ class OpenCall:
     item: CallItem
     deferred: bool
     asynchronous: bool = False
+    extra: str = ""  # the JSON of what the server wants back with it
     cut: bool = False  # its markup stopped in the middle
     accepted: bool = False  # its input is not closed, but matches the grammar of the tool
     held: bool = False
@@ -377,7 +377,7 @@ class OpenCall:
         text = self.arguments.text
         if self.held and text:
             self.item.append(text)
-        self.item.close(status, text)
+        self.item.close(status, text, self.extra)
 
 
 def new_item(
@@ -393,12 +393,12 @@ def new_item(
     """Return the item for a call of `target`; `extra` is what the server wants back with it, `live` is for a custom tool,
     `held` for a function, of which nothing is written before it is closed then."""
     if target.kind == "function" and held:
-        return HeldCallItem(partial(FunctionCallItem, writer, item_id, call_id, target, extra))
+        return HeldCallItem(partial(FunctionCallItem, writer, item_id, call_id, target))
     if target.kind == "function":
         return FunctionCallItem(writer, item_id, call_id, target, extra)
     if target.kind == "custom":
         return CustomCallItem(writer, item_id, call_id, target, extra, live=live)
-    return ActionCallItem(writer, item_id, call_id, target, extra)
+    return ActionCallItem(writer, item_id, call_id, target)
 
 
 def action_of(target: ToolTarget, arguments: str) -> dict[str, Any] | None:

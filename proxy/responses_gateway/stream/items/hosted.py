@@ -104,7 +104,7 @@ class HostedItem:
         text = arguments if self._form.text == "arguments" else "".join(self._pieces)
         self._writer.run_hosted(self._place, text, deltas=self._deltas, members=self._members(arguments, CallOutcome()))
 
-    def close(self, status: ItemStatus, arguments: str) -> None:
+    def close(self, status: ItemStatus, arguments: str, _extra: str = "") -> None:
         """Write the result, and the item itself. A call without one, in an answer that was cut, was not run."""
         outcome = self.outcome
         if not self._ran:
@@ -168,7 +168,7 @@ class ApprovalRequestItem:
     def append(self, text: str) -> None:
         """Write nothing: a request has no deltas."""
 
-    def close(self, status: ItemStatus, arguments: str) -> None:
+    def close(self, status: ItemStatus, arguments: str, _extra: str = "") -> None:
         """Write the item if the call is whole."""
         if status == "completed":
             place = {"name": self._target.name, "server_label": self._target.namespace or ""}

@@ -35,6 +35,7 @@ from responses_gateway.wire.deltas import (
     ToolArguments,
     ToolCall,
     ToolCallCut,
+    ToolCallExtra,
     Usage,
 )
 from responses_gateway.wire.hosted import CitedSource
@@ -299,8 +300,10 @@ class Lifecycle:
         call_id = self._limits.new_call_id(delta.id, self._token)
         if delta.id and call_id != delta.id:
             self._repair("call_id_replaced")
-        if delta.extra and options.seal is not None:
-            self.turn.wanted_back().add_call(call_id, delta.extra)
+        if options.seal is not None:
+            self.turn.call_ids[delta.index] = call_id
+            if delta.extra:
+                self.turn.wanted_back().add_call(call_id, delta.extra)
         if self.turn.details is not None:
             self.turn.details.write(self.writer, self._new_id, options.seal)
         deferred = target.kind == "custom" and options.judged and delta.name in options.grammars
@@ -311,7 +314,9 @@ class Lifecycle:
             item = new_item(self.writer, item_id, call_id, target, delta.extra, live=not deferred, held=options.goes_on)
         rules = options.calls
         held = rules is not None and rules.repairs and target.kind != "custom" and not target.hosted
-        self.call = OpenCall(delta.index, delta.name, item, deferred, target.asynchronous, held=held, parsed=delta.parsed)
+        self.call = OpenCall(
+            delta.index, delta.name, item, deferred, target.asynchronous, delta.extra, held=held, parsed=delta.parsed
+        )
         self._limits.count()
         self.turn.calls += 1
         self.space.drop_all()
@@ -334,6 +339,20 @@ class Lifecycle:
             call.cut = True
         elif self.pending is not None:
             self.pending.add_to_call(delta)
+
+    def _keep_extra(self, delta: ToolCallExtra) -> None:
+        """Keep what the server wants back with a call that has begun. The item of one that is done has none any more: there it
+        stays with the encrypted reasoning, if the client keeps that."""
+        call = self.call
+        is_open = call is not None and call.index == delta.index
+        if is_open:
+            call.extra = delta.extra  # type: ignore[union-attr]
+        elif self.pending is not None and self.pending.set_extra(delta):
+            return
+        if delta.index in self.turn.call_ids:
+            self.turn.wanted_back().add_call(self.turn.call_ids[delta.index], delta.extra)
+        elif not is_open and delta.index not in self._limits.suppressed:
+            self._repair("extra_content_dropped")
 
     def _hold(self, delta: Delta) -> None:
         if self.pending is None:
@@ -542,6 +561,7 @@ def _always(state: State) -> Row:
         Finish: T((L._set_finish,), state),
         Usage: T((L._set_usage,), state),
         ForbiddenCall: T((L._forbid,), state),
+        ToolCallExtra: T((L._keep_extra,), state),
     }
 
 

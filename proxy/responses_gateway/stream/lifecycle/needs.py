@@ -32,11 +32,13 @@ BrokenOff: TypeAlias = Literal["eof", "engine", "abort"]
 
 
 class CallToRun(NamedTuple):
-    """A call of a hosted tool that the model has made: the chat name, the tool, and the JSON of its arguments."""
+    """A call of a hosted tool that the model has made: the chat name, the tool, the JSON of its arguments, and the JSON of what
+    the server wants back with it, if it has any."""
 
     name: str
     target: ToolTarget
     arguments: str
+    extra: str = ""
 
 
 class Verdict(NamedTuple):
@@ -99,12 +101,12 @@ def close_judged(lifecycle: Lifecycle, replacement: str | None) -> None:
 def calls_to_run(lifecycle: Lifecycle, tools: ToolTable) -> RunCalls:
     """Return the calls of hosted tools for which an outcome is needed: the open one, and those that are held behind it."""
     assert lifecycle.call is not None
-    calls = [(lifecycle.call.name, lifecycle.call.arguments.text)]
+    calls = [(lifecycle.call.name, lifecycle.call.arguments.text, lifecycle.call.extra)]
     if lifecycle.pending is not None:
         calls += lifecycle.pending.whole_calls()
     hosted: list[CallToRun] = []
-    for name, arguments in calls:
+    for name, arguments, extra in calls:
         target = target_of(tools, name)
         if target is not None and target.hosted and not target.needs_approval:
-            hosted.append(CallToRun(name, target, as_shown(arguments)))
+            hosted.append(CallToRun(name, target, as_shown(arguments), extra))
     return RunCalls(hosted)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from responses_gateway.wire.deltas import Delta, Reasoning, Refusal, Text, ToolArguments, ToolCall, ToolCallCut
+from responses_gateway.wire.deltas import Delta, Reasoning, Refusal, Text, ToolArguments, ToolCall, ToolCallCut, ToolCallExtra
 
 _TEXTS = (Reasoning, Text, Refusal)
 _WITH_TEXT = (*_TEXTS, ToolArguments)
@@ -45,12 +45,20 @@ class PendingDeltas:
             group.append(delta)
         return group is not None
 
-    def whole_calls(self) -> Iterator[tuple[str, str]]:
-        """Yield the calls that wait, as chat name and arguments, in order; those that were cut are left out."""
+    def set_extra(self, delta: ToolCallExtra) -> bool:
+        """Set what the server wants back with a call that waits. Return False if there is none of that index."""
+        group = self._calls.get(delta.index)
+        if group is not None:
+            group[0].extra = delta.extra  # type: ignore[union-attr]
+        return group is not None
+
+    def whole_calls(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the calls that wait, in order, as chat name, arguments, and what the server wants back; those that were cut are
+        left out."""
         for group in self._groups:
             call = group[0]
             if type(call) is ToolCall and not any(type(delta) is ToolCallCut for delta in group):
-                yield call.name, "".join([delta.text for delta in group if type(delta) is ToolArguments])
+                yield call.name, "".join([delta.text for delta in group if type(delta) is ToolArguments]), call.extra
 
     @property
     def call_numbers(self) -> list[int]:

@@ -26,9 +26,9 @@ class Turn:
     """What is known of a turn. It begins behind the first `first_item` items of its response; their ids end with its `mark`."""
 
     __slots__ = (
-        "broken_calls", "call_cut", "calls", "checked", "client_calls", "continued", "counted", "details", "dropped_calls",
-        "finish_reason", "first_item", "hosted_calls", "hosted_numbers", "images", "mark", "may_call", "outcome",
-        "pending_calls", "reasoning_unknown", "same", "says_call", "stop_string", "thought_repeated", "usage",
+        "broken_calls", "call_cut", "call_ids", "calls", "checked", "client_calls", "continued", "counted", "details",
+        "dropped_calls", "finish_reason", "first_item", "hosted_calls", "hosted_numbers", "images", "mark", "may_call",
+        "outcome", "pending_calls", "reasoning_unknown", "same", "says_call", "stop_string", "thought_repeated", "usage",
         "usage_at_end", "visible",
     )  # fmt: skip
 
@@ -46,6 +46,7 @@ class Turn:
         self.thought_repeated = False  # its message is its thought once more
         self.checked: dict[str, int] = {}  # how valid its calls were, by `CheckedCall.label`
         self.call_cut = False  # a call was closed as incomplete, or left out
+        self.call_ids: dict[int, str] = {}  # by the model's numbers, where reasoning is encrypted
         self.calls = 0  # all that were begun, and those that are not permitted
         self.broken_calls = 0  # calls that were cut, and those whose arguments are not closed
         self.client_calls = 0  # calls that the client has to answer

@@ -31,7 +31,7 @@ from responses_gateway.stream.reading.indices import Indices
 from responses_gateway.stream.reading.placeholders import is_placeholder
 from responses_gateway.wire import chat
 from responses_gateway.wire.chat import FunctionDelta, ToolCallDelta
-from responses_gateway.wire.deltas import Delta, Text, ToolArguments, ToolCall, ToolCallCut
+from responses_gateway.wire.deltas import Delta, Text, ToolArguments, ToolCall, ToolCallCut, ToolCallExtra
 from responses_gateway.wire.json_text import json_text
 from responses_gateway.wire.tools import ToolTable, offered_name
 
@@ -149,7 +149,7 @@ class CallReader:
         if call is None:
             return
         if entry.extra_content:
-            self._keep_extra(call, json_text(entry.extra_content))
+            self._keep_extra(call, json_text(entry.extra_content), out)
         if entry.index is not None and not bare:
             self._indices.bind(entry.index, call)
             if not name and (entry.id not in self._of or entry.id in self._shared_ids):
@@ -366,11 +366,10 @@ class CallReader:
             self._cut(call, out)
         self._give_out(call, piece, out)
 
-    def _keep_extra(self, call: PartialCall, extra: str) -> None:
-        if call.number < 0:
-            call.extra = extra
-        elif extra != call.extra:
-            self._repair("extra_content_dropped")  # the call has begun without it
+    def _keep_extra(self, call: PartialCall, extra: str, out: list[Delta]) -> None:
+        if call.number >= 0 and extra != call.extra:
+            out.append(ToolCallExtra(call.number, extra))
+        call.extra = extra
 
     def _give_out(self, call: PartialCall, piece: str, out: list[Delta]) -> None:
         if piece:

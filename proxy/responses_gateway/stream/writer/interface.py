@@ -35,6 +35,7 @@ class Place(msgspec.Struct, eq=False, gc=False):
     second_head: bytes = b""  # of the event that repeats each delta
     begun: str = ""  # the JSON that the item begins with
     phase: Phase = ""  # of a message
+    extra: str = ""  # what the start of a call has shown of what the server wants back
 
 
 class Span(msgspec.Struct, eq=False, gc=False):
@@ -124,8 +125,11 @@ class EventWriter(ABC):
         """Begin a call whose arguments are one text. `extra` is the JSON of its `extra_content`, if it has any."""
 
     @abstractmethod
-    def close_call(self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False) -> None:
-        """End it; `text` is all of its arguments. `plain`: say that they are not encrypted."""
+    def close_call(
+        self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False, extra: str = ""
+    ) -> None:
+        """End it; `text` is all of its arguments, `extra` its `extra_content` as it stands now. `plain`: say that they are not
+        encrypted."""
 
     # ---- calls that the gateway runs -----------------------------------------------------------------------------------
 

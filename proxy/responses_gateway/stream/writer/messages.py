@@ -195,7 +195,7 @@ class MessagesWriter(EventWriter):
         """Start the block. Its id is made of that of the item, since clients lose calls whose id was used in any earlier answer
         and backends count theirs from 0 in each."""
         tool_id = _own_id(_TOOL, item_id)
-        place = Place(kind, item_id, self._begin(), begun=call_begun(kind, item_id, tool_id, target, extra))
+        place = Place(kind, item_id, self._begin(), begun=call_begun(kind, item_id, tool_id, target), extra=extra)
         self._start_block(
             f'{{"type":"tool_use","id":"{tool_id}","name":{quote(target.name)},"input":{{}}{extra_member(extra)}}}'
         )
@@ -204,14 +204,31 @@ class MessagesWriter(EventWriter):
         self.calls += 1
         return place
 
-    def close_call(self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False) -> None:
+    def close_call(
+        self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False, extra: str = ""
+    ) -> None:
         """Stop the block."""
         self._count_deltas("input_json_delta", deltas)
         if place.kind == "custom_tool_call" and status == "completed":
             self._write_block_delta("input_json_delta", "partial_json", quote(json_text({"input": text})))
         self._end_block(status)
+        late = extra if extra != place.extra and self._thinking != "hidden" else ""
+        if extra != place.extra and not late:
+            self._repair("extra_content_dropped")
         member = "arguments" if place.kind == "function_call" else "input"
-        self._count(place.kind, place.index, f'{place.begun},"{member}":{quote(text)},"status":"{status}"}}')
+        shown = extra_member(place.extra)
+        self._count(place.kind, place.index, f'{place.begun}{shown},"{member}":{quote(text)},"status":"{status}"}}')
+        if late:
+            self._write_late_extra(place.item_id, late)
+
+    def _write_late_extra(self, item_id: str, extra: str) -> None:
+        """Write the block of a thought without a text: in its signature is what the start of a call could not show."""
+        by_call = f'{{"{_own_id(_TOOL, item_id)}":{extra}}}'
+        self._start_block('{"type":"thinking","thinking":"","signature":""}')
+        self._write_block_delta("signature_delta", "signature", quote(signed(SIGNATURE, by_call)))
+        self._stop_block()
+        begun = f'{{"type":"reasoning","id":"{_own_id("rs_", item_id)}","status":"completed"'
+        self._count("reasoning", self._begin(), f'{begun},"summary":[],"content":[],"extra_content":{by_call}}}')
 
     # ---- calls that the gateway runs -----------------------------------------------------------------------------------
 
@@ -279,7 +296,8 @@ class MessagesWriter(EventWriter):
             case "reasoning":
                 if self._thinking != "hidden":
                     text = _text_of(item) if self._thinking == "shown" else ""
-                    signature = signed(SIGNATURE, details_json(item))
+                    by_call = json_text(item["extra_content"]) if "extra_content" in item else ""
+                    signature = signed(SIGNATURE, by_call or details_json(item))
                     yield f'{{"type":"thinking","thinking":{quote(text)},"signature":{quote(signature)}}}'
             case "message":
                 yield json_text(self._text_block(item))

@@ -69,11 +69,11 @@ def logprobs_json(logprobs: Sequence[TokenLogprob]) -> str:
     )
 
 
-def call_begun(kind: str, item_id: str, call_id: str, target: ToolTarget, extra: str = "") -> str:
+def call_begun(kind: str, item_id: str, call_id: str, target: ToolTarget) -> str:
     """Return the JSON that the item of a call begins with."""
     namespace = "" if target.namespace is None else f',"namespace":{quote(target.namespace)}'
     later = ',"async":true' if target.asynchronous else ""
-    named = f'"call_id":{quote(call_id)},"name":{quote(target.name)}{namespace}{later}{extra_member(extra)}'
+    named = f'"call_id":{quote(call_id)},"name":{quote(target.name)}{namespace}{later}'
     return f'{{"type":"{kind}","id":"{item_id}",{named}'
 
 

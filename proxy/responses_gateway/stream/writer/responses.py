@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from responses_gateway.stream.writer.interface import CallKind, EventWriter, ItemStatus, Phase, Place, TextKind, no_clock
 from responses_gateway.stream.writer.records import (
     call_begun,
+    extra_member,
     logprobs_json,
     message,
     message_part,
@@ -233,18 +234,20 @@ class ResponsesWriter(EventWriter):
 
     def open_call(self, kind: CallKind, item_id: str, call_id: str, target: ToolTarget, extra: str = "") -> Place:
         """Write the item without its arguments."""
-        begun = call_begun(kind, item_id, call_id, target, extra)
+        begun = call_begun(kind, item_id, call_id, target)
         stem, member = CALL_EVENTS[kind]
-        index = self.add_item(f'{begun},"{member}":"","status":"in_progress"}}')
+        index = self.add_item(f'{begun}{extra_member(extra)},"{member}":"","status":"in_progress"}}')
         return Place(kind, item_id, index, _delta_head(f"{stem}.delta", _where(item_id, index)), begun=begun)
 
-    def close_call(self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False) -> None:
+    def close_call(
+        self, place: Place, status: ItemStatus, text: str, *, deltas: int, plain: bool = False, extra: str = ""
+    ) -> None:
         """Write the done, and the item itself."""
         events = CALL_EVENTS[place.kind]
         in_json = quote(text)
         self._count_deltas(f"{events.stem}.delta", deltas)
         not_encrypted = ',"encrypted_function_args":[]' if plain else ""
-        record = f'{place.begun},"{events.member}":{in_json}{not_encrypted},"status":"{status}"}}'
+        record = f'{place.begun}{extra_member(extra)},"{events.member}":{in_json}{not_encrypted},"status":"{status}"}}'
         done = _text_done(events, _where(place.item_id, place.index), in_json)
         self.finish_item(place.kind, place.index, record, done)
 

@@ -201,7 +201,8 @@ class HostedTurns:
             if item["type"] in HOSTED_CALLS:
                 call, result = self._made[item["id"]]
                 name = chat_name(translator.options.tools, call.target, call.name)
-                parts.append(RunCall(item["id"], name, _arguments(call), result.text))
+                extra = json.loads(call.extra) if call.extra else None
+                parts.append(RunCall(item["id"], name, _arguments(call), result.text, extra))
             else:
                 parts.append(item)
         self._made = {}
