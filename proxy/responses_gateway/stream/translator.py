@@ -352,8 +352,7 @@ class Translator:
             write_approved_call(
                 self.writer, self.lifecycle.inserted_id(MCP.item.id_prefix), call, self.options.hosted or HostedOptions()
             )
-            self.lifecycle.count_approved()
-            self.lifecycle.note_inserted()
+            self.lifecycle.note_inserted(approved=1)
         return self._noted("approved_call", call, self._take())
 
     # ---- hosted calls ----------------------------------------------------------------------------------------------------

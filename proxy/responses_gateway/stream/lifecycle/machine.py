@@ -207,13 +207,10 @@ class Lifecycle:
         turn = self.turn
         return self.state == "idle" and turn.finish_reason is None and self.pending is None and not turn.has_calls
 
-    def note_inserted(self) -> None:
-        """Begin the model's first turn after what was written so far."""
+    def note_inserted(self, approved: int = 0) -> None:
+        """Begin the model's first turn after what was written so far. So many calls that the client has approved were run."""
         self.turn.first_item = len(self.writer.done)
-
-    def count_approved(self) -> None:
-        """Count a call that the client has approved, which was run before the model's first turn."""
-        self._limits.count_approved()
+        self._limits.count_approved(approved)
 
     def _sets_aside(self, call: OpenCall) -> bool:
         """Tell whether a call whose end is missing is kept back while the model goes on: it makes the call again, and only if

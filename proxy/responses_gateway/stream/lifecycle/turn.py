@@ -149,10 +149,10 @@ class CallLimits:
         """Count a call of this turn."""
         self._count += 1
 
-    def count_approved(self) -> None:
-        """Count a call that the client has approved, as one of an earlier turn."""
-        self._count += 1
-        self._count_before += 1
+    def count_approved(self, calls: int) -> None:
+        """Count calls that the client has approved, as those of an earlier turn."""
+        self._count += calls
+        self._count_before += calls
 
     def new_call_id(self, given: str, token: str) -> str:
         """Return the id of the next call: the one `given` by the backend where it can be one and is new, else one made of the

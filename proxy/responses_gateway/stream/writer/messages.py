@@ -218,17 +218,13 @@ class MessagesWriter(EventWriter):
         member = "arguments" if place.kind == "function_call" else "input"
         shown = extra_member(place.extra)
         self._count(place.kind, place.index, f'{place.begun}{shown},"{member}":{quote(text)},"status":"{status}"}}')
-        if late:
-            self._write_late_extra(place.item_id, late)
-
-    def _write_late_extra(self, item_id: str, extra: str) -> None:
-        """Write the block of a thought without a text: in its signature is what the start of a call could not show."""
-        by_call = f'{{"{_own_id(_TOOL, item_id)}":{extra}}}'
-        self._start_block('{"type":"thinking","thinking":"","signature":""}')
-        self._write_block_delta("signature_delta", "signature", quote(signed(SIGNATURE, by_call)))
-        self._stop_block()
-        begun = f'{{"type":"reasoning","id":"{_own_id("rs_", item_id)}","status":"completed"'
-        self._count("reasoning", self._begin(), f'{begun},"summary":[],"content":[],"extra_content":{by_call}}}')
+        if late:  # an item of its own, whose block has it in its signature
+            by_call = f'{{"{_own_id(_TOOL, place.item_id)}":{late}}}'
+            self._start_block('{"type":"thinking","thinking":"","signature":""}')
+            self._write_block_delta("signature_delta", "signature", quote(signed(SIGNATURE, by_call)))
+            self._stop_block()
+            begun = f'{{"type":"reasoning","id":"{_own_id("rs_", place.item_id)}","status":"completed"'
+            self._count("reasoning", self._begin(), f'{begun},"summary":[],"content":[],"extra_content":{by_call}}}')
 
     # ---- calls that the gateway runs -----------------------------------------------------------------------------------
 
