@@ -14,6 +14,7 @@ from responses_gateway.stream.items.hosted import HostedItem
 from responses_gateway.stream.validity.call_rules import CallRules
 from responses_gateway.stream.validity.malformed import contradicts_itself, hides_more
 from responses_gateway.stream.writer.interface import EventWriter, ItemStatus
+from responses_gateway.wire.deltas import ToolCall
 from responses_gateway.wire.json_text import CustomInput, JsonScanner, json_text, read_object
 from responses_gateway.wire.tools import ToolTarget
 
@@ -266,19 +267,26 @@ class OpenCall:
     of one that is `asynchronous` may come in any later request. The arguments of one that is `held` are written when they are
     whole."""
 
-    index: int  # the model's own
-    name: str  # the chat name
+    made: ToolCall  # as the model began it, and what the server wants back with it by now
     item: CallItem
     deferred: bool
     asynchronous: bool = False
-    extra: str = ""  # the JSON of what the server wants back with it
     cut: bool = False  # its markup stopped in the middle
     accepted: bool = False  # its input is not closed, but matches the grammar of the tool
     held: bool = False
-    parsed: bool = False  # from markup, here: no server answers for the arguments
     arguments: Arguments = field(default_factory=Arguments)
     _rest: list[str] = field(default_factory=list)  # behind the end of the arguments
     followed: bool = False  # something is held that ends the call with its JSON
+
+    @property
+    def index(self) -> int:
+        """The model's own number of the call."""
+        return self.made.index
+
+    @property
+    def name(self) -> str:
+        """The chat name of its tool."""
+        return self.made.name
 
     @property
     def complete(self) -> bool:
@@ -317,9 +325,10 @@ class OpenCall:
 
     @property
     def doubtful(self) -> bool:
-        """Whether a call that was read from markup, and has ended, may not be run: its arguments say two things under one name.
-        Those that are no JSON go out as the model wrote them, because clients refuse them and tell the model why."""
-        if not self.parsed or isinstance(self.item, HostedItem):
+        """Whether a call that was read from markup here, so that no server answers for its arguments, may not be run though it
+        has ended: they say two things under one name. Those that are no JSON go out as the model wrote them, because clients
+        refuse them and tell the model why."""
+        if not self.made.parsed or isinstance(self.item, HostedItem):
             return False
         if isinstance(self.item, CustomCallItem) and not self.item.expected:
             return False
@@ -377,7 +386,7 @@ class OpenCall:
         text = self.arguments.text
         if self.held and text:
             self.item.append(text)
-        self.item.close(status, text, self.extra)
+        self.item.close(status, text, self.made.extra)
 
 
 def new_item(

@@ -311,9 +311,7 @@ class Lifecycle:
             item = new_item(self.writer, item_id, call_id, target, delta.extra, live=not deferred, held=options.goes_on)
         rules = options.calls
         held = rules is not None and rules.repairs and target.kind != "custom" and not target.hosted
-        self.call = OpenCall(
-            delta.index, delta.name, item, deferred, target.asynchronous, delta.extra, held=held, parsed=delta.parsed
-        )
+        self.call = OpenCall(delta, item, deferred, target.asynchronous, held=held)
         self._limits.count()
         self.turn.calls += 1
         self.space.drop_all()
@@ -343,7 +341,7 @@ class Lifecycle:
         call = self.call
         is_open = call is not None and call.index == delta.index
         if is_open:
-            call.extra = delta.extra  # type: ignore[union-attr]
+            call.made.extra = delta.extra  # type: ignore[union-attr]
         elif self.pending is not None and self.pending.set_extra(delta):
             return
         if delta.index in self.turn.call_ids:

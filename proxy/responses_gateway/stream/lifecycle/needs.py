@@ -101,7 +101,7 @@ def close_judged(lifecycle: Lifecycle, replacement: str | None) -> None:
 def calls_to_run(lifecycle: Lifecycle, tools: ToolTable) -> RunCalls:
     """Return the calls of hosted tools for which an outcome is needed: the open one, and those that are held behind it."""
     assert lifecycle.call is not None
-    calls = [(lifecycle.call.name, lifecycle.call.arguments.text, lifecycle.call.extra)]
+    calls = [(lifecycle.call.name, lifecycle.call.arguments.text, lifecycle.call.made.extra)]
     if lifecycle.pending is not None:
         calls += lifecycle.pending.whole_calls()
     hosted: list[CallToRun] = []
