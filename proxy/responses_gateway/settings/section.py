@@ -74,7 +74,15 @@ class Section(Details):
 
 
 # What people copy from a server's page together with its base URL.
-_ENDPOINTS = ("/chat/completions", "/responses", "/messages", "/models")
+_ENDPOINTS = (
+    "/chat/completions",
+    "/completions",
+    "/embeddings",
+    "/responses",
+    "/messages/count_tokens",
+    "/messages",
+    "/models",
+)
 
 
 def backend_url(text: str) -> str:

@@ -42,8 +42,15 @@ _REFUSED_HEADER = re.compile(
     rf"""["']loc["']: ?[\[(]["']header["']|\bheaders?\b.{{0,80}}{_OWN_HEADER}|{_OWN_HEADER}.{{0,80}}\bheaders?\b""",
     re.IGNORECASE,
 )
-# What servers answer that have no such endpoint.
-_NO_ENDPOINT = re.compile(r"(?:404 page )?not ?found|cannot post .*|invalid url .*", re.IGNORECASE)
+# What servers, and gateways before them, answer that have no such path.
+_NO_ENDPOINT = re.compile(
+    r"not ?found|(?:404 )?(?:page|file|path|route|resource|url|endpoint) not ?found\W*$|cannot post "
+    r"|(?:no|no such|unknown|invalid|unexpected|unsupported|unrecognized) (?:request )?(?:url|path|route|endpoint)\b"
+    r"|the requested (?:url|path|route|endpoint|resource)\b",
+    re.IGNORECASE,
+)
+# The status of a method that a path does not have: a chat endpoint has POST.
+_OTHER_METHOD = 405
 
 # What vLLM writes when its engine has died.
 _DEAD_ENGINE = re.compile(r"EngineCore encountered an issue|EngineDead")
@@ -127,6 +134,12 @@ def server_error(message: str, status: int = 502) -> ApiError:
 def read_error(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
     """Return the error for a refused chat request, given its status and body (possibly empty or HTML)."""
     return _classify(status, reason_in_body(body), retry_after)
+
+
+def chat_refused(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
+    """Return the error for the refusal of a request that was sent with POST, given its status and body: like `read_error`, but
+    a server that has something else at this path is a wrong URL."""
+    return _no_endpoint(status) if status == _OTHER_METHOD else read_error(status, body, retry_after)
 
 
 def gateway_key_refused(status: int) -> ApiError:
@@ -226,9 +239,7 @@ def _refused(status: int, message: str, param: str | None, reason: Reason) -> Ap
     if status == 404 and (param == "model" or "model" in said.lower()):
         return ApiError(404, message, code="model_not_found", param="model", quoted=bool(said))
     if status == 404 and (not said or reason.plain or _NO_ENDPOINT.match(said)):
-        # Not the client's fault, but that of the URL: operators are alerted to a failure, and no SDK asks again for nothing.
-        message = "The backend has no /chat/completions endpoint (HTTP 404). The operator has to check the --backend URL."
-        return ApiError(502, message, type="server_error", code="server_error", final=True)
+        return _no_endpoint(status)
     if status == 400 and not said:  # a server that reads the request says what is wrong with it
         message = "The backend refused the request without giving a reason (HTTP 400). Its log may have one."
         return ApiError(400, message, code="refused_without_reason", param=param)
@@ -236,6 +247,12 @@ def _refused(status: int, message: str, param: str | None, reason: Reason) -> Ap
         return ApiError(502, message, type="server_error", code="server_error", quoted=True)
     # `invalid_prompt` makes Codex show the message and not retry.
     return ApiError(400, message, code="invalid_prompt", param=param, quoted=True)
+
+
+def _no_endpoint(status: int) -> ApiError:
+    # Not the client's fault, but that of the URL: operators are alerted to a failure, and no SDK asks again for nothing.
+    message = f"The backend has no /chat/completions endpoint (HTTP {status}). The operator has to check the --backend URL."
+    return ApiError(502, message, type="server_error", code="server_error", final=True)
 
 
 def _message_of(status: int, reason: Reason) -> tuple[str, bool]:

@@ -197,17 +197,58 @@ def test_an_unknown_model_is_a_404_and_a_wrong_url_is_not() -> None:
     run(test())
 
 
-def test_a_wrong_url_is_a_failure_for_the_operator() -> None:
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, b"404 page not found"),  # Go
+        (404, b'{"error":{"code":404,"message":"File Not Found","type":"not_found_error"}}'),  # llama.cpp
+        (404, b'{"error":"Unexpected endpoint or method. (POST /api/v1/chat/completions)"}'),  # LM Studio
+        (404, b'{"error":{"code":"404","message":"Resource not found"}}'),  # Azure
+        (404, b'{"message":"no Route matched with those values"}'),  # Kong
+        (404, b'{"error":{"message":"Unknown request URL: POST /x/chat/completions","code":"unknown_url"}}'),  # Groq
+        (404, b"<html><body>The requested URL was not found on this server.</body></html>"),
+        (405, b'{"detail":"Method Not Allowed"}'),  # a page for people, as Open WebUI has one
+        (405, b""),
+    ],
+)
+def test_a_wrong_url_is_a_failure_for_the_operator(status: int, body: bytes) -> None:
     """The alert for errors of backends leaves out what clients do wrong."""
+    chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
     async def test() -> None:
-        async with backend(refusing(404, b"404 page not found")) as behind, gateway(behind.url) as served:
-            await post(served)
+        async with backend(refusing(status, body)) as behind, gateway(behind.url) as served:
+            answers = [
+                await post(served, model="m", input="hi"),
+                await ask(served, "POST", "/v1/messages", json={**chat, "max_tokens": 9}),
+                await ask(served, "POST", "/v1/chat/completions", json=chat),
+            ]
+            for answer in answers:
+                assert answer.status == 502
+                assert answer.headers["x-should-retry"] == "false"
+                assert "The operator has to check the --backend URL" in answer.json["error"]["message"]
             served.parts.metrics.flush()
             families = list(served.parts.metrics.registry.collect())
             ended = [sample for family in families for sample in family.samples if sample.name.endswith("_requests_total")]
-            assert "failed" in {sample.labels.get("outcome") for sample in ended if sample.value}
-            assert served.metric("backend_errors_total", kind="server_error") == 1
+            outcomes = {sample.labels["outcome"] for sample in ended if sample.value and "outcome" in sample.labels}
+            assert outcomes == {"failed"}
+            assert served.metric("backend_errors_total", kind="server_error") == len(answers)
+
+    run(test())
+
+
+def test_what_a_relayed_request_does_wrong_is_answered_by_its_backend() -> None:
+    chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    long = b'{"error":{"message":"' + b"x" * 100_000 + b'"}}'
+
+    async def test() -> None:
+        for body in (b'{"error":{"message":"no such model","code":"model_not_found"}}', long):
+            async with backend(refusing(404, body)) as behind, gateway(behind.url) as served:
+                answer = await ask(served, "POST", "/v1/chat/completions", json=chat)
+                assert (answer.status, answer.body) == (404, body)
+        body = b'{"detail":"Not Found"}'
+        async with backend(refusing(404, body)) as behind, gateway(behind.url) as served:
+            answer = await ask(served, "POST", "/v1/embeddings", json={"model": "m", "input": "hi"})
+            assert (answer.status, answer.body) == (404, body), "not every backend has these"
 
     run(test())
 

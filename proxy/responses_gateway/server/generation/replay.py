@@ -30,7 +30,7 @@ from responses_gateway.stream.outcomes.early_ends import EarlyEnds
 from responses_gateway.stream.reading.leading_thought import MarkupOf
 from responses_gateway.stream.tape import METHODS, Call, Tape
 from responses_gateway.stream.translator import Translator
-from responses_gateway.wire.errors import ApiError, gateway_key_refused, in_client_terms, read_error
+from responses_gateway.wire.errors import ApiError, chat_refused, gateway_key_refused, in_client_terms
 from responses_gateway.wire.hosted import KeptResult
 from responses_gateway.wire.requests import ResponsesRequest, parse_message, parse_request
 
@@ -186,7 +186,7 @@ def replay_record(record: Record, path: str, watch: Watch | None = None) -> Repl
         if answer.get("gateway_key"):
             refusal = gateway_key_refused(answer["status"])
         else:
-            refusal = in_client_terms(read_error(answer["status"], bytes_of(answer["body"]), answer["retry_after"]))
+            refusal = in_client_terms(chat_refused(answer["status"], bytes_of(answer["body"]), answer["retry_after"]))
         if record.end.get("error") is not None:
             _compare(done, "error", [_pretty(record.end["error"])], [_pretty(error_fields(refusal))])
     tape, translator = _translator(options, chat_request, record.chat["created"])

@@ -20,12 +20,14 @@ from multidict import CIMultiDict
 
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
+from responses_gateway.bounded_body import read_at_most
 from responses_gateway.request.rollouts.names import divided
 from responses_gateway.request.who_asks import NAMES, NOBODY, Asker, asker_of
 from responses_gateway.server.access.api_keys import Needs, check_model, needs, tenant_of
 from responses_gateway.server.access.clients import RESERVATION
 from responses_gateway.server.access.relayed_usage import UsageMeter
 from responses_gateway.server.generation.request_log.facts import NO_GAPS, RequestFacts, StreamTimes
+from responses_gateway.server.generation.request_log.metrics import BACKEND_ERRORS
 from responses_gateway.server.generation.request_log.reports import RequestReports
 from responses_gateway.server.generation.request_log.request_log import LimitReservation, account_of, client_name
 from responses_gateway.server.generation.request_log.usage import UNKNOWN
@@ -35,7 +37,7 @@ from responses_gateway.server.http.loop_detection import LoopDetection
 from responses_gateway.settings import Settings
 from responses_gateway.settings.identity import PROXY_SECRET_HEADER
 from responses_gateway.settings.keys import KEY_HEADERS
-from responses_gateway.wire.errors import ApiError, server_error
+from responses_gateway.wire.errors import ApiError, chat_refused, server_error
 
 
 class _Named(msgspec.Struct):
@@ -68,6 +70,11 @@ _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", 
 
 # A body is read to see for which agent it asks if it is no larger, in bytes: that of a title is small.
 _LARGEST_READ = 256 * 1024
+# The one endpoint that every backend has, and how a server answers that has it elsewhere.
+_CHAT = ("POST", "chat/completions")
+_OTHER_PATH = frozenset({404, 405})
+# Bytes of such an answer that are read to see what it is about.
+_READ_OF_REFUSAL = 64 * 1024
 # Characters of a path that the window shows, because clients make them up.
 _LONGEST_PATH = 80
 _BROKEN = "The backend's answer broke off."
@@ -95,14 +102,9 @@ class Passthrough:
 
     async def _relay(self, request: web.Request, path: str, *, below_root: bool) -> web.StreamResponse:
         _refuse_wrong_path(path, below_root=below_root)
-        headers = _passed_on(request, self._settings)
-        headers["Via"] = self._loop_detection.via(request)
-        exchange = request[EXCHANGE]
-        headers["X-Request-Id"] = exchange.request_id
         reservation = request.get(RESERVATION)
-        if reservation is not None:
-            headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
-        allows = exchange.allows
+        headers = self._headers(request, reservation)
+        allows = request[EXCHANGE].allows
         names = not NAMES.isdisjoint(map(str.lower, request.headers))
         is_small = (request.content_length or 0) <= _LARGEST_READ
         began = asyncio.get_running_loop().time()
@@ -128,11 +130,36 @@ class Passthrough:
                 facts.times.first = asyncio.get_running_loop().time()
                 meter = UsageMeter(is_stream=answer.content_type == "text/event-stream")
                 relaying[facts] = lambda: meter.usage
-                return await _pass_back(request, answer, reservation, meter, partial(self._count, facts, answer.status, meter))
+                begin = await self._refusal(answer) if (request.method, path) == _CHAT else b""
+                count = partial(self._count, facts, answer.status, meter)
+                return await _pass_back(request, answer, begin, reservation, meter, count)
         except ApiError as error:
             raise _cause(request, error) from None
         finally:
             del relaying[facts]
+
+    def _headers(self, request: web.Request, reservation: LimitReservation | None) -> CIMultiDict[str]:
+        headers = _passed_on(request, self._settings)
+        headers["Via"] = self._loop_detection.via(request)
+        headers["X-Request-Id"] = request[EXCHANGE].request_id
+        if reservation is not None:
+            headers.popall("Accept-Encoding", None)  # tokens cannot be counted in a compressed answer
+        return headers
+
+    async def _refusal(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Return what was read of an answer to see whether the URL of the backend is wrong. Raise `ApiError` 502 if so: no
+        client can do anything about it."""
+        if answer.status not in _OTHER_PATH or "Content-Encoding" in answer.headers:
+            return b""
+        try:
+            begin = await read_at_most(answer.content, _READ_OF_REFUSAL)
+        except aiohttp.ClientError:
+            raise server_error(_BROKEN) from None
+        error = chat_refused(answer.status, begin)
+        if error.final and len(begin) < _READ_OF_REFUSAL:  # else the reason is in what was not read
+            self._reports.metrics.counted[BACKEND_ERRORS, (error.type,)] += 1
+            raise error.copy()
+        return begin
 
     def _facts(self, request: web.Request, asker: Asker, model: str, began: float) -> RequestFacts:
         """Return what is known of a request that is about to be sent; `model` is empty where the request was not read."""
@@ -196,11 +223,13 @@ class Passthrough:
 async def _pass_back(
     request: web.Request,
     answer: aiohttp.ClientResponse,
+    begin: bytes,
     reservation: LimitReservation | None,
     meter: UsageMeter,
     count: Callable[[Ending], None],
 ) -> web.StreamResponse:
-    """Send a backend's answer to the client as it comes; charge and `count` its tokens. Raise `ApiError` if it breaks off."""
+    """Send a backend's answer, of which `begin` is read, to the client as it comes; charge and `count` its tokens. Raise
+    `ApiError` if it breaks off."""
     response = web.StreamResponse(status=answer.status)
     for name, value in answer.headers.items():
         if name.lower() in _PASSED_BACK:
@@ -209,6 +238,8 @@ async def _pass_back(
     readable = "Content-Encoding" not in answer.headers
     ending: Ending = "client_left"  # whatever else ends it below
     try:
+        if begin:
+            await response.write(begin)
         async for data in answer.content.iter_any():
             if readable:
                 meter.feed(data)

@@ -30,7 +30,7 @@ from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.span_attributes import chat_attributes
 from responses_gateway.wire.deltas import Usage
-from responses_gateway.wire.errors import ApiError, in_client_terms, read_error, server_error
+from responses_gateway.wire.errors import ApiError, chat_refused, in_client_terms, server_error
 from responses_gateway.wire.sse import as_stream
 
 # Largest body of a backend that answers with one JSON object, in bytes.
@@ -285,7 +285,7 @@ class Upstream:
     async def _refusal(self, chat: ChatStream) -> ApiError:
         """Return the error for the refusal of a backend."""
         refusal = await chat.read_refusal()
-        error = read_error(chat.status, refusal, chat.retry_after)
+        error = chat_refused(chat.status, refusal, chat.retry_after)
         told = error if chat.has_client_key else error.of_gateway_key()
         if self._recording is not None:
             self._recording.backend_refused(chat.status, refusal, chat.retry_after, gateway_key=told is not error)
