@@ -30,6 +30,11 @@ def _loss(kind: Kind, name: str, outcome: Outcome, reason: str = "") -> Loss:
     return Loss(kind, name, outcome, reason)
 
 
+def reported(loss: Loss) -> Loss:
+    """Return a loss as a report has it: the reason of what was preserved is for the documentation alone."""
+    return _loss(loss.kind, loss.name, "preserved") if loss.reason and loss.outcome == "preserved" else loss
+
+
 class LossReport(msgspec.Struct):
     """Collects the losses of one request, each once. In strict mode a loss that matters raises `ApiError` 400 instead."""
 
@@ -37,8 +42,8 @@ class LossReport(msgspec.Struct):
     _entries: dict[Loss, None] = msgspec.field(default_factory=dict)
 
     def add(self, loss: Loss) -> None:
-        """Report an outcome; the reason of what was preserved is for the documentation alone."""
-        self._entries[_loss(loss.kind, loss.name, "preserved") if loss.outcome == "preserved" else loss] = None
+        """Report an outcome."""
+        self._entries[reported(loss)] = None
 
     def preserved(self, kind: Kind, name: str) -> None:
         self._entries[_loss(kind, name, "preserved")] = None

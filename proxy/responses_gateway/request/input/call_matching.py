@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+
 from responses_gateway.request.input.approvals import open_approvals
 from responses_gateway.request.input.calls import (
     CALL_TYPES,
@@ -42,8 +44,7 @@ PENDING_OUTPUT = Output(
 _ASYNC_TYPES = frozenset({"function_call", "custom_tool_call"})
 
 
-@dataclass(slots=True)
-class MatchedCall:
+class MatchedCall(msgspec.Struct):
     """A call with its unique id in the chat history, and its output once that is found. One that is `repeated` stands where its
     output does."""
 

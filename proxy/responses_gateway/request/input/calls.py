@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from responses_gateway.request.fields import (
     Object,
     filled_text,
@@ -21,7 +23,7 @@ from responses_gateway.request.fields import (
 from responses_gateway.request.input.approvals import INTERRUPTED, NO_APPROVALS, Approvals
 from responses_gateway.request.input.content import Output, screenshot, tool_output
 from responses_gateway.request.input.items import Entry
-from responses_gateway.request.loss_report import Loss, LossReport, Outcome
+from responses_gateway.request.loss_report import Loss, LossReport, Outcome, reported
 from responses_gateway.request.tools.catalog import Catalog
 from responses_gateway.request.tools.hosted_tools import FIND_IN_PAGE, OPEN_PAGE, SEARCH
 from responses_gateway.wire.hosted import CitedSource, KeptResult
@@ -37,7 +39,7 @@ _write_json = json.JSONEncoder(ensure_ascii=False).encode
 NOT_RUN_YET = "The user approved this call. It was not run yet."
 
 
-class InputCall(NamedTuple):
+class InputCall(msgspec.Struct, frozen=True):
     """A call as the model made it: `arguments` is the text of a JSON object. `output` is set for tools that ran elsewhere and
     report call and result in one item. The output of one that is `asynchronous` may come at any time."""
 
@@ -59,6 +61,8 @@ class CallItemReader:
     _approvals: Approvals = NO_APPROVALS
     _results: Mapping[str, KeptResult] = field(default_factory=dict)
     sources: list[CitedSource] = field(default_factory=list)
+    # What `_client_tool` returned, because the calls of a long history are of a few tools.
+    _tools: dict[tuple[str, str, str | None], tuple[str, bool]] = field(default_factory=dict)
 
     def call(self, entry: Entry) -> InputCall | None:
         """Return the call of an item whose type is in `CALL_ITEMS`, or None if it cannot be shown to the model."""
@@ -82,9 +86,9 @@ class CallItemReader:
         return self._client_call(item, path, "custom", arguments)
 
     def _client_call(self, item: Object, path: str, kind: str, arguments: str) -> InputCall:
-        name = self._client_name(item, path, kind)
-        asynchronous = is_async_call(item) or self._catalog.is_async(name)
-        extra = optional_object(item, "extra_content", path)
+        name, asynchronous = self._client_tool(item, path, kind)
+        asynchronous = asynchronous or is_async_call(item)
+        extra = optional_object(item, "extra_content", path) if "extra_content" in item else None
         return InputCall(_call_id(item, path), name, arguments, asynchronous=asynchronous, extra=extra)
 
     def _action_call(self, item: Object, path: str) -> InputCall:
@@ -170,9 +174,16 @@ class CallItemReader:
         """Read code that the model wrote to be run by OpenAI's servers; the calls it made are items of their own."""
         return InputCall(_call_id(item, path), "program", _json({"code": text(item, "code", path)}))
 
-    def _client_name(self, item: Object, path: str, kind: str) -> str:
+    def _client_tool(self, item: Object, path: str, kind: str) -> tuple[str, bool]:
+        """Return the chat name of the tool that is called, and whether the results of its calls may come later."""
         name = filled_text(item, "name", path)
-        return self._catalog.name_of_call(kind, name, optional_text(item, "namespace", path))
+        namespace = optional_text(item, "namespace", path) if "namespace" in item else None
+        tool = self._tools.get((kind, name, namespace))
+        if tool is None:
+            chat_name = self._catalog.name_of_call(kind, name, namespace)
+            tool = (chat_name, self._catalog.is_async(chat_name))
+            self._tools[kind, name, namespace] = tool
+        return tool
 
     def _arguments(self, item: Object, path: str) -> str:
         """Return the arguments as sent if they are a JSON object, written again if a model wrote one that is nearly JSON, else
@@ -354,8 +365,8 @@ OUTPUT_ITEMS: dict[str, ReadItem[Output]] = {
     "program_output": ReadItem(CallItemReader._program_output, "shown as text"),
 }
 _LOSSES = {
-    **{kind: Loss("item", kind, form.outcome, form.reason) for kind, form in CALL_ITEMS.items()},
-    **{kind: Loss("item", kind, form.outcome, form.reason) for kind, form in OUTPUT_ITEMS.items()},
+    **{kind: reported(Loss("item", kind, form.outcome, form.reason)) for kind, form in CALL_ITEMS.items()},
+    **{kind: reported(Loss("item", kind, form.outcome, form.reason)) for kind, form in OUTPUT_ITEMS.items()},
 }
 CALL_TYPES = frozenset(CALL_ITEMS)
 OUTPUT_TYPES = frozenset(OUTPUT_ITEMS)

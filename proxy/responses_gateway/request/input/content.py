@@ -9,7 +9,7 @@ messages in their histories: a refusal would end the session."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -36,7 +36,7 @@ _DETAILS = frozenset({"auto", "low", "high"})
 SandboxFiles = Mapping[SentFile, str]
 
 
-class Output(NamedTuple):
+class Output(msgspec.Struct, frozen=True):
     """The output of a tool: text for the tool message, and the parts that only a user message may have."""
 
     text: str

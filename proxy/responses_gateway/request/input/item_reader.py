@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -55,6 +54,9 @@ READ_ELSEWHERE = {
 
 # Those of them whose meaning is honoured elsewhere: strict mode lets them pass.
 HONOURED_ITEMS = frozenset({"mcp_list_tools", "mcp_approval_response"})
+
+_MESSAGE = Loss("item", "message", "preserved")
+_REASONING = Loss("item", "reasoning", "preserved")
 
 # Base64, far longer than any word.
 _CIPHERTEXT = re.compile(r"[A-Za-z0-9+/_=-]{64,}")
@@ -170,14 +172,9 @@ class ItemReader:
 
     def _item(self, entry: Entry) -> None:
         kind = entry.kind
-        if kind == "message":
-            self._message(entry)
-        elif kind in CALL_TYPES:
-            self._call(entry)
-        elif kind in OUTPUT_TYPES:
-            self._output(entry)
-        elif kind in _READERS:
-            _READERS[kind](self, entry)
+        read = _READERS.get(kind)
+        if read is not None:
+            read(self, entry)
         elif kind in READ_ELSEWHERE:
             self._report.add(READ_ELSEWHERE[kind])
         elif self._is_honoured(entry):
@@ -211,7 +208,7 @@ class ItemReader:
         else:
             message = f"Invalid value: {quote(role)}. Supported values are: 'user', 'assistant', 'system', 'developer'."
             raise invalid_request(message, f"{entry.path}.role", "invalid_value")
-        self._report.preserved("item", "message")
+        self._report.add(_MESSAGE)
 
     def _user(self, content: str | list[Object]) -> None:
         self._begun = True
@@ -264,7 +261,7 @@ class ItemReader:
         elif self._policy.reasoning_field == "none":
             self._report.ignored("item", "reasoning", "reasoning is not sent back", entry.path, matters=False)
         else:
-            self._report.preserved("item", "reasoning")
+            self._report.add(_REASONING)
             self._builder.add_reasoning(text, turn_of(entry.item.get("id")))
 
     def _agent_message(self, entry: Entry) -> None:
@@ -303,6 +300,9 @@ class ItemReader:
 
 
 _READERS: dict[str, Callable[[ItemReader, Entry], None]] = {
+    "message": ItemReader._message,
+    **dict.fromkeys(CALL_TYPES, ItemReader._call),
+    **dict.fromkeys(OUTPUT_TYPES, ItemReader._output),
     "reasoning": ItemReader._reasoning,
     "agent_message": ItemReader._agent_message,
     "compaction_trigger": ItemReader._compaction_trigger,
@@ -473,17 +473,16 @@ class MessageBuilder(msgspec.Struct):
         return message
 
 
-@dataclass(slots=True)
-class _Turn:
+class _Turn(msgspec.Struct):
     """What the model said at once. `waiting`: ids of calls whose output is still to come; `answered`: some output came, so that
     more of the model begins another turn, unless its `key` is the same; `pending`: it goes on without the output of a call."""
 
-    reasoning: list[str] = field(default_factory=list)
-    details: list[Any] = field(default_factory=list)
-    extra: Object = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
-    calls: list[MatchedCall] = field(default_factory=list)
-    waiting: set[str] = field(default_factory=set)
+    reasoning: list[str] = []
+    details: list[Any] = []
+    extra: Object = {}
+    texts: list[str] = []
+    calls: list[MatchedCall] = []
+    waiting: set[str] = set()
     answered: bool = False
     pending: bool = False
     key: TurnKey | None = None
