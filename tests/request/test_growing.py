@@ -22,9 +22,11 @@ Item = dict[str, Any]
 # Long enough that each body is worth being kept.
 LONG = "Follow the house rules. " * (SMALLEST // 20)
 TOOLS = [
-    {"type": "function", "name": name, "parameters": {"type": "object", "properties": {"input": {"type": "string"}}}}
+    {"type": "function", "name": name, "parameters": {"type": "object", "properties": {"input": {"default": 1}}}}
     for name in ("read", "write")
 ]
+# Equal to Python, and others to a model.
+TRUE_TOOLS = json.loads(json.dumps(TOOLS).replace("1", "true"))
 POLICIES = (
     Policy(),
     Policy(late_developer="system", system_messages="keep", call_ids="numbered"),
@@ -88,6 +90,7 @@ class Thread:
     def __init__(self) -> None:
         self.known = KnownInputs(1 << 26)
         self.continued = 0
+        self.with_known_tools = 0
 
     def ask(self, body: bytes, policy: Policy, tenant: str = "a") -> None:
         assert self.grown(body, policy, tenant) == whole(body, policy)
@@ -101,11 +104,13 @@ class Thread:
             beginning = growing.beginning
             items = request.input
             rest = items[beginning.items if beginning else 0 :] if isinstance(items, list) else None
-            found = None if rest is None else translate_growing(request, policy, rest, beginning)
+            others = self.known.beginnings(tenant)
+            found = None if rest is None else translate_growing(request, policy, rest, beginning, None, others)
             if found is None:
                 return outcome(translate(request, policy))
             written, later = encoded(found, found.chat.body)
             self.continued += found.known is not None
+            self.with_known_tools += found.known is None and found.alike is not None
             if later is not None and isinstance(items, list):
                 self.known.keep(tenant, growing, later)
             return outcome(found.chat, written.data)
@@ -144,7 +149,9 @@ def test_a_growing_thread_asks_for_the_same(first: list[Any], growth: list[list[
     items=st.lists(STEPS, min_size=2, max_size=6).map(lambda steps: list(chain.from_iterable(steps))),
     place=st.integers(0, 100),
     other=MORE,
-    change=st.sampled_from(["item", "cut", "tools", "model", "policy", "tenant", "instructions", "twice", "tool_choice"]),
+    change=st.sampled_from(
+        ["item", "cut", "tools", "truth", "model", "policy", "tenant", "instructions", "twice", "tool_choice"]
+    ),
 )
 def test_an_edit_anywhere_is_seen(items: list[Any], place: int, other: list[Any], change: str) -> None:
     thread = Thread()
@@ -162,6 +169,8 @@ def test_an_edit_anywhere_is_seen(items: list[Any], place: int, other: list[Any]
         later = items[:place]
     elif change == "tools":
         fields = {"tools": TOOLS[:1]}
+    elif change == "truth":
+        fields = {"tools": TRUE_TOOLS}
     elif change == "model":
         fields = {"model": "other"}
     elif change == "instructions":
@@ -188,6 +197,38 @@ def test_a_thread_of_an_agent_is_continued() -> None:
         items.append({"type": "function_call_output", "call_id": f"c{number}", "output": "x" * 5000})
         thread.ask(body_of(items, client_metadata={"turn": number}), Policy())
     assert thread.continued >= 15
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    items=MORE,
+    tools=st.sampled_from([TOOLS, TOOLS[:1], TRUE_TOOLS, [], None, [*TOOLS, {"type": "web_search"}]]),
+    policy=st.sampled_from(POLICIES),
+    choice=st.sampled_from(["auto", "required", {"type": "function", "name": "read"}, {"type": "function", "name": "gone"}]),
+)
+def test_another_thread_with_these_tools_or_others_asks_for_the_same(
+    items: list[Any], tools: list[Any] | None, policy: Policy, choice: Any
+) -> None:
+    thread = Thread()
+    for known in (TOOLS, [*TOOLS, {"type": "web_search"}]):
+        for number in range(2):
+            step = [{"role": role, "content": f"{number} {len(known)}"} for role in ("user", "assistant", "user")]
+            thread.ask(body_of(step, tools=known), policy if number else Policy())
+    thread.ask(body_of([{"role": "user", "content": "Now"}, *items], tools=tools, tool_choice=choice), policy)
+    thread.ask(body_of([{"role": "user", "content": "Now"}, *items], tools=tools, tool_choice=choice), policy, "another")
+
+
+def test_tools_are_read_once_for_all_threads_of_a_tenant() -> None:
+    thread = Thread()
+    steps = [[{"role": role, "content": name} for role in ("user", "assistant", "user")] for name in ("one", "two", "three")]
+    thread.ask(body_of(steps[0]), Policy())
+    assert thread.with_known_tools == 0
+    thread.ask(body_of(steps[1]), Policy())
+    assert thread.with_known_tools == 1
+    thread.ask(body_of(steps[2]), Policy(), "another")
+    thread.ask(body_of(steps[2]), Policy(late_developer="merge"))
+    thread.ask(body_of(steps[1], tools=TRUE_TOOLS), Policy())
+    assert thread.with_known_tools == 1
 
 
 def test_a_url_in_what_is_new_is_looked_at() -> None:

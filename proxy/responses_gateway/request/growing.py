@@ -6,7 +6,8 @@ reported for them. What is made in this way equals what `translate` makes: where
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from operator import is_
 from typing import Any, NamedTuple
 
 import msgspec
@@ -37,9 +38,8 @@ _PLACE = b'"messages":[]'
 
 
 class Losses(NamedTuple):
-    """What was reported of the tools, of calls with their outputs, and of items, in the order in which they are read."""
+    """What was reported of calls with their outputs, and of items, in the order in which they are read."""
 
-    tools: Sequence[Loss]
     calls: Sequence[Loss]
     items: Sequence[Loss]
 
@@ -72,6 +72,14 @@ class Written(NamedTuple):
 _NOTHING = Written((), None, msgspec.Raw(b"null"))
 
 
+class KnownTools(NamedTuple):
+    """The tools that were `declared`, as JSON; what they were translated to, and what was reported of them."""
+
+    declared: bytes
+    catalog: Catalog
+    losses: Sequence[Loss]
+
+
 class KnownCalls(NamedTuple):
     """The ids of calls, and how many of them were numbered."""
 
@@ -81,12 +89,12 @@ class KnownCalls(NamedTuple):
 
 class TranslatedTurns(msgspec.Struct, frozen=True, eq=False):
     """What the first `items` of an input have become, all of whose calls have outputs: `messages` behind a system message of
-    the texts `leading`, with these `calls`. `request` and `policy` are those of the translation, `catalog` its tools, and
-    `losses` what was reported. `written`: its JSON, once the chat request was encoded."""
+    the texts `leading`, with these `calls`. `request` and `policy` are those of the translation, and `losses` is what was
+    reported besides that of its `tools`. `written`: its JSON, once the chat request was encoded."""
 
     request: ResponsesRequest
     policy: Policy
-    catalog: Catalog
+    tools: KnownTools
     items: int
     messages: Sequence[Object]
     leading: Sequence[str]
@@ -97,18 +105,23 @@ class TranslatedTurns(msgspec.Struct, frozen=True, eq=False):
     def is_of(self, request: ResponsesRequest, policy: Policy) -> bool:
         """Tell whether a request is translated as this one was."""
         earlier = self.request
-        same = (
-            request.model == earlier.model and request.instructions == earlier.instructions and request.tools == earlier.tools
-        )
-        return same and policy == self.policy
+        same = request.model == earlier.model and request.instructions == earlier.instructions and policy == self.policy
+        return same and self._has_tools(request.tools)
+
+    def _has_tools(self, tools: list[Any] | None) -> bool:
+        earlier = self.request.tools
+        if tools and earlier and len(tools) == len(earlier) and all(map(is_, tools, earlier)):
+            return True  # because the next request of a thread has those of the last one
+        return encode(tools) == self.tools.declared  # compared as JSON, because 1 equals true otherwise
 
 
 class Grown(msgspec.Struct, frozen=True, eq=False):
-    """A chat request, what it was made from, and what the next one can be made from; None: nothing. `system`: how many messages
-    stand before those of the items."""
+    """A chat request, what it was made from, and what the next one can be made from; None: nothing. `alike`: one that has the
+    same tools. `system`: how many messages stand before those of the items."""
 
     chat: ChatRequest
     known: TranslatedTurns | None
+    alike: TranslatedTurns | None
     next: TranslatedTurns | None
     system: int
 
@@ -119,10 +132,12 @@ def translate_growing(
     rest: Sequence[Any],
     known: TranslatedTurns | None,
     kept: int | None = None,
+    others: Iterable[TranslatedTurns] = (),
 ) -> Grown | None:
     """Translate a request without history and hosted tools; `rest` are the items of its input behind those that are `known`.
     `kept`: so many items of the input may be kept for the next one, and the model speaks behind them; None: all of them are in
-    the next one, too. Return None where that takes more than these. Raises `ApiError` 400 as `translate` does."""
+    the next one, too. `others` are of other threads, whose tools may be the same: all threads of an agent have its tools.
+    Return None where that takes more than these. Raises `ApiError` 400 as `translate` does."""
     if policy.user_messages != "keep" or policy.continues_last_message:
         return None  # because then the last messages may become others
     if known is not None and not known.is_of(request, policy):
@@ -137,11 +152,17 @@ def translate_growing(
     kinds = {entry.kind for entry in entries}
     if not kinds <= _KINDS or (known is not None and _refers_to(entries, known.calls.ids)):
         return None
-    report = LossReport(policy.strict)
-    return _Growth(request, policy, report, entries, kinds, known, None if kept is None else kept - before).grown()
+    translation = ReadRequest(request, policy, NO_HOSTED_TOOLS, LossReport(policy.strict), entries, kinds)
+    if known is None:
+        declared = encode(request.tools)
+        alike = next((other for other in others if other.tools.declared == declared and other.policy == policy), None)
+    else:
+        declared = known.tools.declared
+        alike = known
+    return _Growth(translation, known, declared, alike, None if kept is None else kept - before).grown()
 
 
-def _refers_to(entries: Sequence[Entry], call_ids: frozenset[str]) -> bool:
+def _refers_to(entries: Sequence[Entry], call_ids: Set[str]) -> bool:
     """Tell whether an item belongs to a call of before, or has the id of one; of an id that is none, too, which is refused."""
     for entry in entries:
         if entry.kind in _CALLS or entry.kind in _OUTPUTS:
@@ -152,103 +173,115 @@ def _refers_to(entries: Sequence[Entry], call_ids: frozenset[str]) -> bool:
 
 
 class _Growth(NamedTuple):
-    """A translation that goes on from what is `known`; `entries` are the items behind that, of which so many may be `kept`."""
+    """A `translation` that goes on from what is `known`, with the items behind that, of which so many may be `kept`. Its tools
+    came as `declared`, and are those of what is `alike`."""
 
-    request: ResponsesRequest
-    policy: Policy
-    report: LossReport
-    entries: list[Entry]
-    kinds: set[str]
+    translation: ReadRequest
     known: TranslatedTurns | None
+    declared: bytes
+    alike: TranslatedTurns | None
     kept: int | None
 
     def grown(self) -> Grown:
         """Return the whole translation. Raises `ApiError` 400."""
-        known = self.known
-        report = self.report
-        translation = ReadRequest(self.request, self.policy, NO_HOSTED_TOOLS, report, self.entries, self.kinds)
-        if known is None:
-            catalog = translation.catalog()
-        else:
-            catalog = known.catalog
-            translation.check_urls()
-            report.repeat(known.losses.tools)
-        declared = report.size
+        translation = self.translation
+        report = translation.report
+        entries = translation.items
+        tools = self._tools()
+        catalog = tools.catalog
         choice = translation.choice(catalog)
         chosen = report.size
         calls = self._matched(catalog)
         finished = report.size
-        ids = {path: (matched.id, matched.call.call_id) for path, matched in calls.by_path.items()}  # before they are numbered
+        ids = {path: matched.id for path, matched in calls.by_path.items()}  # before they are numbered
         reader = self._reader(calls)
         kept = self.kept
-        end = reader.read_noting_ends(self.entries) if kept is None else reader.read_with_end(self.entries, kept)
+        end = reader.read_noting_ends(entries) if kept is None else reader.read_with_end(entries, kept)
         if kept is not None and calls.reported != finished:
             end = None  # because what was reported of later calls may be missing in the next request
         chat = translation.completed(catalog, choice, ReadItems(reader.arranged(), compacting=False, call_ids=calls.ids))
         reported = report.losses()
-        losses = Losses(reported[:declared], reported[chosen : calls.reported], reported[finished : end.reported if end else 0])
+        losses = Losses(reported[chosen : calls.reported], reported[finished : end.reported if end else 0])
         system = len(chat.body["messages"]) - reader.length
-        return Grown(chat, known, self._next(catalog, calls, ids, reader, end, losses), system)
+        return Grown(chat, self.known, self.alike, self._next(tools, calls, ids, reader, end, losses), system)
+
+    def _tools(self) -> KnownTools:
+        """Return the tools, read only if they are not known. Raises `ApiError` 400."""
+        translation = self.translation
+        if self.alike is None:
+            catalog = translation.catalog()
+            return KnownTools(self.declared, catalog, translation.report.losses())
+        translation.check_urls()
+        translation.report.repeat(self.alike.tools.losses)
+        return self.alike.tools
 
     def _matched(self, catalog: Catalog) -> MatchedCalls:
         known = self.known
+        report = self.translation.report
         taken: frozenset[str] = frozenset()
         if known is not None:
-            self.report.repeat(known.losses.calls)
+            report.repeat(known.losses.calls)
             taken = known.calls.ids
-        return match_calls(self.entries, CallItemReader(catalog, self.report), self.report, taken, self.kept)
+        return match_calls(self.translation.items, CallItemReader(catalog, report), report, taken, self.kept)
 
     def _reader(self, calls: MatchedCalls) -> ItemReader:
         known = self.known
+        translation = self.translation
         if known is None:
-            reader = ItemReader(self.policy, calls, self.report)
-            if self.request.instructions:
-                reader.lead(self.request.instructions)
+            reader = ItemReader(translation.policy, calls, translation.report)
+            if translation.request.instructions:
+                reader.lead(translation.request.instructions)
         else:
-            self.report.repeat(known.losses.items)
-            reader = ItemReader(self.policy, calls, self.report, calls_before=known.calls.numbered)
+            translation.report.repeat(known.losses.items)
+            reader = ItemReader(translation.policy, calls, translation.report, calls_before=known.calls.numbered)
             reader.resume(known.leading, known.messages)
         return reader
 
     def _next(
         self,
-        catalog: Catalog,
+        tools: KnownTools,
         calls: MatchedCalls,
-        ids: Mapping[str, tuple[str, str]],
+        ids: Mapping[str, str],
         reader: ItemReader,
         end: TurnEnd | None,
         losses: Losses,
     ) -> TranslatedTurns | None:
         """Return what the next request can go on from: the turns that are over, if nothing can be added to them any more."""
         known = self.known
+        translation = self.translation
+        entries = translation.items
         if end is None:
             return known
-        places = [entry.path for entry in self.entries[: end.items] if entry.kind in _CALLS]
-        matched = [calls.by_path[path] for path in places]
-        if any(call.output is NO_OUTPUT or call.call.asynchronous for call in matched):
-            return None
-        call_ids = frozenset(call_id for path in places for call_id in ids[path])
-        if self.kept is not None and _refers_to(self.entries[end.items :], call_ids):
+        call_ids: set[str] = set()
+        for entry in entries[: end.items]:
+            if entry.kind in _CALLS:
+                matched = calls.by_path[entry.path]
+                if matched.output is NO_OUTPUT or matched.call.asynchronous:
+                    return None
+                call_ids.add(matched.call.call_id)
+                call_ids.add(ids[entry.path])
+        if self.kept is not None and _refers_to(entries[end.items :], call_ids):
             return known
         leading, messages = reader.state_at(end)
         before = 0 if known is None else known.items
         known_calls = KnownCalls() if known is None else known.calls
         read = KnownCalls(known_calls.ids | call_ids, end.calls)
-        return TranslatedTurns(self.request, self.policy, catalog, before + end.items, messages, leading, read, losses)
+        items = before + end.items
+        return TranslatedTurns(translation.request, translation.policy, tools, items, messages, leading, read, losses)
 
 
 def encoded(grown: Grown, body: Mapping[str, Any]) -> tuple[ChatJson, TranslatedTurns | None]:
     """Return the chat request, which is `body`, as JSON, and what the next one can be made from. What was known is not written
     again."""
-    known = grown.known
-    before = _NOTHING if known is None else known.written
+    before = () if grown.known is None else grown.known.written.messages
+    alike = _NOTHING if grown.alike is None else grown.alike.written
     messages = body["messages"]
     system = grown.system
     tools = body.get("tools")
     others = {**body, "messages": _NONE}
-    rest = messages[system + len(before.messages) :]
-    pieces = [*map(encode, messages[:system]), *before.messages, *map(encode, rest)]
-    tools_json = before.tools_json if tools == before.tools else msgspec.Raw(encode(tools))
+    rest = messages[system + len(before) :]
+    pieces = [*map(encode, messages[:system]), *before, *map(encode, rest)]
+    tools_json = alike.tools_json if tools == alike.tools else msgspec.Raw(encode(tools))
     if tools is not None:
         others["tools"] = tools_json
     written = ChatJson.of(encode(others), pieces)

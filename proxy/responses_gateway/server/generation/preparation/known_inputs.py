@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -182,6 +182,11 @@ class KnownInputs:
                 if continued is not None:
                     return continued
         return None
+
+    def beginnings(self, tenant: str) -> Iterator[TranslatedTurns]:
+        """Yield what the translations of requests of a tenant can go on from, the last one first."""
+        for known in reversed(self._threads.get(tenant, ())):
+            yield known.values.beginning
 
     def keep(self, tenant: str, growing: Growing, beginning: TranslatedTurns, turns: ReadTurns | None = None) -> None:
         """Keep a request, in the place of the one that it continues: its turns that are translated, as they were read."""

@@ -85,16 +85,22 @@ class Translation(msgspec.Struct, frozen=True, eq=False):
         return self._whole(chat_request, context, request_input, request.model)
 
     def grow(
-        self, request: ResponsesRequest, context: Context, known: TranslatedTurns | None, kept: int | None
+        self,
+        request: ResponsesRequest,
+        context: Context,
+        known: TranslatedTurns | None,
+        kept: int | None,
+        others: Iterable[TranslatedTurns],
     ) -> Grown | None:
         """Do as `translate`, from where the translation of the request that this one continues had got to. So many of its items
-        may be `kept`, as in `translate_growing`. Return None where that cannot be done. Raise `ApiError` 400."""
+        may be `kept`, and tools be those of `others`, as in `translate_growing`. Return None where that cannot be done. Raise
+        `ApiError` 400."""
         items = request.input
         assert isinstance(items, list)
         before = 0 if known is None else known.items
         rest = items[before:] if before else items
         readable = self.encryption.decrypt_items(rest, self.tenant, request.model, "input", before)
-        grown = translate_growing(request, self.policy, readable, known, kept)
+        grown = translate_growing(request, self.policy, readable, known, kept, others)
         if grown is None:
             return None
         return msgspec.structs.replace(grown, chat=self._whole(grown.chat, context, items, request.model))
@@ -236,9 +242,10 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         if not simple or request.context_management or not isinstance(request.input, list):
             return None
         known = growing.beginning
+        others = () if known is not None else tuple(self.known.beginnings(translation.tenant))
         if not _is_long(request.input[0 if known is None else known.items :]):
-            return translation.grow(request, context, known, kept)
-        return await self.queue.in_thread(translation.tenant, translation.grow, request, context, known, kept)
+            return translation.grow(request, context, known, kept, others)
+        return await self.queue.in_thread(translation.tenant, translation.grow, request, context, known, kept, others)
 
     def _encoded(self, grown: Grown, body: Mapping[str, Any], ground: Ground) -> ChatJson:
         """Return the chat request as JSON, and keep what the next request of the thread can go on from."""
