@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -173,6 +174,84 @@ def test_each_change_of_a_client_is_named() -> None:
             name = "cache_lost_tokens_total"
             assert client.served.metric(name, model="simulator", cause="tools_changed") > 0
             assert client.served.metric(name, model="simulator", cause="template") == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("door", ["messages", "websocket", "chain"])
+def test_turns_are_explained_however_a_session_is_asked_for(door: str) -> None:
+    """A turn that only grows, one with another tool, and one with the earlier tools again."""
+
+    async def test() -> None:
+        async with clients(server(), store="memory") as new:
+            client = new()
+            served = client.served
+            expected = [("first", 0), (None, 0), "tools_changed", "tools_changed"]
+            async with (
+                aiohttp.ClientSession(headers={"X-Session-Id": "s1"}) as session,
+                turns_of(door, served, session) as turn,
+            ):
+                for number, cause in enumerate(expected):
+                    await turn(f"scenario: reasoning, question {number} {'and so on ' * 20}", 1 + (number == 2))
+                    served.parts.metrics.flush()
+                    line = client.lines("response")[-1]
+                    assert caused(line) == ((cause, lost(line)) if isinstance(cause, str) else cause), line
+                    assert line["cache_possible"] >= line["cached_tokens"] // 16 * 16
+
+    run(test())
+
+
+Turn = Callable[[str, int], Awaitable[None]]
+
+
+@asynccontextmanager
+async def turns_of(door: str, served: Served, session: aiohttp.ClientSession) -> AsyncIterator[Turn]:
+    """Yield what has a model answer to a question, given the number of its tools."""
+    messages: list[Item] = []
+    previous: Item = {}
+
+    async def message(text: str, tools: int) -> None:
+        messages.append({"role": "user", "content": text})
+        offered = [{"name": f"f{number}", "input_schema": {"type": "object"}} for number in range(tools)]
+        body = {"model": "simulator", "max_tokens": 2000, "system": INSTRUCTIONS, "messages": messages, "tools": offered}
+        body["thinking"] = {"type": "enabled", "budget_tokens": 1024}
+        async with session.post(f"{served.url}/v1/messages", json=body) as answer:
+            messages.append({"role": "assistant", "content": (await answer.json())["content"]})
+
+    def asked(text: str, tools: int) -> Item:
+        offered = [function(f"f{number}") for number in range(tools)]
+        return {"model": "simulator", "input": [user(text)], "instructions": INSTRUCTIONS, "tools": offered, **previous}
+
+    async def response(text: str, tools: int) -> None:
+        async with session.post(f"{served.url}/v1/responses", json=asked(text, tools)) as answer:
+            previous["previous_response_id"] = (await answer.json())["id"]
+
+    if door != "websocket":
+        yield message if door == "messages" else response
+        return
+    async with session.ws_connect(f"{served.url}/v1/responses") as socket:
+
+        async def create(text: str, tools: int) -> None:
+            await socket.send_json({"type": "response.create", "store": False, **asked(text, tools)})
+            async for received in socket:
+                event = received.json()
+                if event["type"] == "response.completed":
+                    previous["previous_response_id"] = event["response"]["id"]
+                    return
+
+        yield create
+
+
+def test_what_a_sub_agent_could_have_had_is_what_its_session_has_read() -> None:
+    async def test() -> None:
+        async with clients(server()) as new:
+            parent = new()
+            await parent.turn(user("scenario: plain"))
+            child = new(session="s1-child")
+            line = await child.turn(user("scenario: plain, for a child"), headers={"x-parent-session-id": "s1"})
+            assert caused(line) == ("first", 0)
+            assert line["session"] == "s1"
+            assert line["cache_possible"] >= line["cached_tokens"] // 16 * 16 > 100
 
     run(test())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -50,13 +50,15 @@ class Model:
 
 @asynccontextmanager
 async def model(
-    *turns: Turn, paths: Mapping[str, Handler] | None = None, **settings: Any
+    *turns: Turn, paths: Mapping[str, Handler] | None = None, routes: Sequence[web.RouteDef] = (), **settings: Any
 ) -> AsyncIterator[tuple[Served, Model]]:
-    """Serve a gateway with these settings in front of a model with these turns; `paths` are more of its server."""
+    """Serve a gateway with these settings in front of a model with these turns; `paths` are more of its server, for
+    `POST`, and `routes` any others."""
     talking = Model(turns)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", talking.answer)
     app.add_routes([web.post(path, handler) for path, handler in (paths or {}).items()])
+    app.add_routes(routes)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

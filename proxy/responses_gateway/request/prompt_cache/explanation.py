@@ -56,7 +56,8 @@ def explained(
     """Explain a turn. `previous` has the turns from which it goes on, None if it is the first one; `others` are the other
     contexts of its tree."""
     at_server = [one for one in (previous, *others) if one is not None and one.server == report.server]
-    common = max((_common_tokens(one, prompt) for one in at_server), default=0)
+    # Of what stands before a difference little is known, and of turns before the last ones nothing: the server may know better.
+    common = max(report.cached or 0, *(_common_tokens(one, prompt) for one in at_server), 0)
     possible = max(0, min(common, report.prompt - 1)) // block * block
     if previous is None:
         return Explanation("first", 0, 0, report.cached, possible)

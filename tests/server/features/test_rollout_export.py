@@ -1,0 +1,252 @@
+"""What a trainer reads of a rollout: who made each call, in pages and lines; and what each kind of server tells of tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from responses_gateway.simulator import RECEIVED, create_app, serving
+from tests.hosted.websites import ARTICLE, SearchEngine, Website, open_site
+from tests.server.fleet_of_simulators import WEATHER, fleet
+from tests.server.hosted.model import Model, model
+from tests.server.running_gateway import Served, ask, assert_error, gateway, post, run, simulated
+from tests.server.scripted_backend import chunk
+
+Json = dict[str, Any]
+
+
+async def said(served: Served, *items: Any, headers: Mapping[str, str], **fields: Any) -> Json:
+    """Have a response made."""
+    answer = await post(served, model="simulator", input=list(items), stream=False, headers=dict(headers), **fields)
+    assert answer.status == 200, answer.body
+    response: Json = answer.json
+    return response
+
+
+async def read(served: Served, query: str = "", **headers: str) -> Json:
+    answer = await ask(served, "GET", f"/rollouts/ep1{query}", headers=headers)
+    assert answer.status == 200, answer.body
+    found: Json = answer.json
+    return found
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+# What requests say of themselves: two turns, and between them a title, a sub-agent and a compaction.
+CHILD = {"x-claude-code-request-class": "subagent", "x-claude-code-agent-type": "Explore"}
+ASKED: Sequence[tuple[str, dict[str, str]]] = (
+    ("main", {"x-claude-code-request-class": "main"}),
+    ("title", {"x-claude-code-request-class": "auxiliary"}),
+    ("subagent", {"x-claude-code-agent-id": "a0123456789abcdef", **CHILD}),
+    ("compaction", {"x-claude-code-request-class": "compaction"}),
+    ("main", {"x-claude-code-request-class": "main"}),
+)
+
+
+def test_titles_compactions_and_sub_agents_are_calls_of_their_own() -> None:
+    """The session of the client stays beside the rollout, and the chain of the work has no other calls."""
+
+    async def test() -> None:
+        async with simulated(store="memory") as served, aiohttp.ClientSession() as session:
+            history: list[Json] = []
+            for number, (kind, own) in enumerate(ASKED):
+                headers = {"X-Rollout-Id": "ep1", "X-Claude-Code-Session-Id": "s1", **own}
+                messages = [*history, user(f"question {number}")] if kind == "main" else [user(f"{kind} {number}")]
+                body = {"model": "simulator", "max_tokens": 500, "messages": messages}
+                async with session.post(f"{served.url}/v1/messages", json=body, headers=headers) as answer:
+                    assert answer.status == 200
+                    content = (await answer.json())["content"]
+                if kind == "main":
+                    history = [*messages, {"role": "assistant", "content": content}]
+            calls = (await read(served))["calls"]
+            chain = await read(served, f"?chain={calls[-1]['id']}")
+        assert [call["kind"] for call in calls] == ["main", "auxiliary", "subagent", "compaction", "main"]
+        assert {call["session"] for call in calls} == {"s1"}
+        assert (calls[2]["thread"], calls[2]["agent"]) == ("a0123456789abcdef", "Explore")
+        assert [call["parent"] for call in calls] == [None, None, None, None, calls[0]["id"]]
+        assert chain["call_ids"] == [calls[0]["id"], calls[4]["id"]]
+
+    run(test())
+
+
+def test_a_rollout_and_a_chain_are_read_in_pages_and_lines() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            headers = {"X-Rollout-Id": "ep1", "X-Token-True": "1"}
+            previous: Json = {}
+            for number in range(5):
+                response = await said(served, user(f"question {number}"), headers=headers, **previous)
+                previous = {"previous_response_id": response["id"]}
+            whole = await read(served)
+            calls = whole["calls"]
+            assert (len(calls), whole["has_more"], whole["last_id"]) == (5, False, calls[-1]["id"])
+            for chain in ("", f"&chain={calls[-1]['id']}"):
+                pages = []
+                after = ""
+                while not pages or pages[-1]["has_more"]:
+                    pages.append(await read(served, f"?limit=2{after}{chain}"))
+                    after = f"&after={pages[-1]['last_id']}"
+                assert len(pages) == 3
+                if not chain:
+                    assert [call for page in pages for call in page["calls"]] == calls
+                else:
+                    assert [name for page in pages for name in page["call_ids"]] == [call["id"] for call in calls]
+                    # Each page can be read by itself, so it begins with a whole prompt.
+                    assert pages[1]["token_ids"][: len(calls[2]["prompt_token_ids"])] == calls[2]["prompt_token_ids"]
+            assert await lines(served, "?format=jsonl") == calls
+            (piece,) = await lines(served, f"?format=jsonl&chain={calls[-1]['id']}")
+            assert piece["token_ids"] == calls[-1]["prompt_token_ids"] + calls[-1]["generation_token_ids"]
+            for query in ("?limit=0", "?limit=1001", "?limit=x", "?format=csv"):
+                assert_error(await ask(served, "GET", f"/rollouts/ep1{query}"), 400, "invalid_value")
+            for query in ("?after=resp_none", "?chain=resp_none"):
+                assert_error(await ask(served, "GET", f"/rollouts/ep1{query}"), 400, "call_not_found")
+
+    run(test())
+
+
+async def lines(served: Served, query: str) -> list[Json]:
+    answer = await ask(served, "GET", f"/rollouts/ep1{query}")
+    assert answer.headers["content-type"] == "application/jsonl"
+    return [json.loads(line) for line in answer.body.splitlines()]
+
+
+def test_a_chain_begins_anew_behind_a_prompt_that_is_no_extension() -> None:
+    """The second turn has other tools, which stand before everything else."""
+
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            headers = {"X-Rollout-Id": "ep1"}
+            one = await said(served, user("scenario: plain"), headers=headers)
+            two = await said(served, user("go on"), headers=headers, previous_response_id=one["id"], tools=[WEATHER])
+            calls = (await read(served))["calls"]
+            chain = await read(served, f"?chain={two['id']}")
+            pieces = await lines(served, f"?format=jsonl&chain={two['id']}")
+        whole = [call["prompt_token_ids"] + call["generation_token_ids"] for call in calls]
+        assert whole[1][: len(whole[0])] != whole[0]
+        assert (chain["token_ids"], chain["breaks"]) == ([*whole[0], *whole[1]], [len(whole[0])])
+        assert [piece["token_ids"] for piece in pieces] == whole
+        assert [sum(piece["mask"]) for piece in pieces] == [len(call["generation_token_ids"]) for call in calls]
+
+    run(test())
+
+
+def test_the_settings_of_a_model_have_its_prompts_sent_as_ids() -> None:
+    """The first pattern that matches decides, and the chain needs no rollout."""
+    models = {"sim-plain": {"token_true": False}, "sim*": {"token_true": True}}
+
+    async def test() -> None:
+        async with simulated(store="memory", models=models) as served:
+            for name, expected in (("simulator", True), ("sim-plain", None)):
+                one = await post(served, model=name, input="hi", stream=False, include=["token_ids"])
+                fields = {"previous_response_id": one.json["id"], "include": ["token_ids"]}
+                two = await post(served, model=name, input="go on", stream=False, **fields)
+                answer = await ask(served, "GET", f"/v1/responses/{two.json['id']}/trajectory")
+                assert [call.get("token_true") for call in answer.json["calls"]] == [None, expected]
+                assert {call["reason"] for call in answer.json["calls"]} == {None}
+
+    run(test())
+
+
+def test_with_hosted_turns_the_response_has_the_tokens_of_its_last_call() -> None:
+    async def test() -> None:
+        site = Website()
+        engine = SearchEngine()
+        async with open_site(site), open_site(engine):
+            site.page("/tower", ARTICLE)
+            engine.results = [{"url": f"{site.url}/tower", "title": "The tower", "content": "All about it."}]
+            settings = {"web_search_url": engine.url, "web_fetch_private_hosts": [site.host]}
+            async with fleet("vllm", **settings) as served:
+                tools = [{"type": "web_search"}]
+                fields = {"tools": tools, "include": ["token_ids"]}
+                question = user("scenario: research How high is the tower?")
+                response = await said(served, question, headers={"X-Rollout-Id": "ep1"}, **fields)
+                calls = (await read(served))["calls"]
+        *others, last = response["output"]
+        assert len(calls) == 3
+        for name in ("prompt_token_ids", "generation_token_ids", "generation_log_probs"):
+            assert last[name] == calls[-1][name]
+            assert not any(name in item for item in others)
+
+    run(test())
+
+
+def serving_as(owner: str, *pieces: bytes) -> AbstractAsyncContextManager[tuple[Served, Model]]:
+    """Serve a gateway before a server that lists its model as this owner's, and answers with these pieces."""
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "m", "owned_by": owner}]})
+
+    return model(list(pieces), routes=[web.get("/v1/models", models)])
+
+
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+
+
+def logprobs(*tokens: str) -> Json:
+    return {"content": [{"token": token, "logprob": -0.5, "bytes": None, "top_logprobs": []} for token in tokens]}
+
+
+def choice(text: str, finish: str | None = None, **fields: Any) -> bytes:
+    return chunk(choices=[{"index": 0, "delta": {"content": text}, "finish_reason": finish, **fields}])
+
+
+def test_sglang_tells_its_ids_at_the_end_of_the_stream() -> None:
+    pieces = [
+        choice("Hel", logprobs=logprobs("Hel")),
+        choice("lo", "stop", logprobs=logprobs("lo")),
+        chunk(choices=[], usage=USAGE, sglext={"input_ids": [1, 2, 3], "output_ids": [7, 8]}),
+        b"data: [DONE]\n\n",
+    ]
+
+    async def test() -> None:
+        async with serving_as("sglang", *pieces) as (served, talking):
+            await said(served, user("hi"), headers={"X-Rollout-Id": "ep1"})
+            (call,) = (await read(served))["calls"]
+        (body,) = talking.requests
+        assert (body["return_input_ids_in_sglext"], body["return_output_ids_in_sglext"]) == (True, True)
+        assert "return_token_ids" not in body
+        assert (call["prompt_token_ids"], call["generation_token_ids"]) == ([1, 2, 3], [7, 8])
+        assert (call["generation_log_probs"], call["reason"], call["finish_reason"]) == ([-0.5, -0.5], None, "stop")
+
+    run(test())
+
+
+def test_the_version_of_the_weights_is_that_of_the_last_tokens() -> None:
+    versions = [{"version": "step-1", "start": 0, "end": 1}, {"version": "step-2", "start": 1, "end": 2}]
+    pieces = [
+        chunk(prompt_token_ids=[1, 2, 3], choices=[{"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}]),
+        choice("Hel", token_ids=[7], logprobs=logprobs("Hel")),
+        choice("lo", "stop", token_ids=[8], logprobs=logprobs("lo"), weight_versions=versions),
+        chunk(choices=[], usage=USAGE),
+        b"data: [DONE]\n\n",
+    ]
+
+    async def test() -> None:
+        async with serving_as("vllm", *pieces) as (served, talking):
+            await said(served, user("hi"), headers={"X-Rollout-Id": "ep1"})
+            (call,) = (await read(served))["calls"]
+        assert talking.requests[0]["return_token_ids"] is True
+        assert (call["weight_version"], call["generation_token_ids"]) == ("step-2", [7, 8])
+        assert call["backend"] == talking.url.removeprefix("http://").removesuffix("/v1")
+
+    run(test())
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_server_is_asked_for_ids_only_by_requests_that_want_them(asks: bool) -> None:
+    async def test() -> None:
+        app = create_app()
+        async with serving(app) as url, gateway(url) as served:
+            await said(served, user("hi"), headers={"X-Rollout-Id": "ep1"} if asks else {})
+        body = app[RECEIVED][-1]["body"]
+        assert ("return_token_ids" in body, "logprobs" in body) == (asks, asks)
+
+    run(test())
