@@ -47,14 +47,16 @@ _WALK = (
     "WITH RECURSIVE walk (key, next) AS (SELECT CAST(? AS BIGINT), 1 UNION ALL SELECT n.key, w.next + {size} FROM walk w "
     "JOIN nodes n ON n.parent = w.key AND n.digest = substr(?, w.next, {size})) SELECT key FROM walk ORDER BY next"
 )
+# The items with the digests that stand one after the other in a value.
+_ITEMS = (
+    "WITH RECURSIVE given (next) AS (SELECT 1 UNION ALL SELECT next + {size} FROM given WHERE next + {size} <= ?) "
+    "SELECT i.digest, i.key FROM given g JOIN items i ON i.digest = substr(?, g.next, {size})"
+)
 # Items of more bytes are stored once for each tenant: a new one changes a page of their index, which has as many.
 _LONG = 4096
 # Bytes of the digest of an item, and of a text: they are never the same.
 _OF_ITEM = 16
 _OF_TEXT = 32
-# Digests in one look-up.
-_LOOKED_UP = 100
-_KEYS = f"SELECT digest, key FROM items WHERE digest IN ({', '.join('?' * _LOOKED_UP)})"
 _NODE = ("key", "tenant", "parent", "digest", "item", "item_id", "body")
 
 
@@ -146,8 +148,7 @@ def append_each(
 def append_texts(sql: Sql, tenant: str, texts: Sequence[str]) -> Place:
     """Store texts as a history of their own, reusing those that are already there. They have no ids, and are never found as
     items. Return the place of the last one."""
-    key = _key_of(tenant)
-    digests = [hashlib.blake2b(text.encode(), digest_size=_OF_TEXT, key=key).digest() for text in texts]
+    digests = [_hashed(tenant, text.encode(), _OF_TEXT) for text in texts]
     places = [0, *_known_beginning(sql, 0, digests)]
     known = len(places) - 1
     new = [_NewNode(digest, text, True) for digest, text in zip(digests[known:], texts[known:], strict=True)]
@@ -199,18 +200,17 @@ def _add(sql: Sql, tenant: str, place: Place, new: Sequence[_NewNode]) -> Sequen
 
 def _shared_items(sql: Sql, nodes: Sequence[_NewNode]) -> dict[bytes, int]:
     """Return the keys of items that are stored once, by their digests; write those that are new."""
+    if not nodes:
+        return {}
     contents = {node.digest: node.content for node in nodes}
-    digests = list(contents)
-    keys: dict[bytes, int] = {}
-    for first in range(0, len(digests), _LOOKED_UP):
-        some = digests[first : first + _LOOKED_UP]
-        asked = [*some, *(some[-1:] * (_LOOKED_UP - len(some)))]  # always as many: one statement, which is prepared once
-        keys.update((bytes(digest), key) for digest, key in sql.execute(_KEYS, asked).fetchall())
-    new = [digest for digest in digests if digest not in keys]
+    digests = b"".join(contents)
+    rows = sql.execute(_ITEMS.format(size=len(nodes[0].digest)), (len(digests), digests)).fetchall()
+    keys = {bytes(digest): key for digest, key in rows}
+    new = [digest for digest in contents if digest not in keys]
     if new:
         new_keys = sql.new_keys("items", len(new))
-        rows = ((key, digest, _json(contents[digest])) for key, digest in zip(new_keys, new, strict=True))
-        sql.insert("items", ("key", "digest", "body"), rows, utf8="body")
+        bodies = ((key, digest, _json(contents[digest])) for key, digest in zip(new_keys, new, strict=True))
+        sql.insert("items", ("key", "digest", "body"), bodies, utf8="body")
         keys.update(zip(new, new_keys, strict=True))
     return keys
 
@@ -264,13 +264,20 @@ def _digest(tenant: str, value: dict[str, Any]) -> tuple[bytes, int]:
         text = _canonical(value)
     except UnicodeEncodeError:
         text = json.dumps(value, sort_keys=True).encode()
-    return hashlib.blake2b(text, digest_size=_OF_ITEM, key=_key_of(tenant)).digest(), len(text)
+    return _hashed(tenant, text, _OF_ITEM), len(text)
+
+
+def _hashed(tenant: str, text: bytes, size: int) -> bytes:
+    hasher = _hasher(tenant).copy()
+    hasher.update(text)
+    return hasher.digest()[:size]
 
 
 @lru_cache(maxsize=256)
-def _key_of(tenant: str) -> bytes:
-    """Return what makes the digests of a tenant others than those of any other tenant."""
-    return hashlib.blake2b(tenant.encode("utf-8", "surrogatepass")).digest()
+def _hasher(tenant: str) -> hashlib._Hash:
+    """Return what makes the digests of a tenant others than those of any other tenant. SHA-256, because processors have
+    instructions for it."""
+    return hashlib.sha256(hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).digest())
 
 
 def _json(item: NewItem) -> bytes:
