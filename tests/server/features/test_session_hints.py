@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,8 @@ from aiohttp import web
 
 from responses_gateway.server.features.session_hints import feature
 from responses_gateway.simulator import RECEIVED, create_app, serving
-from tests.server.running_gateway import Served, gateway, post, run
+from tests.data_folder import DATA
+from tests.server.running_gateway import Served, ask, gateway, post, run
 from tests.waiting import until
 
 # Who asks, in the words of a client, and the kind that follows from it.
@@ -204,6 +206,28 @@ def test_a_thread_stays_and_a_child_begins_where_its_parent_was() -> None:
                 assert sorted(after - before for after, before in zip(later, place, strict=True)) == [0, 4]
                 for app in apps:
                     app[RECEIVED].clear()
+
+    run(test())
+
+
+def test_relayed_requests_of_a_session_go_to_one_backend() -> None:
+    apps = [create_app(), create_app()]
+    opencode = json.loads((DATA / "sessions" / "opencode-child.json").read_text())
+
+    async def test() -> None:
+        async with hinted(None, *apps) as served:
+            places = set()
+            for number in range(12):
+                for request in opencode:
+                    headers = {name: value.replace("ses_", f"ses_{number}") for name, value in request["headers"].items()}
+                    chat = {"model": "simulator", "messages": [{"role": "user", "content": "hi"}]}
+                    assert (await ask(served, "POST", "/v1/chat/completions", json=chat, headers=headers)).status == 200
+                asked = [len(app[RECEIVED]) for app in apps]
+                assert sorted(asked) == [0, len(opencode)]
+                places.add(asked.index(0))
+                for app in apps:
+                    app[RECEIVED].clear()
+            assert places == {0, 1}
 
     run(test())
 

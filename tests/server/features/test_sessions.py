@@ -239,6 +239,20 @@ def test_relayed_requests_count_where_they_name_a_session() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("padding", [0, 400_000])
+def test_a_relayed_request_may_name_its_session_in_its_body_alone(padding: int) -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            said = [{"prompt_cache_key": "s1"}, {"client_metadata": {"session_id": "s2"}}, {"prompt_cache_key": "a" * 257}]
+            for fields in said:
+                messages = [{"role": "user", "content": "hi" + " " * padding}]
+                chat = {"model": "simulator", "messages": messages, **fields}
+                assert (await ask(served, "POST", "/v1/chat/completions", json=chat)).status == 200
+            assert {row["session"]: row["requests"] for row in await rows(served)} == {"s1": 1, "s2": 1}
+
+    run(test())
+
+
 def test_usage_is_divided_by_session() -> None:
     async def test(store: str) -> None:
         async with simulated(admin_key=ADMIN_KEY, store=store) as served:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 import aiohttp
@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
+from responses_gateway.backend.policies.session_hints import unique_id
 from responses_gateway.backend.pool import ANY, Pool
 from responses_gateway.backend.served_models import Route
 from responses_gateway.bounded_body import read_at_most
@@ -46,6 +47,15 @@ class _Named(msgspec.Struct):
     model: str = ""
 
 
+class _Asking(msgspec.Struct):
+    """The part that tells who asks; it is checked where that is read."""
+
+    client_metadata: Any = None
+    metadata: Any = None
+    nvext: Any = None
+    prompt_cache_key: Any = None
+
+
 # Headers of one connection, not of the message (RFC 9110, 7.6.1), and those that each side sets for itself.
 _OWN = frozenset(
     {
@@ -68,8 +78,10 @@ _OWN = frozenset(
 _PASSED_BACK = frozenset({"content-type", "content-encoding", "content-length", "content-disposition", "retry-after"})
 
 
-# A body is read to see for which agent it asks if it is no larger, in bytes: that of a title is small.
-_LARGEST_READ = 256 * 1024
+# A chat request is read to see for which agent it asks if it is no larger, in bytes: an agent's history may be long, and the
+# event loop waits. Its messages, by which titles are told, are read if it is small.
+_LARGEST_READ = 2 * 1024 * 1024
+_SMALL = 256 * 1024
 # The one endpoint that every backend has, and how a server answers that has it elsewhere.
 _CHAT = ("POST", "chat/completions")
 _OTHER_PATH = frozenset({404, 405})
@@ -105,18 +117,21 @@ class Passthrough:
         reservation = request.get(RESERVATION)
         headers = self._headers(request, reservation)
         allows = request[EXCHANGE].allows
-        names = not NAMES.isdisjoint(map(str.lower, request.headers))
-        is_small = (request.content_length or 0) <= _LARGEST_READ
+        names = (request.method, path) == _CHAT or not NAMES.isdisjoint(map(str.lower, request.headers))
+        may_be_read = (request.content_length or 0) <= _LARGEST_READ
         began = asyncio.get_running_loop().time()
-        body = await self._body(request, headers, read=allows is not None or (names and is_small))
+        body = await self._body(request, headers, read=allows is not None or (names and may_be_read))
         named = _route_of(body) if isinstance(body, bytes) else ANY
         if body is not None:  # a backend may use any model for a body that names none
             check_model(allows, named.model)
         asker = _asker(request, body) if names or isinstance(body, bytes) else NOBODY
+        route = named if self._pool.needs_model or allows is not None else ANY
+        if asker.session is not None:
+            route = msgspec.structs.replace(route, affinity=f"session:{unique_id(tenant_of(request), asker.session)}")
         sending = self._pool.request(
             request.method,
             path,
-            named if self._pool.needs_model or allows is not None else ANY,
+            route,
             below_root=below_root,
             query=request.rel_url.raw_query_string,
             body=body,
@@ -298,9 +313,10 @@ def _passed_on(request: web.Request, settings: Settings) -> CIMultiDict[str]:
 def _asker(request: web.Request, body: object) -> Asker:
     """Return the agent for which a request asks, as far as its headers and a body that was read say."""
     fields: object = None
-    if isinstance(body, bytes) and len(body) <= _LARGEST_READ:
+    if isinstance(body, bytes):
         with suppress(ValueError, RecursionError):
-            fields = msgspec.json.decode(body)
+            small = len(body) <= _SMALL
+            fields = msgspec.json.decode(body) if small else msgspec.structs.asdict(msgspec.json.decode(body, type=_Asking))
     return asker_of(request.headers, fields if isinstance(fields, dict) else {})
 
 
