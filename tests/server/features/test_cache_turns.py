@@ -242,6 +242,34 @@ async def turns_of(door: str, served: Served, session: aiohttp.ClientSession) ->
         yield create
 
 
+@pytest.mark.parametrize(
+    ("scenario", "settings", "cause"),
+    [
+        ("empty", {"continue_early_ends": "all"}, None),
+        ("broken_arguments", {"continue_early_ends": "all"}, "input_changed"),
+        ("broken_arguments", {}, "input_changed"),
+    ],
+)
+def test_what_the_gateway_leaves_out_or_changes_is_not_blamed_on_the_template(
+    scenario: str, settings: dict[str, Any], cause: str | None
+) -> None:
+    """What asks the model to go on is in no later request, and half a call is in none as it was."""
+
+    async def test() -> None:
+        async with clients(server(), **settings) as new:
+            client = new()
+            await client.turn(user(f"scenario: {scenario}"))
+            causes = []
+            for number in range(4):
+                call = next((item for item in client.items[-2:] if item["type"] == "function_call"), None)
+                result = {"type": "function_call_output", "call_id": call and call["call_id"], "output": "failed " * 40}
+                line = await client.turn(result if call else user(f"scenario: {scenario}, the {number}. time"))
+                causes.append(line.get("cache_cause"))
+        assert set(causes) - {None} == {cause} - {None}, causes
+
+    run(test())
+
+
 def test_what_a_sub_agent_could_have_had_is_what_its_session_has_read() -> None:
     async def test() -> None:
         async with clients(server()) as new:

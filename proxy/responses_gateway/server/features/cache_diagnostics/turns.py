@@ -28,6 +28,8 @@ LOST = Counter(
 )
 # Kinds of requests that no later one goes on from: each has a row of its own in its thread.
 _APART: frozenset[Kind | None] = frozenset({"title", "auxiliary"})
+# Instead of the number of calls: half a call, which no later request has as the model wrote it.
+_CHANGED = -1
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # Bytes of an answer that is compared with what the next request repeats of it.
 _LONGEST_ANSWER = 1024 * 1024
@@ -53,7 +55,8 @@ class CacheTurns:
         row = f"{asker.thread}\n{asker.kind}" if asker.kind in _APART else asker.thread or asker.session
         asking = Asking(prepared.caller.tenant, asker.session, row)
         report = Report(f"{facts.backend}\n{facts.pod or ''}", used.input, used.cached)
-        last = turns[-1].used or used
+        # What asks the model to go on is in no later request, so that nothing behind it is where it was.
+        last = next((turn for turn in turns if turn.continued), turns[-1]).used or used
         said = _answer(prepared, translator, used, last)
         explanation = self._contexts.turn(
             asking, prepared.call.prompt(checksum=hash), report, said, self._sizes.of(facts.backend)
@@ -80,6 +83,8 @@ def _answer(prepared: PreparedRequest, translator: Translator, first: Usage, las
         return Answer()
     tokens = (last.input or 0) + (last.output or 0) - (first.input or 0)
     thought = first.reasoning or translator.tokens.by_kind().get("reasoning", 0)
+    if any(turn.broken_calls for turn in translator.lifecycle.turns):
+        return Answer(tokens, thought, text=0, calls=_CHANGED)
     output = translator.response.output
     if last is not first or sum(map(len, output)) > _LONGEST_ANSWER:
         return Answer(tokens, thought)
