@@ -26,7 +26,7 @@ from responses_gateway.parsers.format import (
     RelaxedObject,
     TaggedParameters,
 )
-from responses_gateway.parsers.lexer import UNDECIDED, SourceText, compiled
+from responses_gateway.parsers.lexer import UNDECIDED, SourceText, compiled, skip_spaces
 
 _NEXT_OBJECT = re.compile(r"[;,]?\s*\{")
 _NEXT_OBJECT_SO_FAR = re.compile(r"[;,]?\s*")
@@ -34,6 +34,9 @@ _FENCES = ("```json", "```")  # around the JSON of a call
 # Behind the arguments: others, or a member more.
 _MORE = re.compile(r'[{,]\s{0,64}["}]')
 _MORE_SO_FAR = re.compile(r"[{,]\s{0,64}")
+# Text behind the end of a call in which the tag of a parameter tells that the call has not ended.
+_LOOKED_AT = 1024
+_BLANKS = 64  # more white space than this behind a block decides nothing
 # A model that writes a marker more often is in a loop.
 _MOST_REPEATED = 8
 
@@ -72,7 +75,7 @@ class CallParser:
         self._block_calls = 0
         self._call: CallFormat | None = None
         self._reader: ArgumentsReader | None = None
-        self._calls_before = 0
+        self._calls_before = deltas.calls
         self._step: Callable[[], Progress] = self._choose
 
     @classmethod
@@ -93,7 +96,7 @@ class CallParser:
             return not self._block_calls
         if self._step == self._arguments:
             return self._deltas.calls == self._calls_before
-        return self._step != self._after_arguments
+        return self._step not in (self._after_arguments, self._pass_over)
 
     @property
     def parameter(self) -> Begun:
@@ -170,7 +173,7 @@ class CallParser:
         if not self._skip():
             return Progress.WAIT
         opens = tuple(marker for call in block.calls for marker in call.opens)
-        strays = self._stray_ends
+        strays = _stray_ends(block)
         lexer = source.markers(*opens, *block.closes, *block.fillers, *strays)
         marker = lexer.at(source.text, source.at)
         if marker == UNDECIDED:
@@ -183,17 +186,21 @@ class CallParser:
             self._deltas.repair("missing_end")
             self.missing_ends = block.closes
             return Progress.OVER
+        end = source.at + len(marker)
+        last = self._call if marker in block.closes and self._deltas.calls > self._calls_before else None
+        behind = last is not None and _opens_behind(source, last, end, self._deltas.final)
+        if behind is None:
+            return Progress.WAIT
         lexer.take(marker)
         if self._block_calls:
             self.opener = marker
             self.raw = []
-        self._consume(source.at + len(marker))
+        self._consume(end)
         if marker in block.closes:
-            return Progress.OVER
-        if marker in block.fillers:
-            return Progress.ON
-        if marker in strays:
+            return self._doubt() if behind else Progress.OVER
+        if marker in strays and marker not in block.fillers:
             self._deltas.repair("stray_end")
+        if marker in (*strays, *block.fillers):
             return Progress.ON
         self._candidates = [call for call in block.calls if marker in call.opens]
         self._step = self._choose
@@ -251,17 +258,6 @@ class CallParser:
             call = replace(call, arguments=JsonArguments(alone=True))
         self._begin_arguments(call, *self._named)
         return Progress.ON
-
-    @property
-    def _stray_ends(self) -> tuple[str, ...]:
-        """The ends within a block that mean nothing between its calls."""
-        assert self._block is not None
-        ends: list[str] = []
-        for call in self._block.calls:
-            ends += call.closes
-            if isinstance(call.arguments, TaggedParameters):
-                ends += call.arguments.between
-        return tuple(ends)
 
     def _begin_arguments(self, call: CallFormat, name: str, call_id: str) -> None:
         self._call = call
@@ -340,11 +336,13 @@ class CallParser:
         if behind_json and not alone and _MORE_SO_FAR.fullmatch(source.text, source.at) and not self._deltas.final:
             return Progress.WAIT
         more = alone or _MORE.match(source.text, source.at) or (call.closes and source.text[source.at] == "{")
-        if (behind_json and more) or marker in more_parameters:
-            self._deltas.repair("malformed_arguments")
-            self._deltas.cut_call()
-            self._step = self._pass_over
-            return Progress.ON if call.closes else self._leave()  # what no marker ends is shown
+        doubted = marker is None and (self._block is not None or self.parameter == "missing")
+        follows = doubted and _parameter_behind_text(source, call, self._outer(), self._deltas.final)
+        if follows is None:
+            return Progress.WAIT
+        if (behind_json and more) or marker in more_parameters or follows:
+            progress = self._doubt()
+            return progress if call.closes else self._leave()  # what no marker ends is shown
         if marker is None or marker not in (*call.closes, *call.fillers):
             return self._without_end(call)
         lexer.take(marker)
@@ -353,6 +351,13 @@ class CallParser:
             return self._leave()
         if marker in ("}", "]"):
             self._deltas.repair("extra_bracket")
+        return Progress.ON
+
+    def _doubt(self) -> Progress:
+        """Cut the call, whose arguments go on behind what seemed to be its end, and pass over them."""
+        self._deltas.repair("malformed_arguments")
+        self._deltas.cut_call()
+        self._step = self._pass_over
         return Progress.ON
 
     def _pass_over(self) -> Progress:
@@ -395,6 +400,40 @@ class CallParser:
             return Progress.OVER
         self._step = self._inside_block
         return Progress.ON
+
+
+def _stray_ends(block: CallBlock) -> tuple[str, ...]:
+    """List the ends within a block that mean nothing between its calls."""
+    ends: list[str] = []
+    for call in block.calls:
+        ends += call.closes
+        if isinstance(call.arguments, TaggedParameters):
+            ends += call.arguments.between
+    return tuple(ends)
+
+
+def _opens_behind(source: SourceText, call: CallFormat, end: int, final: bool) -> bool | None:
+    """Tell whether a parameter of a call opens behind the marker that ends at `end`; None if more text is needed to tell."""
+    place = skip_spaces(source.text, end)
+    if not isinstance(call.arguments, TaggedParameters) or place - end > _BLANKS:
+        return False
+    marker = source.markers(*call.arguments.opens).at(source.text, place)
+    if marker == UNDECIDED:
+        return False if final else None
+    return marker is not None
+
+
+def _parameter_behind_text(source: SourceText, call: CallFormat, outer: OuterMarkers, final: bool) -> bool | None:
+    """Tell whether text behind the end of a call is a parameter without its opening: a tag of one follows it, before another
+    call. None if more text is needed to tell."""
+    syntax = call.arguments
+    if not isinstance(syntax, TaggedParameters):
+        return False
+    tags = (*syntax.opens, *syntax.between, *syntax.values)
+    hit = source.markers(*tags, *call.opens, *outer.closes, *outer.opens).find(source.text, source.at)
+    if hit is None:
+        return False if final or len(source.text) - source.at > _LOOKED_AT else None
+    return source.at < hit.start <= source.at + _LOOKED_AT and hit.marker in tags
 
 
 def _argument_tags(call: CallFormat) -> tuple[str, ...]:

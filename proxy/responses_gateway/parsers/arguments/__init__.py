@@ -14,7 +14,8 @@ class OuterMarkers(NamedTuple):
     opens: tuple[str, ...]
 
 
-Begun: TypeAlias = Literal["none", "begun", "unreadable"]
+# "missing": all that were read have ended, and one is missing that the tool requires.
+Begun: TypeAlias = Literal["none", "begun", "unreadable", "missing"]
 
 
 class ReadStatus(Enum):

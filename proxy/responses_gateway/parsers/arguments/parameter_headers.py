@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from responses_gateway.parsers.arguments import OuterMarkers
@@ -12,6 +14,9 @@ from responses_gateway.parsers.lexer import UNDECIDED, Lexer, compiled, skip_spa
 
 # Longest header of a call or of a parameter, in characters.
 HEADER_LIMIT = 256
+_QUOTES = "`'\""
+_HALF_TAG = re.compile(r"([^<>\n]{1,40})([<>\n])?")
+_ALIKE = 0.8  # of two names of tags of which one may be the other, misspelt
 
 
 class Places:
@@ -40,22 +45,44 @@ class Head(NamedTuple):
     end: int
 
 
-def key_of(groups: Mapping[str, str | None], syntax: TaggedParameters) -> str:
-    """Return the key that the groups of a header name."""
+def unspaced(name: str) -> str:
+    """Return the name of a tag as it is compared: models write blanks and capitals in it."""
+    return "".join(name.split()).lower()
+
+
+def alike(name: str, tag: str) -> bool:
+    """Tell whether a name is that of a tag, or nearly."""
+    return SequenceMatcher(None, name, tag, autojunk=False).ratio() >= _ALIKE
+
+
+def key_of(groups: Mapping[str, str | None], syntax: TaggedParameters, declared: Collection[str]) -> str:
+    """Return the key that the groups of a header name. Quotes around that of a declared parameter are not a part of it."""
     key = (groups["key"] or "").strip()
-    return key.replace("&quot;", '"').replace("&amp;", "&") if syntax.escaped else key
+    if syntax.escaped:
+        return key.replace("&quot;", '"').replace("&amp;", "&")
+    bare = key.strip(_QUOTES)
+    return bare if bare in declared and key not in declared else key
 
 
 class Headers:
     """Reads headers ahead. Each of its methods returns None if more text is needed to tell."""
 
-    def __init__(self, syntax: TaggedParameters, call: CallFormat, name: str, places: Places, deltas: DeltaBuffer) -> None:
-        """`name` is that of the tool that is called."""
+    def __init__(
+        self,
+        syntax: TaggedParameters,
+        call: CallFormat,
+        name: str,
+        places: Places,
+        deltas: DeltaBuffer,
+        declared: Collection[str],
+    ) -> None:
+        """`name` is that of the tool that is called, `declared` are its parameters."""
         self._syntax = syntax
         self._call = call
         self._name = name
         self._places = places
         self._deltas = deltas
+        self._declared = declared
         self.pattern = compiled(syntax.header)
 
     def named_again(self, text: str, at: int) -> int | None:
@@ -71,6 +98,18 @@ class Headers:
             return at
         return hit.end if hit.marker in header.ends else hit.start
 
+    def named_behind(self, marker: str, text: str, at: int) -> int | None:
+        """Return the end of a marker at `at`, or of the header of this call that it opens once more."""
+        start = at + len(marker)
+        return self.named_again(text, start) if marker in self._call.opens else start
+
+    def key_behind(self, text: str, at: int) -> str | None:
+        """Return the key of a parameter whose opening is in a value; None if more text is needed. It is "" if it has none."""
+        head = self.head_behind(text, at)
+        if head is None:
+            return None
+        return key_of(head.key, self._syntax, self._declared) if head.key else ""
+
     def head_behind(self, text: str, at: int) -> Head | None:
         """Read the header of a parameter whose opening is in a value; None if more text is needed to tell. Its end is `at` if
         it is none."""
@@ -81,6 +120,15 @@ class Headers:
             return Head({}, at)
         header = self.pattern.fullmatch(text[at : hit.start].strip())
         return Head({}, at) if header is None else Head(header.groupdict(), hit.end)
+
+    def half_opening(self, text: str, at: int) -> bool | None:
+        """Tell whether the tag that opens a value stands there without its first bracket, perhaps misspelt. None if more text
+        is needed to tell."""
+        half = _HALF_TAG.match(text, at)
+        if half is None or half[2] != ">":
+            more = half is not None and half[2] is None and half.end() == len(text) and not self._deltas.final
+            return None if more else False
+        return any(alike(unspaced(half[1]), unspaced(tag[1:-1])) for tag in self._syntax.values)
 
     def key_again(self, text: str, at: int, key: Mapping[str, str | None]) -> int | None:
         """Do as `named_again` for the key of the parameter."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from responses_gateway.parsers.arguments import OuterMarkers
+from responses_gateway.parsers.arguments.parameter_headers import alike, unspaced
 from responses_gateway.parsers.arguments.values import escape
 from responses_gateway.parsers.format import CallFormat, TaggedParameters
 
@@ -15,8 +16,12 @@ _LOOKED_AT = 256  # characters behind a tag inside a value that tell what the ta
 _NAME = re.compile(r"""\s*["']?[\w.\-:/]+["']?\s*>?\s*""")
 _PARAMETER_ON_LINES = re.compile(r"[^<>\n]+>\n\s*\S")
 _HEADER = re.compile(r"[^<>\n]*>")
-_LAST_TAG = re.compile(r"<(/{0,2})([^<>/]{2,80})/?(>?)\s*\Z")
+# A tag, perhaps without one of its brackets, with blanks, or with a mark that is none.
+_LAST_TAG = re.compile(r"(<?)\s?([/\\]{0,2})([^<>/\\]{2,80})/?(>?)\s*\Z")
+# What stands behind an end tag where the markup goes on: prose and code have it within a sentence, or in quotes.
+_GOES_ON = re.compile(r"[^\S\n]*[\n<]|\w")
 _LAST_TAG_LENGTH = 128  # with the white space behind it
+_BEGINNING = re.compile(r"<[^\s=>]+")
 _NAME_OF_TAG = re.compile(r"\W")
 _SURE_BEGINNING = 3  # characters of a tag's name: `</p>` is not the beginning of `</parameter>`
 
@@ -76,18 +81,22 @@ class ParameterValue:
 
     def ends_in(self, tags: Iterable[str], key: str) -> bool:
         """Tell whether the value ends in what may stand for its end: one of these end tags, cut, with text behind its name,
-        without its mark or its slash, or one that is named after the key."""
+        misspelt, without its mark, its slash or a bracket, or one that is named after the key."""
         last = _LAST_TAG.search(self._end)
         if last is None:
             return False
-        name = _unspaced(last[2])
-        known = {_unspaced(tag[2:-1]) for tag in tags}
+        bracket, slash, written, mark = last.groups()
+        name = unspaced(written)
+        known = {unspaced(tag[2:-1]) for tag in tags}
+        near = any(alike(name, tag) for tag in known)
         known |= {_NAME_OF_TAG.split(tag)[-1] for tag in known}
-        key = _unspaced(key)
-        if not last[1]:
-            return bool(last[3]) and (name in known or name == key)
+        key = unspaced(key)
+        if not bracket:
+            return bool(slash and mark) and near
+        if not slash:
+            return bool(mark) and (near or name in known or name == key)
         begun = len(name) >= _SURE_BEGINNING and any(tag.startswith(name) for tag in known)
-        return begun or name == key or name.startswith(tuple(known))
+        return begun or near or name == key or name.startswith(tuple(known))
 
     def opened_again(self, opening: str, closes: tuple[str, ...]) -> DoubledValue:
         """Return what goes on in the place of a blank value whose opening, as it is written, stands there twice."""
@@ -147,11 +156,6 @@ def _string_end(text: str) -> str:
     return f'{escape(text)}"'
 
 
-def _unspaced(name: str) -> str:
-    """Return the name of a tag as it is compared: models write blanks and capitals in it."""
-    return "".join(name.split()).lower()
-
-
 class InnerMarkup:
     """Follows the tags inside a value that are of the call's own kind: an end tag that closes what was opened in the value is a
     part of it. `values` of parameters, and `calls`, are open in it; `openings` are all tags that open a value, with a key or
@@ -162,8 +166,11 @@ class InnerMarkup:
         self.calls = 0
         self.openings = 0
         self.keys: set[str] = set()  # of the tool, which open within a line
+        self.declared = False  # the parameter that opened last is one of the tool
         self.ended = False  # an end tag came that closes nothing in the value
         self._reopened = False  # then another parameter has begun
+        self._loose = False  # the last tag is such an end
+        self._swallowed = False  # behind such an end the markup seems to go on
         self._keyed = bool(syntax.values)  # key and value have tags of their own
         self._trim = syntax.trim
         self._pairs = {
@@ -186,6 +193,9 @@ class InnerMarkup:
             **dict.fromkeys(call.opens, "call"),
             **dict.fromkeys(syntax.opens, "key"),
         }
+        name = _BEGINNING.match((syntax.values or syntax.opens)[0])
+        self._opening = name.group() if name else syntax.opens[0]  # as other markup of this name has it
+        self._others = 0  # such tags without their end so far
         self._last = ""  # the kind of the tag that came last
         self._behind = ""  # the beginning of the text since then
         self._on_line = False  # that tag began a line
@@ -194,6 +204,16 @@ class InnerMarkup:
     def in_call(self) -> bool:
         """Whether a call has begun in the value, with its name."""
         return self.calls > 0 or (self._last == "call" and _NAME.fullmatch(self._behind) is not None)
+
+    @property
+    def opened(self) -> bool:
+        """Whether a value has been opened in this one, perhaps with the tags of another family, and not ended."""
+        return self.openings > 0 or self._others > 0
+
+    @property
+    def swallows(self) -> bool:
+        """Whether another parameter may stand in the value, whose opening is missing or cannot be read."""
+        return self._swallowed or (self._loose and _GOES_ON.match(self._behind) is not None)
 
     @property
     def torn(self) -> bool:
@@ -218,6 +238,7 @@ class InnerMarkup:
 
     def add(self, piece: str) -> None:
         """Take text of the value."""
+        self._others += piece.count(self._opening)
         if self._last and len(self._behind) < _LOOKED_AT:
             self._behind += piece[:_LOOKED_AT]
 
@@ -225,6 +246,8 @@ class InnerMarkup:
         """Take a tag that stands in the value behind its text so far; `following`: the character after it."""
         kind = self._kinds[marker]
         self._pair(kind, visible_before=self._visible_behind if self._last else not value.blank)
+        self._swallowed = self.swallows or (self._loose and not self._behind)
+        self._loose = kind == "value end" and not self.opened and not value.stands_in(following)
         match kind:
             case "key":
                 self.calls += self.in_call and not self.calls
@@ -235,8 +258,10 @@ class InnerMarkup:
                 self.values += self._last == "head" and not self._behind.strip()
                 self.openings += 1
                 self._reopened = self.ended
+            case "value end" if self._others and not self.openings:
+                self._others -= 1
             case "value end":
-                self.ended = self.ended or (not self.openings and not value.stands_in(following))
+                self.ended = self.ended or self._loose
                 self.values = max(0, self.values - 1)
                 self.openings = max(0, self.openings - 1)
             case "call end":
@@ -248,7 +273,7 @@ class InnerMarkup:
 
     def _pair(self, kind: str, *, visible_before: bool) -> None:
         """Note whether a tag has its counterpart in the value; `visible_before`: text stands between it and the last one."""
-        if not self._last and not visible_before and (self._keyed or kind != "key"):
+        if not self._last and not visible_before and (self._keyed or kind != "key" or self.declared):
             self._first = kind
         self._visible = self._visible or visible_before
         opening = self._pairs.get(kind)

@@ -49,8 +49,8 @@ class ParametersReader(ArgumentsReader):
         self._deltas = deltas
         self._outer = outer
         self._places = Places(syntax, call, markers, outer)
-        self._headers = Headers(syntax, call, name, self._places, deltas)
         self._types = ParameterTypes(deltas.schema(name) or {})
+        self._headers = Headers(syntax, call, name, self._places, deltas, self._types.properties)
         self._begun = False
         self._keys: set[str] = set()
         self._key: Mapping[str, str | None] = {}  # the groups of the header of the parameter that has begun
@@ -70,9 +70,11 @@ class ParametersReader(ArgumentsReader):
 
     @property
     def parameter(self) -> Begun:
-        """How far a parameter can be read that has begun while nothing was given out."""
+        """How far a parameter can be read that has begun while nothing was given out, or whether one is missing at the end."""
         if self._step == self._unread:
             return "unreadable"
+        if self.status is ReadStatus.DONE:
+            return "none" if self._types.expected <= self._keys else "missing"
         return "begun" if self._step in (self._head, self._gap) else "none"
 
     def begin_cut(self) -> bool:
@@ -117,26 +119,36 @@ class ParametersReader(ArgumentsReader):
     def _end_without_marker(self, marker: str, text: str, at: int) -> int:
         """End the call before a marker that stands behind calls. Without a parameter it is one only if its tool takes none, or
         a block of calls ends here: the opening of another call may be that of this one, written twice."""
-        if not self._begun and marker in self._outer.opens and self._types.properties:
+        if not self._begun and marker in self._outer.opens and (self._types.properties or marker in self._call.opens):
             return self._opened_twice(marker, text, at)
-        place = skip_spaces(text, at + len(marker))
-        following = self._places.between.at(text, place) if self._begun and marker in self._outer.opens else None
-        if following == UNDECIDED and not self._deltas.final and place - at <= _GAP_LIMIT:
+        again = self._begun and self._types.properties
+        behind = self._headers.named_behind(marker, text, at) if again else at + len(marker)
+        if behind is None:
             return at
-        if following in self._syntax.opens:  # a parameter without a name of a call: this one goes on
+        place = skip_spaces(text, behind)
+        following = self._places.between.at(text, place) if self._begun and marker in self._outer.opens else None
+        if following == UNDECIDED and not self._deltas.final and place - behind <= _GAP_LIMIT:
+            return at
+        named = behind > at + len(marker)
+        if following in ((*self._call.closes, *self._outer.closes) if named else self._syntax.opens):  # this call goes on
             self._deltas.repair("duplicate_start")
             return place
+        self._types.doubted |= self._types.required
         self._deltas.repair("missing_end")
         self._end()
         return at
 
     def _opened_twice(self, marker: str, text: str, at: int) -> int:
         start = at + len(marker)
-        end = self._headers.named_again(text, start) if marker in self._call.opens else start
+        end = self._headers.named_behind(marker, text, at)
         if end is None:
             return at
-        if end == start:
+        if end == start and self._types.properties:
             self.status = ReadStatus.REJECTED
+            return at
+        if end == start:
+            self._deltas.repair("missing_end")
+            self._end()
             return at
         self._deltas.repair("duplicate_start")
         self._places.between.take(marker)
@@ -234,7 +246,10 @@ class ParametersReader(ArgumentsReader):
         marker = self._places.gap.at(text, place)
         if marker == UNDECIDED:
             return at
-        if marker is None and text[place] == "<":  # a tag that is none
+        half = self._headers.half_opening(text, place) if marker is None else False
+        if half is None:
+            return at
+        if marker is None and (half or text[place] == "<"):  # a tag that is none
             return self._give_up(at)
         if marker is None:  # the opening of the value is missing
             self._open_value()
@@ -258,7 +273,7 @@ class ParametersReader(ArgumentsReader):
 
     def _open_value(self) -> None:
         groups = self._key
-        key = key_of(groups, self._syntax)
+        key = key_of(groups, self._syntax, self._types.properties)
         emit: Callable[[str], None] = _discard
         convert: Callable[[str], str] | None = None
         if key:  # a tool without parameters may have an empty one with an empty value
@@ -350,6 +365,9 @@ class ParametersReader(ArgumentsReader):
             return True if self._deltas.final else None
         if found is None or (marker in self._syntax.closes and self._inner.takes(found, self._syntax.closes)):
             return False
+        if marker in self._syntax.closes and found in self._syntax.opens and self._inner.opened:
+            key = self._headers.key_behind(text, place + len(found))
+            return None if key is None else key in self._types.properties or not self._types.properties
         return found not in self._call.closes or self._ends_call(text, place + len(found))
 
     def _ends_call(self, text: str, at: int) -> bool | None:
@@ -373,11 +391,11 @@ class ParametersReader(ArgumentsReader):
         assert self._value is not None
         if self._inner.in_call:
             return False
-        head = self._headers.head_behind(text, at)
-        if head is None:
+        key = self._headers.key_behind(text, at)
+        if key is None:
             return None
-        key = key_of(head.key, self._syntax) if head.key else ""
-        new = key in self._types.properties and key not in self._keys
+        self._inner.declared = key in self._types.properties
+        new = self._inner.declared and key not in self._keys
         if new and self._syntax.trim and not self._value.at_line_start:
             self._inner.keys.add(key)
             return False
@@ -387,10 +405,12 @@ class ParametersReader(ArgumentsReader):
         assert self._value is not None
         closed = hit.marker in self._syntax.closes
         ends = [tag for tag in (*self._syntax.closes, *self._syntax.between, *self._call.closes) if tag.startswith("</")]
-        key = key_of(self._key, self._syntax)
+        key = key_of(self._key, self._syntax, self._types.properties)
         doubted = self._value.blank or self._inner.ended or self._value.ends_in(ends, key)
         if self._inner.values > 0:
             self._types.doubted |= self._inner.keys
+        if self._inner.swallows:
+            self._types.doubted |= set(self._types.properties)
         torn = self._inner.torn and not isinstance(self._value, DoubledValue)
         unclear = (doubted and not closed) or torn or not (key or self._value.blank)
         value = self._value.close()
@@ -427,6 +447,10 @@ class ParameterTypes:
         self._schema = schema
         properties = schema.get("properties")
         self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+        required = schema.get("required")
+        names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+        self.required = names.intersection(self.properties)
+        self.expected = self.required if isinstance(required, list) else set(self.properties)
         self.doubted: set[str] = set()  # those that were left open in the value of another
 
     def conversion(self, key: str, groups: Mapping[str, str | None]) -> Callable[[str], str] | None:
