@@ -33,6 +33,8 @@ _HEADERS = (("Content-Type", "application/json"),)
 # Answers of servers without such an endpoint, or with one that takes no messages.
 _NO_ENDPOINT = frozenset({404, 405, 422, 501})
 
+# Seconds for which the only backend is not asked again that has no such endpoint: it may be replaced by one that has it.
+_ABSENT = 60.0
 # Bytes that are read of an answer, which has about seven for each token, and of a refusal.
 _LARGEST = 64 * 1024 * 1024
 _LARGEST_REFUSAL = 64 * 1024
@@ -51,12 +53,23 @@ class PromptTokens:
     def __init__(self, pool: Pool, tokenizer: ModelTokenizer | None) -> None:
         self._pool = pool
         self._tokenizer = tokenizer
+        self._absent_until = 0.0  # on the clock of the event loop
 
-    async def count(self, chat: Mapping[str, Any], headers: Mapping[str, str], within: float) -> int | None:
-        """Return the number of tokens; None if nobody can count them. `within` is in seconds. Raise `ApiError` if the backend
-        refuses the request or fails."""
-        sent = [*_HEADERS, *headers.items()]
-        tokens = await self._ask_backend(chat, sent, within)
+    async def count(
+        self,
+        chat: Mapping[str, Any],
+        headers: Mapping[str, str],
+        within: float,
+        messages: Sequence[bytes] | None = None,
+    ) -> int | None:
+        """Return the number of tokens; None if nobody can count them. `within` is in seconds, and `messages` are the JSON of
+        each message, where that is known. Raise `ApiError` if the backend refuses the request or fails."""
+        tokens = None
+        if asyncio.get_running_loop().time() >= self._absent_until:
+            question = _question(chat)
+            if messages is not None:
+                question["messages"] = msgspec.Raw(b"[%b]" % b",".join(messages))
+            tokens = await self._ask_backend(chat, question, [*_HEADERS, *headers.items()], within)
         if tokens is None and self._tokenizer is not None:
             tokens = await asyncio.to_thread(self._tokenizer.count_input, chat)
         return tokens
@@ -84,12 +97,14 @@ class PromptTokens:
         except (ApiError, TimeoutError, aiohttp.ClientError):
             return None
 
-    async def _ask_backend(self, chat: Mapping[str, Any], headers: list[tuple[str, str]], within: float) -> int | None:
+    async def _ask_backend(
+        self, chat: Mapping[str, Any], question: Mapping[str, Any], headers: list[tuple[str, str]], within: float
+    ) -> int | None:
         """Return the backend's own count; None if it cannot say. Raise `ApiError` if it refuses the request or fails."""
         route = Route(chat["model"])
         try:
             async with asyncio.timeout(within):
-                status, data = await self._post("tokenize", _question(chat), route, headers)
+                status, data = await self._post("tokenize", question, route, headers)
                 if status == 200:
                     count = _member(data, "count", int)
                     return await self._count_rendered(chat, route, headers) if count is None else count
@@ -100,6 +115,8 @@ class PromptTokens:
         known = status not in _NO_ENDPOINT or read_error(status, data).code == "model_not_found"
         if known and (status != 400 or self._tokenizer is None):
             raise in_client_terms(read_error(status, data))
+        if status in _NO_ENDPOINT and self._pool.members.only is not None:  # of several, another one may have it
+            self._absent_until = asyncio.get_running_loop().time() + _ABSENT
         return None
 
     async def _count_rendered(self, chat: Mapping[str, Any], route: Route, headers: list[tuple[str, str]]) -> int | None:
@@ -165,10 +182,10 @@ def _member(data: bytes, name: str, kind: type[_T]) -> _T | None:
         return None
 
 
-def most_tokens(data: bytes, messages: int) -> int | None:
-    """Return what `estimated_tokens` of an encoded chat request with so many messages cannot exceed; None where a message may
-    have pictures."""
-    return None if b'"content":[' in data else int(len(data) / _CHARACTERS) + 4 * messages
+def certainly_fits(data: bytes, messages: int, room: float) -> bool:
+    """Tell whether `estimated_tokens` of an encoded chat request with so many messages certainly gives no more than `room`,
+    which pictures may exceed."""
+    return int(len(data) / _CHARACTERS) + 4 * messages <= room and b'"content":[' not in data
 
 
 def estimated_tokens(chat: Mapping[str, Any]) -> int:

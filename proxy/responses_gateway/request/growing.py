@@ -60,6 +60,10 @@ class ChatJson(NamedTuple):
         parts[-1] = b"%b]%b" % (parts[-1], behind)
         return cls(b",".join(parts), others, messages)
 
+    def with_fields(self, body: Mapping[str, Any]) -> ChatJson:
+        """Return a chat request with these messages and the other fields of a body."""
+        return ChatJson.of(encode({**body, "messages": _NONE}), self.messages)
+
 
 class Written(NamedTuple):
     """The JSON of each of some messages, and that of the tools of a chat request."""

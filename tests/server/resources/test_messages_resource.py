@@ -22,7 +22,7 @@ from tests.log_lines import log_lines
 from tests.server.fleet_of_simulators import fleet
 from tests.server.hosted.model import model
 from tests.server.running_gateway import Answer, Event, RawClient, Served, ask, events_of, gateway, run, simulated
-from tests.server.scripted_backend import HEAD, Connection, backend, chunk, refusing, text_stream
+from tests.server.scripted_backend import HEAD, Connection, Play, backend, chunk, refusing, streaming, text_stream
 from tests.waiting import until
 
 PATH = "/v1/messages"
@@ -395,6 +395,47 @@ def test_a_request_for_more_tokens_than_the_context_has_room_for_is_reduced() ->
             assert "x-responses-gateway-losses" not in fitting.headers
             long = await send(served, {"max_tokens": 50, "messages": [{"role": "user", "content": "word " * 1000}]})
             assert "prompt is too long: " in error_in(long, 400, "invalid_request_error")
+
+    run(test())
+
+
+def with_window(count: bytes | None) -> Play:
+    """Be a backend whose window has 20,000 tokens; `count` is what its `/tokenize` answers, None: it has none."""
+    models = b'{"data":[{"id":"simulator","object":"model","owned_by":"vllm","max_model_len":20000}]}'
+
+    async def play(connection: Connection) -> None:
+        if connection.request.startswith(b"GET /v1/models"):
+            await refusing(200, models)(connection)
+        elif connection.request.startswith(b"POST /tokenize"):
+            await (refusing(404, b'{"detail":"Not Found"}') if count is None else refusing(200, count))(connection)
+        elif connection.request.startswith(b"POST /v1/chat"):
+            await streaming(*text_stream("hi"))(connection)
+        else:
+            await refusing(404, b"{}")(connection)
+
+    return play
+
+
+@pytest.mark.parametrize(("count", "questions", "most"), [(b'{"count":15000}', 2, 5000), (None, 1, 9999)])
+def test_a_backend_that_counts_is_asked_for_each_long_request_and_one_that_cannot_is_asked_once(
+    count: bytes | None, questions: int, most: int
+) -> None:
+    async def test() -> None:
+        async with backend(with_window(count)) as behind, gateway(behind.url) as served:
+            said = [{"role": "user", "content": "é word " * 7000}, {"role": "assistant", "content": "Yes."}]
+            for number in range(2):
+                messages = [*said, {"role": "user", "content": f"And {number}?"}]
+                assert (await send(served, {"max_tokens": 10_000, "messages": messages})).status == 200
+        bodies = [request.partition(b"\r\n\r\n") for request in behind.requests]
+        asked = [json.loads(body) for head, _, body in bodies if head.startswith(b"POST /tokenize")]
+        sent = [json.loads(body) for head, _, body in bodies if head.startswith(b"POST /v1/chat")]
+        assert len(asked) == questions
+        for question, chat in zip(asked, sent, strict=False):
+            assert question["messages"] == chat["messages"]
+        assert [body["messages"][-1]["content"] for body in sent] == ["And 0?", "And 1?"]
+        limits = {body.get("max_tokens") or body.get("max_completion_tokens") for body in sent}
+        assert len(limits) == 1
+        assert 0 < limits.pop() <= most
 
     run(test())
 

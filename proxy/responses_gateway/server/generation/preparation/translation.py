@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from responses_gateway.backend.pool import Pool
-from responses_gateway.backend.prompt_tokens import PromptTokens, estimated_tokens, most_tokens
+from responses_gateway.backend.prompt_tokens import PromptTokens, certainly_fits, estimated_tokens
 from responses_gateway.fair_queue import FairQueue
 from responses_gateway.request import ChatRequest, Loss, Policy, translate
 from responses_gateway.request.growing import ChatJson, Grown, TranslatedTurns, encoded, translate_growing
@@ -179,11 +179,11 @@ class RequestTranslator(msgspec.Struct, frozen=True, eq=False):
         if reading is not None:
             room = None
             if reading.context_window is not None:
-                room = await _room_for_answer(body, data, reading.context_window, ground.scope, self.tokens)
+                room = await _room_for_answer(body, data, written, reading.context_window, ground.scope, self.tokens)
             if room is not None:
                 body = {**body, ground.scope.in_force.settings.max_tokens_field: room}
-                data = msgspec.json.encode(body)
-                written = None
+                written = None if written is None else written.with_fields(body)
+                data = msgspec.json.encode(body) if written is None else written.data
                 losses = [*losses, _CLAMPED]
             losses = [*reading.losses, *reading.words(losses)]
         if body is not chat.body:
@@ -291,28 +291,34 @@ def _with_token_ids(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _room_for_answer(
-    body: Mapping[str, Any], data: bytes, context_window: int, scope: RequestScope, tokens: PromptTokens
+    body: Mapping[str, Any],
+    data: bytes,
+    written: ChatJson | None,
+    context_window: int,
+    scope: RequestScope,
+    tokens: PromptTokens,
 ) -> int | None:
     """Return the tokens that a window has left after the prompt; None if a chat request, encoded as `data`, asks for no more.
-    Counting is left out where the room is certain."""
+    `written` has its parts, where they are known. Counting is left out where the room is certain."""
     settings = scope.in_force.settings
     limit = body.get(settings.max_tokens_field)
     if type(limit) is not int:
         return None
-    most = most_tokens(data, len(body["messages"]))
-    if most is not None and limit + 2 * most <= context_window:
+    room = (context_window - limit) / 2  # because the prompt may have twice the estimate
+    if certainly_fits(data, len(body["messages"]), room):
         return None
     estimate = estimated_tokens(body)
-    if limit + 2 * estimate <= context_window:  # because the prompt may have twice the estimate
+    if estimate <= room:
         return None
     caller = scope.caller
     headers = backend_headers(settings, caller.headers, caller.request_id)
     try:
-        counted = await tokens.count(body, headers, settings.connect_timeout)
+        messages = None if written is None else written.messages
+        counted = await tokens.count(body, headers, settings.connect_timeout, messages)
     except ApiError:  # the answer to the request itself will tell
         counted = None
-    room = context_window - (estimate if counted is None else counted)
-    return None if room < 1 or limit <= room else room
+    left = context_window - (estimate if counted is None else counted)
+    return None if left < 1 or limit <= left else left
 
 
 def _is_long(items: Sequence[Any]) -> bool:
