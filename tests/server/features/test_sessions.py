@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 from pydantic import SecretStr
@@ -343,5 +344,81 @@ def test_the_list_has_the_sessions_of_all_workers_also_without_the_window(ui: st
             assert {answer.status for answer in await asyncio.gather(*sent)} == {200}
             for _ in range(6):  # any worker may answer
                 assert {row["session"] for row in await rows(running)} == names
+
+    run(test())
+
+
+SPAWNS = [{"type": "function", "name": "spawn_agent", "parameters": {"type": "object", "properties": {}}}]
+
+
+def of_codex(thread: str = "root", **turn: str) -> Row:
+    """Return what Codex says of a thread in the session `root`."""
+    parent = {} if thread == "root" else {"parent_thread_id": "root"}
+    said = {"session_id": "root", "thread_id": thread, "request_kind": "turn", **parent, **turn}
+    return {"client_metadata": {"x-codex-turn-metadata": json.dumps(said)}}
+
+
+async def requests_of(served: Served) -> tuple[Row, dict[str, list[Row]], dict[str, Row]]:
+    """Return the one session, the requests of its threads, and the threads below the first one."""
+    (row,) = await rows(served)
+    (root,) = (await detail(served, row["id"]))["threads"]
+    below = {thread["thread"]: thread for thread in root["threads"]}
+    return row, {root["thread"]: root["requests"], **{name: each["requests"] for name, each in below.items()}}, below
+
+
+def test_the_time_of_tools_is_the_pause_before_their_results_and_a_child_is_below_the_call_that_began_it() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            question: Row = {"role": "user", "content": "scenario: tool"}
+            first = (await post(served, input=[question], tools=SPAWNS, **of_codex())).final
+            (call,) = [item for item in first["output"] if item["type"] == "function_call"]
+            await post(served, **of_codex("child", thread_source="subagent"))
+            await post(served, **of_codex(thread_source="thread_title"))  # which waits for no tool
+            result = {"type": "function_call_output", "call_id": call["call_id"], "output": "done"}
+            items = [question, call, result, {"role": "user", "content": "scenario: plain"}]
+            await post(served, input=items, tools=SPAWNS, **of_codex())
+            await post(served, **of_codex())
+            row, requests, below = await requests_of(served)
+            asked, title, told, last = requests["root"]
+            assert told["tools"] == pytest.approx(told["started"] - asked["ended"])
+            assert [each.get("tools") for each in (asked, title, last, *requests["child"])] == [None] * 4
+            assert row["tools"] == pytest.approx(told["tools"])
+            assert (asked["calls"], title["kind"], row["turns"], row["requests"]) == (1, "title", 4, 5)
+            assert below["child"]["began_by"] == asked["id"]
+
+    run(test())
+
+
+def test_what_a_client_says_of_its_tools_counts_before_the_pause() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            for durations in ({}, {"x-claude-code-prev-tool-durations": "Bash=1200;Read=300"}):
+                headers = {"x-claude-code-session-id": "s", **durations}
+                await post(served, input="scenario: tool", tools=SPAWNS, headers=headers)
+            (row,) = await rows(served)
+            assert row["tools"] == 1.5
+
+    run(test())
+
+
+def test_a_session_runs_while_a_request_does_and_may_say_that_it_ends() -> None:
+    async def test() -> None:
+        async with simulated(admin_key=ADMIN_KEY) as served:
+            body = {"model": "simulator", "input": "scenario: plain tps: 2", "stream": True}
+            headers = {"x-session-id": "child", "x-parent-session-id": "root"}
+            async with (
+                aiohttp.ClientSession() as client,
+                client.post(f"{served.url}/v1/responses", json=body, headers=headers) as answer,
+            ):
+                assert await answer.content.readany()
+                (row,) = await rows(served)
+                assert (row["session"], row["running"], row["agents"], row["requests"]) == ("root", True, 1, 0)
+                (thread,) = (await detail(served, row["id"]))["threads"]
+                assert (thread["thread"], thread["parent"]) == ("child", "root")
+                assert [each["outcome"] for each in thread["requests"]] == ["running"]
+            await post(served, headers={"x-session-id": "root"})
+            assert [row["final"] for row in await rows(served)] == [False]
+            await post(served, headers={"x-session-id": "root", "X-Session-Final": "true"})
+            assert [row["final"] for row in await rows(served)] == [True]
 
     run(test())

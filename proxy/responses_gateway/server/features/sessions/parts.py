@@ -244,7 +244,7 @@ def tree(part: SessionPart, running: Sequence[AgentRequest]) -> list[dict[str, A
             "forked_from": thread.forked_from,
             "began_by": calls.get(name),
             "started": thread.started,
-            "requests": [msgspec.to_builtins(request) for request in requests.get(name, ())],
+            "requests": [{"outcome": each.outcome, **msgspec.to_builtins(each)} for each in requests.get(name, ())],
             "threads": [],
         }
 
