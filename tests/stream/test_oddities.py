@@ -133,6 +133,35 @@ def test_a_last_message_does_not_say_everything_twice(delta: Any) -> None:
     assert calls.said == [("call", "weather", '{"city":"Paris"}')]
 
 
+@pytest.mark.parametrize("before", ["", "\n\n"])
+@pytest.mark.parametrize("thought", [[], [think("Hm")]])
+def test_a_last_message_brings_the_end_of_the_text(thought: list[bytes], before: str) -> None:
+    words = "Hello there. How are you?"
+    for size in range(1, len(words)):
+        for step in (1, 3, size):
+            pieces = [text(words[begin : min(begin + step, size)]) for begin in range(0, size, step)]
+            played = play(*thought, *pieces, whole(content=before + words, reasoning="Hm" if thought else None))
+            assert played.said == [*[("reasoning", "Hm")] * len(thought), ("text", words)]
+    assert play(text("Hel"), finish(), whole(content="Hello"), whole(content="Hello!")).said == [("text", "Hello!")]
+
+
+def test_a_last_message_brings_the_end_of_the_thought() -> None:
+    last = whole(content="Hello", reasoning_content="Hm. So")
+    assert play(think("Hm."), last).said == [("reasoning", "Hm. So"), ("text", "Hello")]
+    assert play(think("Hm."), text("He"), last).said == [("reasoning", "Hm."), ("text", "Hello")]
+
+
+@pytest.mark.parametrize("content", ["Hullo there", "lo there", "Hell", "Hello\n ", ["Hello there"], None])
+def test_what_was_streamed_stays_where_a_last_message_says_otherwise(content: Any) -> None:
+    assert play(text("Hello"), whole(content=content)).said == [("text", "Hello")]
+
+
+@pytest.mark.parametrize("mark", ["<tool_call>", "Let me think.</think>Hello"])
+def test_a_last_message_brings_nothing_more_of_text_that_is_raw(mark: str) -> None:
+    reads = Markup(lambda *, thinking_open: parser(None, "hermes", schemas={}, thinking_open=thinking_open))
+    assert play(text("Hi "), text("<to"), whole(content="Hi <to" + mark), markup=reads).said == [("text", "Hi <to")]
+
+
 def test_a_last_message_brings_what_no_delta_had() -> None:
     said = [("text", "I look."), ("call", "weather", '{"city":"Paris"}')]
     assert play(text("I look."), whole("tool_calls", content="I look.", tool_calls=PARIS)).said == said

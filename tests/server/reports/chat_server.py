@@ -126,10 +126,7 @@ def _whole(events: list[bytes | float]) -> web.Response:
             finish = choice.get("finish_reason") or finish
             for name, value in (choice.get("delta") or choice.get("message") or {}).items():
                 grown = isinstance(value, str) and name != "role"
-                if name == "tool_calls" and not any("function" in entry for entry in value):
-                    message[name] = [{**call, **late} for call, late in zip(message[name], value, strict=True)]
-                else:
-                    message[name] = (message.get(name) or "") + value if grown else value
+                message[name] = (message.get(name) or "") + value if grown else value
     return web.json_response({**whole, "choices": [{"index": 0, "message": message, "finish_reason": finish}]})
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from responses_gateway.stream.answer.fast_path import FastPath
 from responses_gateway.stream.continuation.catch_up import Diverged
 from responses_gateway.stream.continuation.join import Join
@@ -22,7 +24,8 @@ from responses_gateway.stream.reading.leading_thought import LeadingThoughtDetec
 from responses_gateway.stream.reading.markup import Markup
 from responses_gateway.stream.reading.reader import Reader
 from responses_gateway.stream.tokens.counter import TokenCounter
-from responses_gateway.wire.chat import Chunk, ForeignEvent, decode_chunk
+from responses_gateway.stream.writer.interface import TextKind
+from responses_gateway.wire.chat import Chunk, ForeignEvent, decode_chunk, text_of
 from responses_gateway.wire.deltas import Delta, Text, Usage
 from responses_gateway.wire.errors import ApiError, in_client_terms, is_dead_engine, read_error_chunk
 from responses_gateway.wire.sse import SSEDecoder
@@ -87,6 +90,7 @@ class Answer:
             refusal_as_text=options.client.drops_refusals,
             generated=options.continuable,  # because only servers of a known type continue an answer
             raw=type(markup) is Markup,
+            said=self._said,
         )
         self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=options.may_skip_chunks)
         self._observers = self._chosen_observers()
@@ -227,6 +231,20 @@ class Answer:
         self._counted |= chunk.usage is not None and not chunk.choices and self._lifecycle.turn.usage_at_end
         if self._plain or self._may_skip_reader:
             fast_path.look_ahead(self._reader.waiting)
+
+    def _said(self, kind: TextKind) -> str | None:
+        """Return the thought that is open, or the text of the turn's messages; None where some of it may be held."""
+        lifecycle = self._lifecycle
+        if not self._plain or self._markup is not None or lifecycle.pending is not None:
+            return None
+        item = lifecycle.item
+        is_open = item is not None and (item.kind == "reasoning") == (kind == "reasoning")
+        open_text = item.text + lifecycle.space.text if item is not None and is_open else ""
+        if kind == "reasoning":
+            return open_text
+        records = lifecycle.writer.done[lifecycle.turn.first_item :]
+        done = [msgspec.json.decode(record.encode("utf-8", "replace")) for record in records]
+        return "".join([text_of(item["content"]) for item in done if item["type"] == "message"]) + open_text
 
     def _take_failure(self, failure: object) -> None:
         self.last = True

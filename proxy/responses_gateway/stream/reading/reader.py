@@ -13,6 +13,7 @@ from msgspec.structs import astuple
 
 from responses_gateway.stream.reading.calls import CallReader
 from responses_gateway.stream.reading.logprobs import spelled, within
+from responses_gateway.stream.writer.interface import TextKind
 from responses_gateway.wire import chat
 from responses_gateway.wire.chat import Choice, Chunk, TokenLogprob, text_of, token_counts
 from responses_gateway.wire.deltas import Delta, Finish, FinishReason, Reasoning, Refusal, Text, ToolArguments, ToolCall, Usage
@@ -48,11 +49,13 @@ class Reader:
         refusal_as_text: bool = False,
         raw: bool = False,
         generated: bool = False,
+        said: Callable[[TextKind], str | None] | None = None,
     ) -> None:
         """`raw`: the text may hold calls and reasoning as markup, which somebody else reads. For calls, see `calls.py`:
         `requires` tells whether a tool cannot be called without arguments; `generated`: arguments are the model's own from the
-        first piece on."""
+        first piece on. `said` tells what has come of the thought, or of the messages; None where that is not known."""
         self._raw = raw
+        self._said = said or _says_nothing
         self._logprobs = logprobs
         self._refusal_as_text = refusal_as_text
         self._choice: int | None = None  # the index of the one that is read
@@ -148,8 +151,8 @@ class Reader:
     def _beside_message(self, message: chat.Delta, delta: chat.Delta | None) -> chat.Delta | None:
         """Return what a chunk brings that has a message: its delta, or the message where there is none (a body that is not
         streamed, or messages in the place of deltas). Some servers end a stream with a message that repeats all of it: behind
-        deltas it brings nothing but the text, or the calls, that none of them had. Where their text is `raw`, the calls may
-        have been in it."""
+        deltas it brings nothing but the text, or the calls, that none of them had, and the end of a text of which they had
+        the beginning. Where their text is `raw`, the calls may have been in it."""
         if delta is not None and _says_something(delta):
             return delta
         text_came = self._text_came
@@ -162,6 +165,10 @@ class Reader:
         if not text_came:
             rest.content = message.content
             rest.refusal = message.refusal
+            thought = "" if calls_came else message.reasoning or message.reasoning_content or message.thinking
+            rest.reasoning = _end_of(thought, self._said("reasoning"))
+        elif isinstance(message.content, str):
+            rest.content = _end_of(message.content, self._said("output_text"))
         if not (calls_came or (text_came and self._raw)):
             rest.tool_calls = message.tool_calls
             rest.function_call = message.function_call
@@ -253,6 +260,20 @@ class Reader:
 
 def _requires_nothing(_name: str) -> bool:
     return False
+
+
+def _says_nothing(_kind: TextKind) -> None:
+    return None
+
+
+def _end_of(whole: str | None, said: str | None) -> str:
+    """Return what a text has behind its beginning, which was `said`; nothing if it begins otherwise."""
+    if not whole or not said:
+        return ""
+    begin = len(whole) - len(whole.lstrip())  # because the white space before a text may not have been written
+    beginning = said.lstrip()
+    end = whole[begin + len(beginning) :] if whole.startswith(beginning, begin) else ""
+    return end if end.strip() else ""
 
 
 def _says_something(delta: chat.Delta) -> bool:
