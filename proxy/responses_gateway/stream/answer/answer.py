@@ -83,15 +83,7 @@ class Answer:
         self.ledger = ledger
         self.join = join
         self._sse = SSEDecoder()
-        self._reader = Reader(
-            tools=options.tools,
-            requires=None if options.calls is None else options.calls.has_required,
-            logprobs=options.logprobs,
-            refusal_as_text=options.client.drops_refusals,
-            generated=options.continuable,  # because only servers of a known type continue an answer
-            raw=type(markup) is Markup,
-            said=self._said,
-        )
+        self._reader = _new_reader(options, self._said, raw=type(markup) is Markup)
         self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=options.may_skip_chunks)
         self._observers = self._chosen_observers()
         self._stages = self._chosen_stages()
@@ -229,7 +221,7 @@ class Answer:
                 fast_path.markup = self._markup
                 self._stages = self._chosen_stages()
         self._counted |= chunk.usage is not None and not chunk.choices and self._lifecycle.turn.usage_at_end
-        if self._plain or self._may_skip_reader:
+        if self._plain or (not self._lifecycle.sources and self.joined):  # no text has to be searched
             fast_path.look_ahead(self._reader.waiting)
 
     def _said(self, kind: TextKind) -> str | None:
@@ -264,11 +256,6 @@ class Answer:
             deltas = self._citations.read(deltas) + self._citations.finish()
         for delta in deltas:
             self._lifecycle.step(delta)
-
-    @property
-    def _may_skip_reader(self) -> bool:
-        """Whether no text has to be searched for marks of sources, or for what was said before."""
-        return not self._lifecycle.sources and self.joined
 
     @property
     def _thought_is_marked(self) -> bool:
@@ -394,6 +381,18 @@ def new_answer(
     ledger = TokenLedger(holds_text=options.holds_text) if options.continuable else None
     citations = CitationReader(lifecycle.sources) if options.hosted is not None else None
     return Answer(options, lifecycle, tokens, markup, ledger, citations, AnswerReading(start))
+
+
+def _new_reader(options: StreamOptions, said: Callable[[TextKind], str | None], *, raw: bool) -> Reader:
+    return Reader(
+        tools=options.tools,
+        requires=None if options.calls is None else options.calls.has_required,
+        logprobs=options.logprobs,
+        refusal_as_text=options.client.drops_refusals,
+        generated=options.continuable,  # because only servers of a known type continue an answer
+        raw=raw,
+        said=said,
+    )
 
 
 def _keep_details(chunk: Chunk, turn: Turn) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import astuple
 
@@ -35,6 +35,7 @@ FINISH_REASONS: dict[str, FinishReason] = {
 
 _SURROGATE = "\ufffd"  # what stands for half a surrogate pair
 _TEXTS = (Reasoning, Text, Refusal, ToolArguments)
+_Piece: TypeAlias = Reasoning | Text | Refusal | ToolArguments
 
 
 class Reader:
@@ -65,9 +66,7 @@ class Reader:
         self._usage: Usage | None = None
         self._usage_came = False
         self._details_alone = True  # no reasoning came but in `reasoning_details`
-        self._half: Reasoning | Text | Refusal | ToolArguments | None = (
-            None  # ends in a high surrogate, whose text may continue
-        )
+        self._half: _Piece | None = None  # ends in a high surrogate, whose text may continue
         self._early_logprobs: list[TokenLogprob] = []  # of tokens that are not yet a whole character
         self.waiting = False  # a part of earlier chunks waits for its rest: the next chunk has to be read with it
         self.repairs: dict[str, int] = {}
@@ -230,7 +229,7 @@ class Reader:
             kept.append(delta)
         return kept
 
-    def _join(self, delta: Reasoning | Text | Refusal | ToolArguments) -> None:
+    def _join(self, delta: _Piece) -> None:
         """Put the half that waits before a text, and keep back the half at its end."""
         text = delta.text if self._half is None else self._half.text + delta.text
         joined = self._half is not None and "\udc00" <= delta.text[0] < "\ue000"
@@ -247,7 +246,7 @@ class Reader:
         if delta.text.count(_SURROGATE) > text.count(_SURROGATE):
             self._repair("surrogates_replaced")
 
-    def _replace_half(self, half: Reasoning | Text | Refusal | ToolArguments, out: list[Delta]) -> None:
+    def _replace_half(self, half: _Piece, out: list[Delta]) -> None:
         """End the text that ends in half a surrogate pair: what follows has nothing to do with it."""
         half.text = _SURROGATE
         out.append(half)
@@ -281,7 +280,7 @@ def _says_something(delta: chat.Delta) -> bool:
     return any(astuple(delta))
 
 
-def _continues(half: Reasoning | Text | Refusal | ToolArguments, delta: Delta) -> bool:
+def _continues(half: _Piece, delta: Delta) -> bool:
     """Tell whether a delta is more of the text that ends in half a surrogate pair."""
     if isinstance(half, ToolArguments):
         return isinstance(delta, ToolArguments) and delta.index == half.index
