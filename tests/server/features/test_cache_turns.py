@@ -270,6 +270,57 @@ def test_what_the_gateway_leaves_out_or_changes_is_not_blamed_on_the_template(
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({}, None),
+        ({"tools": [function("other")]}, "tools_changed"),
+        ({"instructions": "Be quick. " * 30}, "instructions_changed"),
+        ({"instructions": None}, "instructions_changed"),
+        ({"reasoning": {"effort": "low"}}, None),  # a variable that this template does not read
+    ],
+)
+def test_the_second_response_of_a_chain_is_compared_with_the_first(change: dict[str, Any], cause: str | None) -> None:
+    """Nobody names a session, so that the first one is in none when it ends."""
+
+    async def test() -> None:
+        async with clients(server(), store="memory") as new:
+            client = new()
+            asked = {"model": "simulator", "instructions": INSTRUCTIONS, "tools": [function("f")]}
+            first = await post(client.served, input=[user("scenario: reasoning")], **asked)
+            again = {**asked, "input": [user("scenario: plain " + "and so on " * 30)], **change}
+            second = await post(client.served, previous_response_id=first.final["id"], **again)
+            await post(client.served, previous_response_id=second.final["id"], **{**again, "input": [user("Well?")]})
+            client.served.parts.metrics.flush()
+            begun, line, last = client.lines("response")
+            assert caused(begun) == (None, None)
+            usage = first.final["usage"]
+            assert line["cache_context"] == usage["input_tokens"] + usage["output_tokens"]
+            assert caused(line) == ((cause, lost(line)) if cause else (None, 0))
+            assert caused(last) == (None, 0)
+
+    run(test())
+
+
+@pytest.mark.parametrize("ui", ["open", "off"])
+def test_another_backend_is_named_for_the_second_response_of_a_chain_where_the_first_one_is_remembered(ui: str) -> None:
+    async def test() -> None:
+        async with clients(server(), server(), store="memory", ui=ui) as new:
+            client = new()
+            first = await post(client.served, input=[user("scenario: plain")], instructions=INSTRUCTIONS)
+            client.served.parts.metrics.flush()
+            used = client.lines("response")[-1]["backend"]
+            client.served.parts.pool.members.by_name[used].draining = True
+            again = [user("scenario: plain, again")]
+            fields = {"instructions": INSTRUCTIONS, "previous_response_id": first.final["id"]}
+            await post(client.served, input=again, **fields)
+            client.served.parts.metrics.flush()
+            line = client.lines("response")[-1]
+            assert line["cache_cause"] == ("other_backend" if ui == "open" else "first")
+
+    run(test())
+
+
 def test_what_a_sub_agent_could_have_had_is_what_its_session_has_read() -> None:
     async def test() -> None:
         async with clients(server()) as new:

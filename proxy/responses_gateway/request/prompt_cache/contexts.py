@@ -65,6 +65,15 @@ class Contexts:
         self._trees.put(asking.tenant, asking.session, tree, size)
         return explanation
 
+    def know(self, asking: Asking) -> bool:
+        """Tell whether there is anything of a session."""
+        return self._trees.get(asking.tenant, asking.session) is not None
+
+    def begin(self, asking: Asking, context: CachedContext) -> None:
+        """Take what a thread begins with."""
+        tree: _Tree = OrderedDict({asking.thread: [context]})
+        self._trees.put(asking.tenant, asking.session, tree, _size([context]))
+
     def forget(self, tenant: str, session: str) -> None:
         """Forget a session that has ended."""
         if self._trees.get(tenant, session) is not None:

@@ -149,7 +149,7 @@ async def _open(core: Core, stack: AsyncExitStack) -> Opened:
 
     sizes = BlockSizes(pool)
     stack.push_async_callback(sizes.close)
-    return Opened(steps=[with_diagnostics], session_notes=[CacheTurns(core.metrics, sizes).explained])
+    return Opened(steps=[with_diagnostics], session_notes=[CacheTurns(core.metrics, core.responses, sizes).explained])
 
 
 CACHE_DIAGNOSTICS = Feature("cache_diagnostics", None, _open, [LOST])

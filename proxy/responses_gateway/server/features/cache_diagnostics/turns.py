@@ -14,8 +14,10 @@ from responses_gateway.request.prompt_cache.contexts import Asking, Contexts
 from responses_gateway.request.prompt_cache.explanation import Report
 from responses_gateway.request.prompt_cache.prompt_print import text_checksum
 from responses_gateway.request.who_asks.asker import Kind
+from responses_gateway.server.features.cache_diagnostics.chain_starts import chain_start
 from responses_gateway.server.generation.preparation.prepared_request import PreparedRequest
 from responses_gateway.server.generation.request_log.facts import RequestFacts
+from responses_gateway.server.generation.responses import Responses
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
 from responses_gateway.telemetry.metrics import Metrics
@@ -38,8 +40,9 @@ _LONGEST_ANSWER = 1024 * 1024
 class CacheTurns:
     """Explains the turns of sessions when they have ended."""
 
-    def __init__(self, metrics: Metrics, sizes: BlockSizes) -> None:
+    def __init__(self, metrics: Metrics, responses: Responses, sizes: BlockSizes) -> None:
         self._metrics = metrics
+        self._responses = responses
         self._sizes = sizes
         self._contexts = Contexts()
 
@@ -58,9 +61,12 @@ class CacheTurns:
         # What asks the model to go on is in no later request, so that nothing behind it is where it was.
         last = next((turn for turn in turns if turn.continued), turns[-1]).used or used
         said = _answer(prepared, translator, used, last)
-        explanation = self._contexts.turn(
-            asking, prepared.call.prompt(checksum=hash), report, said, self._sizes.of(facts.backend)
-        )
+        prompt = prepared.call.prompt(checksum=hash)
+        if prepared.context.first is not None and not self._contexts.know(asking):
+            start = chain_start(self._responses, prepared, prompt)
+            if start is not None:
+                self._contexts.begin(asking, start)
+        explanation = self._contexts.turn(asking, prompt, report, said, self._sizes.of(facts.backend))
         if explanation.cause == "evicted":
             self._sizes.ask(facts.backend)  # because it may have been started again, in another way
         if asker.final:
