@@ -128,42 +128,42 @@ def append_each(
 ) -> list[Place]:
     """Do the same; `results` by the ids of items are kept with them. Return the place of each item."""
     values = [cast("dict[str, Any]", _decode(item)) if isinstance(item, str) else item for item in items]
-    digests = [_digest(tenant, value) for value in values]
-    places = _known_beginning(sql, place, [digest for digest, _ in digests])
+    digests, lengths = _digests(tenant, values)
+    places = _known_beginning(sql, place, digests)
     known = len(places)
-    new: list[_NewNode] = []
-    for item, value, (digest, length) in zip(items[known:], values[known:], digests[known:], strict=True):
-        item_id = value.get("id")
-        own_id = item_id if isinstance(item_id, str) else ""
-        shared = length > _LONG or value.get("type") in HOSTED_CALLS or (results is not None and own_id in results)
-        new.append(_NewNode(digest, item, shared, own_id, _prefix(value)))
+    named = results or {}
+    shared = {
+        digest: item
+        for item, value, digest, length in zip(items[known:], values[known:], digests[known:], lengths[known:], strict=True)
+        if length > _LONG or value.get("type") in HOSTED_CALLS or (named and str(value.get("id")) in named)
+    }
+    new = _NewItems(digests[known:], items[known:], shared, _ids(values[known:]))
     places += _add(sql, tenant, places[-1] if places else place, new)
-    if results:
-        for value, (digest, _) in zip(values, digests, strict=True):
-            if (result := results.get(str(value.get("id")))) is not None:
-                sql.execute("UPDATE items SET result = ? WHERE digest = ?", (result, digest))
+    for value, digest in zip(values, digests, strict=True) if named else ():
+        if (result := named.get(str(value.get("id")))) is not None:
+            sql.execute("UPDATE items SET result = ? WHERE digest = ?", (result, digest))
     return places
 
 
 def append_texts(sql: Sql, tenant: str, texts: Sequence[str]) -> Place:
     """Store texts as a history of their own, reusing those that are already there. They have no ids, and are never found as
     items. Return the place of the last one."""
-    digests = [_hashed(tenant, text.encode(), _OF_TEXT) for text in texts]
+    digests = [_hashed(_hasher(tenant), text.encode(), _OF_TEXT) for text in texts]
     places = [0, *_known_beginning(sql, 0, digests)]
     known = len(places) - 1
-    new = [_NewNode(digest, text, True) for digest, text in zip(digests[known:], texts[known:], strict=True)]
+    shared = dict(zip(digests[known:], texts[known:], strict=True))
+    new = _NewItems(digests[known:], texts[known:], shared, [""] * len(shared))
     return [*places, *_add(sql, tenant, places[-1], new)][-1]
 
 
-class _NewNode(NamedTuple):
-    """A node to be added: the digest and the content of its item. `shared`: the item is stored once for its tenant.
-    `item_id`: the id that the item came with. Without one it gets an id with this prefix; texts have neither."""
+class _NewItems(NamedTuple):
+    """Items, or texts, to be added one after the other: their digests, contents, and ids, which texts do not have. `shared` are
+    those that are stored once for their tenant, by their digests."""
 
-    digest: bytes
-    content: NewItem
-    shared: bool
-    item_id: str = ""
-    prefix: str = ""
+    digests: Sequence[bytes]
+    contents: Sequence[NewItem]
+    shared: Mapping[bytes, NewItem]
+    ids: Sequence[str]
 
 
 def _known_beginning(sql: Sql, place: Place, digests: Sequence[bytes]) -> list[Place]:
@@ -174,37 +174,29 @@ def _known_beginning(sql: Sql, place: Place, digests: Sequence[bytes]) -> list[P
     return [row[0] for row in sql.execute(statement, (place, b"".join(digests))).fetchall()][1:]
 
 
-def _add(sql: Sql, tenant: str, place: Place, new: Sequence[_NewNode]) -> Sequence[Place]:
+def _add(sql: Sql, tenant: str, place: Place, new: _NewItems) -> Sequence[Place]:
     """Add nodes after a place, which has no such one yet. Return their keys."""
-    if not new:
+    digests, contents, shared, ids = new
+    if not digests:
         return ()
-    items = _shared_items(sql, [node for node in new if node.shared])
-    ids = new_ids([node.prefix for node in new])
-    keys = sql.new_keys("nodes", len(new))
+    items = _shared_items(sql, shared)
+    keys = sql.new_keys("nodes", len(digests))
     # Each text is made when its row is written: all at once would be as long as the request.
     rows = (
-        (
-            key,
-            tenant,
-            parent,
-            node.digest,
-            items.get(node.digest),
-            node.item_id or (node.prefix and made_up_id),
-            None if node.shared else _json(node.content),
-        )
-        for key, parent, node, made_up_id in zip(keys, [place, *keys[:-1]], new, ids, strict=True)
+        (key, tenant, parent, digest, items.get(digest), item_id, None if digest in items else _json(content))
+        for key, parent, digest, content, item_id in zip(keys, [place, *keys[:-1]], digests, contents, ids, strict=True)
     )
     sql.insert("nodes", _NODE, rows, utf8="body")
     return keys
 
 
-def _shared_items(sql: Sql, nodes: Sequence[_NewNode]) -> dict[bytes, int]:
+def _shared_items(sql: Sql, contents: Mapping[bytes, NewItem]) -> dict[bytes, int]:
     """Return the keys of items that are stored once, by their digests; write those that are new."""
-    if not nodes:
+    if not contents:
         return {}
-    contents = {node.digest: node.content for node in nodes}
     digests = b"".join(contents)
-    rows = sql.execute(_ITEMS.format(size=len(nodes[0].digest)), (len(digests), digests)).fetchall()
+    size = len(digests) // len(contents)
+    rows = sql.execute(_ITEMS.format(size=size), (len(digests), digests)).fetchall()
     keys = {bytes(digest): key for digest, key in rows}
     new = [digest for digest in contents if digest not in keys]
     if new:
@@ -258,19 +250,25 @@ _USERS = (
 _IS_USED = "SELECT " + " OR ".join(f"EXISTS ({user})" for user in _USERS)
 
 
-def _digest(tenant: str, value: dict[str, Any]) -> tuple[bytes, int]:
-    """Return the digest of an item, and the length of its JSON."""
-    try:
-        text = _canonical(value)
-    except UnicodeEncodeError:
-        text = json.dumps(value, sort_keys=True).encode()
-    return _hashed(tenant, text, _OF_ITEM), len(text)
+def _digests(tenant: str, values: Sequence[dict[str, Any]]) -> tuple[list[bytes], list[int]]:
+    """Return the digests of items, and the lengths of their JSON."""
+    hasher = _hasher(tenant)
+    digests: list[bytes] = []
+    lengths: list[int] = []
+    for value in values:
+        try:
+            text = _canonical(value)
+        except UnicodeEncodeError:
+            text = json.dumps(value, sort_keys=True).encode()
+        digests.append(_hashed(hasher, text, _OF_ITEM))
+        lengths.append(len(text))
+    return digests, lengths
 
 
-def _hashed(tenant: str, text: bytes, size: int) -> bytes:
-    hasher = _hasher(tenant).copy()
-    hasher.update(text)
-    return hasher.digest()[:size]
+def _hashed(hasher: hashlib._Hash, text: bytes, size: int) -> bytes:
+    own = hasher.copy()
+    own.update(text)
+    return own.digest()[:size]
 
 
 @lru_cache(maxsize=256)
@@ -289,8 +287,15 @@ def _json(item: NewItem) -> bytes:
         return json.dumps(item, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _prefix(value: dict[str, Any]) -> str:
-    return _PREFIXES.get(value.get("type", "message"), "item")
+def _ids(values: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the ids that items came with, or new ones."""
+    new = new_ids([_PREFIXES.get(value.get("type", "message"), "item") for value in values])
+    if not any("id" in value for value in values):
+        return new
+    return [
+        item_id if isinstance(item_id := value.get("id"), str) and item_id else new_id
+        for value, new_id in zip(values, new, strict=True)
+    ]
 
 
 def _add_moved(sql: Sql, tenant: str, parent: Place, key: int, item_id: str) -> Place:

@@ -179,7 +179,8 @@ async def context_at(store: Store, tenant: str, request: ResponsesRequest, conti
     """Look up the history that a request continues, and what its items refer to."""
     place, conversation, tokens, session, first = continued
     items = request.input if isinstance(request.input, list) else []
-    ids = [item["id"] for item in items if _is_reference(item)]
+    named = _with_ids(items)
+    ids = [item["id"] for item in named if _is_reference(item)]
     history = await store.histories.items(place) if place else ()
     references = await store.histories.find(tenant, ids) if ids else {}
     context = Context(
@@ -192,7 +193,8 @@ async def context_at(store: Store, tenant: str, request: ResponsesRequest, conti
         session=session,
         first=first,
     )
-    with_results = [item["id"] for item in chain(history, context.input) if "id" in item and _has_result(item)]
+    own = context.input if ids else named
+    with_results = [item["id"] for item in chain(history, own) if "id" in item and _has_result(item)]
     if not with_results:
         return context
     return replace(context, results=await store.hosted_calls.results(tenant, with_results, SHOWN_AGAIN_BYTES))
@@ -243,7 +245,10 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> l
     if isinstance(request_input, str):
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": request_input}]}]
     objects = [item for item in request_input if isinstance(item, dict)]  # others are refused by the translation
-    present = {item["id"] for item in objects if isinstance(item.get("id"), str) and not _is_reference(item)}
+    named = _with_ids(objects)
+    if not any(map(_is_reference, named)):
+        return [item for item in objects if item.get("type") != _COMPACTION_TRIGGER]
+    present = {item["id"] for item in named if not _is_reference(item)}
     items: list[Item] = []
     for entry in objects:
         item: Item | None = entry
@@ -254,6 +259,11 @@ def _input_items(request: ResponsesRequest, references: Mapping[str, Item]) -> l
         if item is not None and item.get("type") != _COMPACTION_TRIGGER:
             items.append(item)
     return items
+
+
+def _with_ids(items: Sequence[Item]) -> list[Item]:
+    """Return the items that have ids. Most have none, and are looked at but once."""
+    return [item for item in items if isinstance(item, dict) and isinstance(item.get("id"), str)]
 
 
 def _is_reference(item: object) -> bool:
