@@ -219,6 +219,41 @@ def test_sglang_tells_its_ids_at_the_end_of_the_stream() -> None:
     run(test())
 
 
+@pytest.mark.parametrize(("echoed", "reason"), [([1, 2, 3, 7, 9, 4, 5], None), ([1, 2, 6, 7, 9, 4, 5], "ids_ignored")])
+def test_sglang_gets_the_next_prompt_of_a_chain_as_ids(echoed: list[int], reason: str | None) -> None:
+    """The template writes the answer in other tokens (6) than the model did (7); 9 ends it."""
+
+    def turn(prompt: list[int], *sampled: int) -> list[bytes]:
+        told = {"input_ids": prompt, "output_ids": list(sampled)}
+        return [
+            choice("Hello", "stop", logprobs=logprobs(*map(str, sampled))),
+            chunk(choices=[], usage=USAGE, sglext=told),
+            b"data: [DONE]\n\n",
+        ]
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "m", "owned_by": "sglang"}]})
+
+    async def tokenize(request: web.Request) -> web.Response:
+        messages = (await request.json())["messages"]
+        tokens = [1, 2, 3, 6, 9] if len(messages) == 2 else [1, 2, 3, 6, 9, 4, 5]
+        return web.json_response({"tokens": tokens, "count": len(tokens)})
+
+    async def test() -> None:
+        routes = [web.get("/v1/models", models)]
+        turns = (turn([1, 2, 3], 7, 9), turn(echoed, 8, 9))
+        async with model(*turns, paths={"/tokenize": tokenize}, routes=routes) as (served, talking):
+            headers = {"X-Rollout-Id": "ep1", "X-Token-True": "1"}
+            first = await said(served, user("hi"), headers=headers)
+            await said(served, user("hi"), *first["output"], user("go on"), headers=headers)
+            one, two = (await read(served))["calls"]
+        assert "input_ids" not in talking.requests[0]
+        assert talking.requests[1]["input_ids"] == [1, 2, 3, 7, 9, 4, 5]
+        assert (two["parent"], two["reason"], two.get("token_true", False)) == (one["id"], reason, reason is None)
+
+    run(test())
+
+
 def test_the_version_of_the_weights_is_that_of_the_last_tokens() -> None:
     versions = [{"version": "step-1", "start": 0, "end": 1}, {"version": "step-2", "start": 1, "end": 2}]
     pieces = [
