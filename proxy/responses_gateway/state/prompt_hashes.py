@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from responses_gateway.state.interfaces import Database, Sql, transaction
+from responses_gateway.tenant_shares import TenantValues
 
 # For how long a prompt can be compared with, in seconds: no backend keeps it longer in its cache.
 LIFETIME = 3600.0
@@ -53,13 +53,11 @@ class PromptHashMemory:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: OrderedDict[tuple[str, str], tuple[float, bytes]] = OrderedDict()
+        self._kept: TenantValues[tuple[float, bytes]] = TenantValues(_MOST, _MOST)
 
     async def exchange(self, tenant: str, response_id: str, data: bytes, other_id: str | None) -> bytes | None:
         """See `PromptHashes`."""
         now = self._clock()
-        other = self._kept.get((tenant, other_id or ""))
-        self._kept[tenant, response_id] = (now + LIFETIME, data)
-        if len(self._kept) > _MOST:
-            self._kept.popitem(last=False)
+        other = self._kept.get(tenant, other_id or "")
+        self._kept.put(tenant, response_id, (now + LIFETIME, data))
         return None if other is None or other[0] < now else other[1]

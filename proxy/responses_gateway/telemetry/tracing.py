@@ -15,7 +15,6 @@ import asyncio
 import logging
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Thread
@@ -25,6 +24,7 @@ from urllib.parse import urlsplit
 from responses_gateway.extras import how_to_install
 from responses_gateway.telemetry import logs
 from responses_gateway.telemetry.span_attributes import Attribute
+from responses_gateway.tenant_shares import TenantValues
 from responses_gateway.wire.errors import ApiError
 from responses_gateway.wire.hosted import MadeCall, McpSession
 
@@ -38,7 +38,7 @@ _STATE_LIMIT = 512
 _PRINTABLE = re.compile(r"[\x20-\x7e]*")
 # Seconds that the last spans may take to be sent: a collector that hangs must not delay a restart.
 _LAST_SPANS = 2.0
-# Threads of agents whose last spans are remembered.
+# Threads of agents whose last spans are remembered, of one tenant and of all.
 _MOST_THREADS = 4_096
 # Seconds between two warnings about the collector.
 _WARNING_INTERVAL = 60.0
@@ -104,7 +104,7 @@ class Tracing:
         self._exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/").removesuffix(_PATH) + _PATH)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("responses_gateway", version)
-        self._threads: OrderedDict[tuple[str, str], SpanContext] = OrderedDict()  # of agents: the last span of each
+        self._threads: TenantValues[SpanContext] = TenantValues(_MOST_THREADS, _MOST_THREADS)  # the last span of each
 
     def begin(self, name: str, headers: Mapping[str, str], now: float) -> Trace:
         """Start the trace of a request. `headers` are the client's and may contain its trace; `now` is the loop's time."""
@@ -113,16 +113,13 @@ class Tracing:
     def link(self, trace: Trace, tenant: str, thread: str, parent: str | None) -> None:
         """Link a request of an agent's thread to the one before or, if it is the first one, to the last one of its parent."""
         relation = "previous"
-        before = self._threads.get((tenant, thread))
+        before = self._threads.get(tenant, thread)
         if before is None and parent is not None:
             relation = "parent"
-            before = self._threads.get((tenant, parent))
+            before = self._threads.get(tenant, parent)
         if before is not None:
             trace.link(before, relation)
-        self._threads[tenant, thread] = trace.context
-        self._threads.move_to_end((tenant, thread))
-        if len(self._threads) > _MOST_THREADS:
-            self._threads.popitem(last=False)
+        self._threads.put(tenant, thread, trace.context)
 
     @contextmanager
     def fetch(self, headers: Mapping[str, str], response_id: str) -> Iterator[None]:

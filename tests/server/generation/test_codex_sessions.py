@@ -47,3 +47,13 @@ def test_sessions_of_other_tenants_are_not_known_and_old_ones_are_forgotten() ->
     assert sessions.with_model(review, "a", "s0").model == "m2999"
     known = [number for number in range(3000) if sessions.with_model(review, "a", f"s{number}").model == f"m{number}"]
     assert 500 < len(known) <= 1024
+
+
+def test_a_tenant_of_many_sessions_makes_another_one_forget_none() -> None:
+    sessions = CodexSessions()
+    review = ResponsesRequest(model=REVIEW_MODEL, input="x")
+    sessions.with_model(ResponsesRequest(model="m", input="x"), "quiet", "s")
+    sessions.with_model(ResponsesRequest(model="other", input="x"), "quiet", "t")
+    for number in range(3000):
+        sessions.with_model(ResponsesRequest(model="m", input="x"), "busy", f"s{number}")
+    assert sessions.with_model(review, "quiet", "s").model == "m"

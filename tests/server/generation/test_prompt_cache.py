@@ -112,6 +112,18 @@ def test_a_summary_that_took_the_place_of_the_context_is_told() -> None:
     run(test())
 
 
+def test_the_hashes_of_one_tenant_push_out_none_of_another() -> None:
+    async def test() -> None:
+        kept = PromptHashMemory()
+        await kept.exchange("quiet", "one", b"1", None)
+        for number in range(5000):
+            await kept.exchange("busy", str(number), b"x", None)
+        assert await kept.exchange("busy", "a", b"", "0") is None
+        assert await kept.exchange("quiet", "two", b"", "one") == b"1"
+
+    asyncio.run(test())
+
+
 def test_hashes_expire() -> None:
     async def test() -> None:
         now = 0.0

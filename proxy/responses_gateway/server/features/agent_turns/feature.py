@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -25,6 +24,7 @@ from responses_gateway.stream.outcomes.outcome import EARLY
 from responses_gateway.stream.translator import Translator
 from responses_gateway.telemetry.instruments import Counter
 from responses_gateway.telemetry.metrics import Metrics
+from responses_gateway.tenant_shares import TenantValues
 
 OUTCOMES = Counter(
     "turn_outcomes_total", "Answers to requests with tools, by what the model's turn came to.", ("model", "outcome")
@@ -51,15 +51,12 @@ class UserTurns:
     """Counts how often the model was asked to go on in each turn of a user, as far as clients name them."""
 
     def __init__(self) -> None:
-        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._counts: TenantValues[int] = TenantValues(_MOST_TURNS, _MOST_TURNS)
 
     def may_go_on(self, tenant: str, turn: str) -> bool:
         """Count one more in a turn, if it may have one more."""
-        key = (tenant, turn)
-        count = self._counts.pop(key, 0)
-        self._counts[key] = min(count + 1, MOST_IN_A_TURN)
-        if len(self._counts) > _MOST_TURNS:
-            self._counts.popitem(last=False)
+        count = self._counts.get(tenant, turn) or 0
+        self._counts.put(tenant, turn, min(count + 1, MOST_IN_A_TURN))
         return count < MOST_IN_A_TURN
 
 

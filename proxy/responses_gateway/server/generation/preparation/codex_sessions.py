@@ -5,8 +5,7 @@ catalog it asks the model of the session instead, which is what such a request g
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
+from responses_gateway.tenant_shares import TenantValues
 from responses_gateway.wire.requests import ResponsesRequest
 
 REVIEW_MODEL = "codex-auto-review"
@@ -19,7 +18,7 @@ class CodexSessions:
     """Remembers the model of each session, in this process."""
 
     def __init__(self) -> None:
-        self._models: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._models: TenantValues[str] = TenantValues(_SESSIONS, _SESSIONS)
 
     def with_model(self, request: ResponsesRequest, tenant: str, session: str) -> ResponsesRequest:
         """Return the request of a session, for the session's model if it names the review model: or for the model that the
@@ -27,12 +26,9 @@ class CodexSessions:
         if request.model != REVIEW_MODEL:
             self._remember(tenant, session[:64], request.model)
             return request
-        model = self._models.get((tenant, session[:64])) or self._models.get((tenant, ""))
+        model = self._models.get(tenant, session[:64]) or self._models.get(tenant, "")
         return request if model is None else request.model_copy(update={"model": model})
 
     def _remember(self, tenant: str, session: str, model: str) -> None:
-        for key in ((tenant, session), (tenant, "")):
-            self._models[key] = model
-            self._models.move_to_end(key)
-        while len(self._models) > _SESSIONS:
-            self._models.popitem(last=False)
+        for name in (session, ""):
+            self._models.put(tenant, name, model)

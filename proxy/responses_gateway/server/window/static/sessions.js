@@ -214,7 +214,7 @@ function threadItem(thread, span) {
 }
 
 function requestLine(request, span) {
-  const told = [request.kind && request.kind !== "main" && request.kind !== "subagent" ? request.kind : "", request.outcome === undefined ? "running" : request.outcome === "completed" ? "" : request.outcome].filter(Boolean).join(", ");
+  const told = [request.kind && request.kind !== "main" && request.kind !== "subagent" ? request.kind : "", request.outcome === "completed" ? "" : request.outcome].filter(Boolean).join(", ");
   const time = clock(request.started);
   return h("div", { class: "line" },
     request.id ? h("a", { href: `#/requests/${encodeURIComponent(request.id)}` }, time) : h("span", {}, time),
