@@ -69,6 +69,43 @@ def test_a_prompt_that_is_too_long_is_the_clients_whatever_the_status_says(statu
     run(test())
 
 
+@pytest.mark.parametrize("status", [502, 503])
+def test_so_it_is_where_the_request_is_only_relayed(status: int) -> None:
+    """The client gets the refusal as it is."""
+
+    async def test() -> None:
+        async with pool("A", "B", breaker_failures=2, breaker_time=30, health_interval=3600) as (served, a, b):
+            body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+            a.does = b.does = status
+            a.reason = b.reason = "This model's maximum context length is 1024 tokens. However, you requested 4000 tokens."
+            for _ in range(6):
+                answer = await ask(served, "POST", "/v1/chat/completions", json=body)
+                assert (answer.status, answer.json["error"]["message"]) == (status, a.reason)
+            assert len(a.asked) + len(b.asked) == 6
+            for one in (a, b):
+                assert served.metric("backend_breaker_state", backend=one.place, state="closed") == 1
+            await until(lambda: [member.in_flight for member in served.parts.pool.members.by_name.values()] == [0, 0])
+            a.does = "answer"
+            b.reason = "The engine has stopped. " + " " * 80_000  # too long to be looked at
+            for _ in range(2):
+                assert (await ask(served, "POST", "/v1/chat/completions", json={**body, "stream": True})).status == 200
+
+    run(test())
+
+
+def test_the_reason_of_a_refusal_that_is_relayed_is_not_waited_for() -> None:
+    async def test() -> None:
+        async with pool("A", "B") as (served, a, b):
+            a.does = b.does = "refuse"
+            asking = asyncio.create_task(ask(served, "POST", "/v1/chat/completions", json={"model": "m", "stream": True}))
+            await until(lambda: len(a.asked) + len(b.asked) == 2)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await until(lambda: [member.in_flight for member in served.parts.pool.members.by_name.values()] == [0, 0])
+
+    run(test())
+
+
 def test_a_refusal_without_its_reason_is_not_waited_for() -> None:
     async def test() -> None:
         async with pool("A", "B") as (served, a, b):

@@ -35,6 +35,7 @@ from responses_gateway.backend.policies.routers import (
 from responses_gateway.backend.policies.session_hints import hint_headers, hinted_body
 from responses_gateway.backend.pool_options import PoolObserver, PoolOptions
 from responses_gateway.backend.served_models import BackendSpec, Route, with_model
+from responses_gateway.backend.transport.aiohttp_internals import whole_refusal
 from responses_gateway.backend.transport.client import Body, ChatStream, Unreachable
 from responses_gateway.backend.watch import Watch
 from responses_gateway.wire.added_fields import ALWAYS_ADDED, AddedFields
@@ -396,7 +397,7 @@ class Pool:
     ) -> Reason | None:
         """Return why a refused request is to be tried elsewhere, or None if it is not."""
         reason = reason_of(answer.status)
-        if reason is not None and isinstance(answer, ChatStream) and await self._is_overflow(member, answer):
+        if reason is not None and await self._is_overflow(member, answer):
             reason = None  # the prompt would fit no better elsewhere, and one client could open all breakers
         if reason is None or reason == "busy":
             self.places.answered(member)
@@ -405,10 +406,10 @@ class Pool:
         on_failure(member.name, f"status_{answer.status}")
         return reason
 
-    async def _is_overflow(self, member: Member, refused: ChatStream) -> bool:
+    async def _is_overflow(self, member: Member, refused: ChatStream | aiohttp.ClientResponse) -> bool:
         """Tell whether a refusal says, soon after its head, that the prompt does not fit."""
         try:
-            body = await refused.early_refusal()
+            body = await (refused.early_refusal() if isinstance(refused, ChatStream) else whole_refusal(refused))
         except BaseException:  # the client left
             refused.close()
             self.places.abandon(member)

@@ -37,6 +37,9 @@ _KEEPALIVE = 15
 _DNS_CACHE = 30
 
 
+# Bytes of a refusal that is looked at before it is relayed, and seconds until all of it is here.
+_REFUSAL_LIMIT = 64 * 1024
+_REFUSAL_TIME = 2.0
 # Stands in for the writer of a request that has been written already.
 _SENT_REQUEST = SimpleNamespace(output_size=0)
 
@@ -215,6 +218,19 @@ def _header_lines(headers: Mapping[str, str]) -> str:
     if lines.count("\r") > count or lines.count("\n") > count or "\0" in lines:
         raise ValueError("a header contains a line break")
     return lines
+
+
+async def whole_refusal(answer: aiohttp.ClientResponse) -> bytes:
+    """Return the body of an answer, which can still be read, if all of it is here soon; else nothing. One that is compressed or
+    long does not say why a request was refused."""
+    content = answer.content
+    if "Content-Encoding" in answer.headers or (answer.content_length or 0) > _REFUSAL_LIMIT:
+        return b""
+    with suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
+        async with asyncio.timeout(_REFUSAL_TIME):
+            await content.wait_eof()
+    is_whole = content.is_eof() and 0 < content.total_bytes <= _REFUSAL_LIMIT
+    return b"".join(content._buffer) if is_whole else b""
 
 
 class BodyInterrupted(ConnectionError):
