@@ -1,8 +1,10 @@
 ARG PYTHON=3.11
+# The release workflow gives this image by its digest, because its tag means another image with each update.
+ARG BASE=python:${PYTHON}-slim
 
 # Install the locked packages of the gateway and its small extras into a virtual environment, and compile our code. Build tools stay
 # in this stage.
-FROM python:${PYTHON}-slim AS build
+FROM ${BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 RUN python -m venv --without-pip /opt/venv
@@ -14,7 +16,7 @@ ARG COMMIT=
 RUN if [ -n "$COMMIT" ]; then echo "$COMMIT" > /app/responses_gateway/commit.txt; fi \
     && /opt/venv/bin/python -m compileall -q /app/responses_gateway
 
-FROM python:${PYTHON}-slim
+FROM ${BASE}
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin proxy \
     && install -d -o 10001 -m 700 /data
 COPY --from=build /opt/venv /opt/venv
@@ -37,5 +39,12 @@ connection = secure if os.environ.get('RESPONSES_GATEWAY_TLS_CERT') else http.cl
 gateway = connection('127.0.0.1', int(os.environ.get('RESPONSES_GATEWAY_PORT', '9000')), timeout=2)\n\
 gateway.request('GET', '/health')\n\
 raise SystemExit(gateway.getresponse().status != 200)"]
+ARG BASE
+ARG COMMIT=
+LABEL org.opencontainers.image.title="responses-gateway" \
+    org.opencontainers.image.description="OpenAI's Responses API and Anthropic's Messages API for any Chat Completions server" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.base.name="$BASE" \
+    org.opencontainers.image.revision="$COMMIT"
 ENTRYPOINT ["python", "-m", "responses_gateway"]
 CMD ["serve"]

@@ -149,11 +149,11 @@ episodes: $(VENV)/.stamp ## ten episodes of Codex and Claude Code, whose records
 	@scripts/install-claude
 	@$(BIN)/python -m tests.trainers.episodes $(ARGS)
 
-dist: $(VENV)/.stamp ## build the wheel, the source archive and the Helm chart into dist/
+dist: $(VENV)/.stamp ## build the wheel, the source archive, the Helm chart and the alerts into dist/
 	rm -rf dist
 	$(BIN)/python -m hatchling build --directory dist
 	scripts/install-deploy-tools
-	PATH="$(CURDIR)/.cache/deploy-tools/bin:$$PATH" helm package --destination dist deploy/helm/responses-gateway
+	PATH="$(CURDIR)/.cache/deploy-tools/bin:$$PATH" scripts/release-links dist
 
 image: ## build the container image responses-gateway, with its commit
 	docker build --build-arg COMMIT=$(shell git rev-parse HEAD) --tag responses-gateway .

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
@@ -397,6 +399,24 @@ def test_the_links_of_the_alerts_lead_to_the_documentation_of_the_operator() -> 
     links = [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"] if "alert" in rule]
     assert links
     assert [link for link in links if not link.startswith(f"{pages}docs/observability.md#")] == []
+
+
+def test_the_alerts_of_a_release_link_to_its_pages(tmp_path: Path) -> None:
+    pages = f"https://git.example/owner/name/blob/v{__version__}/docs/observability.md#"
+    helm = tool("helm", "install-deploy-tools")
+    environment = {**os.environ, "REPOSITORY_URL": "https://git.example/owner/name"}
+    environment["PATH"] = f"{Path(helm).parent}:{environment['PATH']}"
+    subprocess.run([DEPLOY.parent / "scripts" / "release-links", tmp_path], env=environment, check=True, capture_output=True)
+    chart = tmp_path / f"responses-gateway-{__version__}.tgz"
+    values = tmp_path / "values.yaml"
+    values.write_text(json.dumps({"settings": {"backend": BACKEND}, "prometheusRule": {"enabled": True}}))
+    rendered = run(helm, "template", "name", str(chart), "--values", str(values)).stdout
+    rule = next(made for made in yaml.safe_load_all(rendered) if made["kind"] == "PrometheusRule")
+    alone = groups_of(tmp_path / "alerts.yml")
+    for groups in (alone, rule["spec"]["groups"]):
+        links = [each["annotations"]["runbook_url"] for group in groups for each in group["rules"] if "alert" in each]
+        assert links
+        assert [link for link in links if not link.startswith(pages)] == []
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,16 @@ def instruction(name: str) -> str:
     return re.findall(rf"^{name} (.*)$", text, re.MULTILINE)[-1]
 
 
+def test_the_image_says_what_it_is() -> None:
+    labels = dict(word.partition("=")[::2] for word in shlex.split(instruction("LABEL")))
+    assert {name.removeprefix("org.opencontainers.image.") for name in labels} == {
+        *("title", "description", "licenses", "base.name", "revision")
+    }
+    assert labels["org.opencontainers.image.base.name"] == "$BASE"
+    froms = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert froms == ["${BASE}", "${BASE}"], "one base, which the release workflow gives by its digest"
+
+
 def test_the_entry_point_serves_stores_and_records_on_a_read_only_file_system(tmp_path: Path) -> None:
     if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("making a mount namespace takes root on Linux")

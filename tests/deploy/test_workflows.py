@@ -53,6 +53,8 @@ def test_an_image_is_released_for_both_processors_with_its_provenance_and_its_pa
     words = " ".join(step.get("run", "") for step in job["steps"]).split()
     assert words[words.index("--platform") + 1] == "linux/amd64,linux/arm64"
     assert "--provenance mode=max --sbom true" in " ".join(words)
+    assert "--build-arg BASE=" in " ".join(words).replace('"', ""), "the base is named by its digest"
+    assert {"source", "version"} <= {word.strip('"').partition("=")[0].rpartition(".")[2] for word in words if "image." in word}
     assert any("attest-build-provenance" in step.get("uses", "") for step in job["steps"])
     assert job["permissions"].items() >= {"id-token": "write", "attestations": "write"}.items()
 
