@@ -58,7 +58,7 @@ _NOTATIONS: dict[type, str] = {
     JsonEnvelope: "JSON",
     TaggedParameters: "tags",
     NestedElements: "elements",
-    RelaxedObject: "a notation of its own",
+    RelaxedObject: "its own notation",
     PythonCalls: "Python",
 }
 
@@ -217,7 +217,7 @@ with a prefix (`functions.`), a tag or blanks around it is the declared tool whe
 as `incomplete` (the whole rule: `stream/reading/calls.py`).
 
 Calls whose arguments are in tags: blanks between two parameters are skipped, and other text there ends the call as `incomplete`
-([parsers.md](parsers.md#markup-in-disorder)).
+([parsers.md](parsers.md#malformed-markup)).
 
 A call that the gateway has read from markup itself is `incomplete`, too, if its arguments have a name twice with different
 values, or hold an expression of which only a part could be read. Equal values may stand twice. A custom tool takes any text.
@@ -225,11 +225,12 @@ So is a call whose name or arguments stand twice and differ, or beside whose arg
 An object without a marker is a call only if it names a tool of the request. Arguments that are no JSON go out as the model
 wrote them, unless `repair_calls` finds one reading: clients refuse them and tell the model why.
 
-A call's `extra_content` (Gemini's `thought_signature`) is a member of its item, or of the `tool_use` block, and goes back as
-it came, stored or not. So are OpenRouter's `reasoning_details` of the `reasoning` item, if they have more than the thought
-itself; those that come without a thought, or behind it, are an item of their own. In the Messages API they are in the
-`signature` of the thinking block, if thoughts are shown. Encrypted reasoning has both inside, for clients that keep nothing
-else.
+A call's `extra_content` (Gemini's `thought_signature`) is a member of its item, or of the `tool_use` block, and goes back
+unchanged, stored or not, also with calls that the gateway runs. If it comes after the call has begun, it is in
+`output_item.done`, and in the Messages API the signature of an empty thinking block after the call. The same holds for
+OpenRouter's `reasoning_details` of the `reasoning` item, if they contain more than the thought; those without a thought, or
+after it, are a separate item. In the Messages API they are in the `signature` of the thinking block, if thoughts are shown.
+Encrypted reasoning contains both, for clients that keep nothing else.
 """
 
 EVENTS = """
