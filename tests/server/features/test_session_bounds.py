@@ -279,3 +279,27 @@ def test_a_server_is_told_of_a_few_ended_threads_at_a_time(monkeypatch: pytest.M
             await until(lambda: len(ended) == 8, "all have ended")
 
     run(test())
+
+
+def test_json_of_any_depth_is_the_client_s_error_and_names_no_session() -> None:
+    deep = b"[" * 30_000 + b"]" * 30_000
+
+    async def test() -> None:
+        async with simulated(**SETTINGS) as served:
+            await post(served, headers=of("alice", x_rollout_id="ep1"))
+            for body in (b'{"reward":%b}' % deep, b'{"reward":"\\ud800"}', b'{"reward":NaN}', b"{}", b""):
+                answer = await ask(served, "POST", "/rollouts/ep1/reward", data=body, headers=of("alice"))
+                assert_error(answer, 400, "invalid_value")
+            assert (await ask(served, "GET", "/rollouts/ep1", headers=of("alice"))).json["reward"] is None
+            for query, param in (("chain=", "chain"), ("chain=x", "chain"), ("after=x", "after")):
+                answer = await ask(served, "GET", f"/rollouts/ep1?{query}", headers=of("alice"))
+                assert_error(answer, 400, "call_not_found")
+                assert answer.json["error"]["param"] == param
+            json_type = {"Content-Type": "application/json"}
+            for headers in (of("alice"), of("alice", x_session_id="s")):
+                body = b'{"model":"simulator","prompt_cache_key":"k","messages":%b}' % deep
+                answer = await ask(served, "POST", "/v1/chat/completions", data=body, headers={**headers, **json_type})
+                assert answer.status == 400  # as the backend says
+            assert await rows(served) == []
+
+    run(test())

@@ -324,5 +324,5 @@ def _route_of(body: bytes) -> Route:
     """Return the route to whoever serves the model; a body that names none may go anywhere."""
     try:
         return Route(msgspec.json.decode(body, type=_Named).model)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ANY

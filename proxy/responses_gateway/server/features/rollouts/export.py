@@ -74,7 +74,7 @@ class Rollouts:
         try:
             reward = bytes(msgspec.json.decode(body, type=_Rewarded).reward)
             text = reward.decode()
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise invalid_request('The body has to be {"reward": …}, with any JSON.', "reward", "invalid_value") from None
         if len(reward) > _LARGEST_REWARD:
             raise too_large(_LARGEST_REWARD)
@@ -101,7 +101,7 @@ class Rollouts:
         limit = _limit(request)
         after = request.query.get("after")
         chain = request.query.get("chain")
-        last = chain or last
+        last = last if chain is None else chain
         if last is None:
             page = await self._table.page(tree, after, limit)
         else:
