@@ -77,6 +77,25 @@ def test_titles_compactions_and_sub_agents_are_calls_of_their_own() -> None:
     run(test())
 
 
+def test_summaries_that_the_gateway_asks_for_are_compactions_in_the_session_of_the_chain() -> None:
+    async def test() -> None:
+        async with simulated(store="memory") as served:
+            headers = {"X-Rollout-Id": "ep1"}
+            one = await said(served, user("hello " * 1500), headers=headers)
+            limit = [{"type": "compaction", "compact_threshold": 1000}]
+            fields = {"previous_response_id": one["id"], "context_management": limit}
+            two = await said(served, user("go on"), headers=headers, **fields)
+            body = {"model": "simulator", "previous_response_id": two["id"]}
+            answer = await ask(served, "POST", "/v1/responses/compact", json=body, headers=headers)
+            assert answer.status == 200
+            calls = (await read(served))["calls"]
+        assert [call["kind"] for call in calls] == [None, "compaction", None, "compaction"]
+        assert [call["session"] for call in calls[1:]] == [one["id"]] * 3
+        assert [call["parent"] for call in calls] == [None, one["id"], one["id"], two["id"]]
+
+    run(test())
+
+
 def test_a_rollout_and_a_chain_are_read_in_pages_and_lines() -> None:
     async def test() -> None:
         async with simulated(store="memory") as served:

@@ -128,8 +128,9 @@ class AutomaticCompaction:
         results = self.context.results
         caller = caller_within(self.caller)
         question = request.model_copy(update={**_ABOUT_THE_ANSWER, "input": [{"type": "compaction_trigger"}], "store": False})
+        context = Context(question, items, results=results, session=self.context.session)
         try:
-            summary = await self.summarise(question, caller, Context(question, items, results=results), begun)
+            summary = await self.summarise(question, caller, context, begun)
         except ApiError as error:
             error.message = f"The context could not be compacted: {error.message}"
             raise

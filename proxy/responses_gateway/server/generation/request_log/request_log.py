@@ -112,7 +112,7 @@ class RequestLog:
         facts.tenant = tenant
         if asker.parent is not None:
             asker = self._reports.roots.placed(tenant, asker)
-        facts.asker = with_kind(asker, "compaction") if self._for_compaction and asker.session is not None else asker
+        facts.asker = with_kind(asker, "compaction") if self._for_compaction else asker
         facts.streamed = streamed
         return facts.asker
 
