@@ -142,7 +142,7 @@ class ModelCatalogue:
 
     def context(self, model: str) -> int | None:
         """Return how many tokens the context of a model has; None if the backend does not tell."""
-        return self.listed.contexts.get(self.own_name(model)) if self.listed is not None else None
+        return self.listed.contexts.get(self.aliases.get(model, model)) if self.listed is not None else None
 
     def checkpoint(self, model: str) -> str | None:
         """Return what the backend tells of a model (see `alike.py`); None if that is not enough."""

@@ -11,6 +11,8 @@ from responses_gateway.request.fields import Object, missing, object_list, optio
 from responses_gateway.wire.errors import ApiError, invalid_request
 
 ResolveItem = Callable[[str], "dict[str, Any] | None"]
+# The type of an item that names one which is stored.
+_REFERENCE = "item_reference"
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -38,7 +40,12 @@ def entries(
     if isinstance(source, str):
         message = Entry("input", "message", {"type": "message", "role": "user", "content": source})
         return [*entries_at(history, "history"), message] if history else [message]
-    own = _from_list(source or [], resolve_item, replaced)
+    own = entries_at(object_list(source or [], "input"), "input")
+    if replaced:
+        own = [entry for index, entry in enumerate(own) if index not in replaced]
+    references = [entry for entry in own if entry.kind == _REFERENCE]
+    if references:
+        own = _with_referenced(own, references, resolve_item)
     return entries_at(history, "history") + own if history else own
 
 
@@ -68,20 +75,14 @@ def _entry(item: Object, path: str) -> Entry:
     return Entry(path, kind if isinstance(kind, str) else _kind(item, path), item)
 
 
-def _from_list(source: list[Any], resolve_item: ResolveItem | None, replaced: Container[int]) -> list[Entry]:
-    kept = entries_at(object_list(source, "input"), "input")
-    if replaced:
-        kept = [entry for index, entry in enumerate(kept) if index not in replaced]
-    for entry in kept:
-        if entry.kind == "item_reference":
-            break
-    else:
-        return kept
-    present = {str(entry.item.get("id")) for entry in kept if entry.kind != "item_reference"}
+def _with_referenced(own: list[Entry], references: list[Entry], resolve_item: ResolveItem | None) -> list[Entry]:
+    """Return items with those that the references among them name in their places, unless the input has them itself."""
+    present = {str(entry.item.get("id")) for entry in own if entry.kind != _REFERENCE}
+    needed = {entry.path for entry in references if text(entry.item, "id", entry.path) not in present}
     return [
-        _resolved(entry, resolve_item) if entry.kind == "item_reference" else entry
-        for entry in kept
-        if entry.kind != "item_reference" or text(entry.item, "id", entry.path) not in present
+        _resolved(entry, resolve_item) if entry.kind == _REFERENCE else entry
+        for entry in own
+        if entry.kind != _REFERENCE or entry.path in needed
     ]
 
 
@@ -93,7 +94,7 @@ def _kind(item: Object, path: str) -> str:
     if "role" in item or "content" in item:
         return "message"
     if "id" in item:
-        return "item_reference"
+        return _REFERENCE
     raise missing(f"{path}.type")
 
 
@@ -103,7 +104,7 @@ def _resolved(entry: Entry, resolve_item: ResolveItem | None) -> Entry:
     if item is None:
         raise _not_found(item_id, entry.path)
     kind = _kind(item, entry.path)
-    if kind == "item_reference":
+    if kind == _REFERENCE:
         raise _not_found(item_id, entry.path)
     return Entry(entry.path, kind, item)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -13,11 +13,12 @@ from responses_gateway.request.input.items import too_long
 from responses_gateway.request.loss_report import Loss, LossReport
 from responses_gateway.request.messages.content import ContentReader
 from responses_gateway.request.messages.conversation import Conversation
-from responses_gateway.request.messages.losses import MACHINERY, in_messages_words
+from responses_gateway.request.messages.losses import MACHINERY
 from responses_gateway.request.messages.places import Places
 from responses_gateway.request.messages.tools import ToolReader
 from responses_gateway.request.messages.turns import NO_SYSTEM, NO_TOOLS, ReadSystem, ReadTools, ReadTurns, turns_end
 from responses_gateway.request.policy import Policy
+from responses_gateway.request.safeguards import read_safeguards
 from responses_gateway.wire.errors import invalid_request
 from responses_gateway.wire.messages import UNTHREADED, MessagesRequest
 from responses_gateway.wire.requests import ResponsesRequest
@@ -40,7 +41,7 @@ class MessagesReading(msgspec.Struct, frozen=True):
     """`request` asks for the same as the body. `places` is where its parts stand in the body. `losses` are what the reading
     itself could not carry over. `policy`: how the request is translated. `turns`: what the next body can be read from. `user`:
     whom the request is for, by the client's own id; empty if it says nothing. `says_effort`: the body says how much the model
-    is to think."""
+    is to think. `safeguards`: what it says of how tool calls are to be judged; None if they are not."""
 
     request: ResponsesRequest
     places: Places
@@ -50,10 +51,7 @@ class MessagesReading(msgspec.Struct, frozen=True):
     turns: ReadTurns | None = None
     user: str = ""
     says_effort: bool = True
-
-    def words(self, losses: Iterable[Loss]) -> list[Loss]:
-        """Return losses of the translation in the words of this protocol."""
-        return in_messages_words(losses, says_effort=self.says_effort)
+    safeguards: str | None = None
 
 
 def read_messages(
@@ -61,9 +59,7 @@ def read_messages(
 ) -> MessagesReading:
     """Read a body for a `model` as `policy` wants it; `hosted` are the kinds of tools that the gateway runs, `served_as` is the
     backend's name of the model, if it differs. Raise `ApiError` 400, naming a field of the body."""
-    reader = _BodyReader(body, policy, hosted)
-    reader.begin()
-    return reader.reading(model, served_as, None)
+    return _BodyReader(body, policy, hosted).reading(model, served_as, None)
 
 
 def read_known_messages(
@@ -72,7 +68,6 @@ def read_known_messages(
     """Do as `read_messages` with a body that begins with the messages that are `known`, which are not read again. Return None
     where that may not come to the same. Raise `ApiError` 400."""
     reader = _BodyReader(body, policy, hosted)
-    reader.begin()
     if not known.fits(policy, reader.system, body.messages):
         return None
     reader.resume(known)
@@ -83,6 +78,7 @@ class _BodyReader:
     """Reads one body. `system`: the texts of its system prompt, and what was reported of it."""
 
     def __init__(self, body: MessagesRequest, policy: Policy, hosted: Container[str]) -> None:
+        """Read what stands before the messages. Raise `ApiError` 400."""
         self._body = body
         self._policy = policy
         self._hosted = hosted
@@ -91,10 +87,6 @@ class _BodyReader:
         self._content = ContentReader(self._report)
         self._conversation = Conversation(policy, self._report, self._content, self._places)
         self.system = NO_SYSTEM
-
-    def begin(self) -> None:
-        """Read what stands before the messages. Raise `ApiError` 400."""
-        body = self._body
         if body.mcp_servers or body.container or body.context_management or body.thread:
             _refuse_unavailable(body)
         if body.system is not None:
@@ -103,8 +95,8 @@ class _BodyReader:
                 self.system = ReadSystem(self._conversation.leading.copy(), self._report.losses())
         if not body.messages:
             raise invalid_request("messages: at least one message is required.", "messages", "invalid_value")
-        if len(body.messages) > self._policy.max_input_items:
-            raise too_long("messages", len(body.messages), self._policy.max_input_items, "messages")
+        if len(body.messages) > policy.max_input_items:
+            raise too_long("messages", len(body.messages), policy.max_input_items, "messages")
 
     def resume(self, known: ReadTurns) -> None:
         """Go on behind messages that are known."""
@@ -122,23 +114,26 @@ class _BodyReader:
             turns = msgspec.structs.replace(turns, tools=tools)
         wanted = optional_text(body.output_config, "effort", "output_config") if body.output_config else None
         thinking, effort = _effort(body, wanted, served_as or model, self._policy, report)
-        fields: Object = {
-            "model": model,
-            "input": conversation.items,
-            "instructions": "\n\n".join(conversation.leading) if conversation.leading else None,
-            "max_output_tokens": body.max_tokens,
-            "temperature": body.temperature,
-            "top_p": body.top_p,
-            "reasoning": None if effort is None else {"effort": effort},
-            "text": _text(body) if body.output_config or body.output_format else None,
-            "stream": body.stream,
-            "store": False,
-            "stop": [stop for stop in body.stop_sequences if stop] or None if body.stop_sequences else None,
-            "top_k": body.top_k or None,
-            **tools.fields,
-        }
+        fields: Object = {"model": model, "input": conversation.items, "store": False, **tools.fields}
+        for name, value in (
+            ("instructions", "\n\n".join(conversation.leading) if conversation.leading else None),
+            ("max_output_tokens", body.max_tokens),
+            ("temperature", body.temperature),
+            ("top_p", body.top_p),
+            ("reasoning", None if effort is None else {"effort": effort}),
+            ("text", _text(body) if body.output_config or body.output_format else None),
+            ("stream", body.stream),
+            ("stop", [stop for stop in body.stop_sequences if stop] or None if body.stop_sequences else None),
+            ("top_k", body.top_k or None),
+        ):
+            if value is not None:
+                fields[name] = value
         user = optional_text(body.metadata, "user_id", "metadata") or "" if body.metadata else ""
-        _report_ignored(body, user, report)
+        if user or body.context_management or body.output_config:
+            _report_used(body, user, report)
+        extra = body.model_extra
+        if extra:
+            _report_unused(extra, report)
         if conversation.prefilled:
             report.preserved("content", "prefill")
         policy = msgspec.structs.replace(
@@ -147,9 +142,17 @@ class _BodyReader:
             separate_web_tools=True,
             own_fields=(_STRICT,) if effort is not None and effort == wanted else (_STRICT, _EFFORT),
         )
-        request = ResponsesRequest(**{name: value for name, value in fields.items() if value is not None})
-        says_effort = body.thinking is not None or wanted is not None
-        return MessagesReading(request, self._places, report.losses(), thinking, policy, turns, user, says_effort)
+        return MessagesReading(
+            ResponsesRequest(**fields),
+            self._places,
+            report.losses(),
+            thinking,
+            policy,
+            turns,
+            user,
+            says_effort=body.thinking is not None or wanted is not None,
+            safeguards=read_safeguards(extra["safeguards"]) if extra and "safeguards" in extra else None,
+        )
 
     def _messages(self, known: ReadTurns | None) -> ReadTurns | None:
         """Read the messages behind those that are known; return what the next request can go on from."""
@@ -240,7 +243,8 @@ def _text(body: MessagesRequest) -> Object | None:
     return {"format": {"type": "json_schema", "schema": required_object(layout, "schema", path), "strict": True}}
 
 
-def _report_ignored(body: MessagesRequest, user: str, report: LossReport) -> None:
+def _report_used(body: MessagesRequest, user: str, report: LossReport) -> None:
+    """Report the parameters of which not all can be done."""
     if user:
         report.adapted("parameter", "metadata", "requests of one user go to the same backend")
     if body.context_management:
@@ -251,9 +255,10 @@ def _report_ignored(body: MessagesRequest, user: str, report: LossReport) -> Non
         if others:
             path = f"output_config.{others[0]}"
             report.ignored("parameter", "output_config", f"not known: {', '.join(others)[:100]}", path)
-    extra = body.model_extra
-    if not extra:
-        return
+
+
+def _report_unused(extra: Mapping[str, object], report: LossReport) -> None:
+    """Report the fields that mean nothing here."""
     given = [name for name, value in extra.items() if value is not None]
     for name in MACHINERY.intersection(given):
         report.ignored("parameter", name, "for Anthropic's own servers", name, matters=False)

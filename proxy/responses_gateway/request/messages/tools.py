@@ -73,7 +73,8 @@ class ToolReader:
         value, parallel = self._choice(choice)
         if not self._declared:
             return {}
-        return {"tools": self._declared, "tool_choice": value, "parallel_tool_calls": parallel}
+        fields = {"tools": self._declared, "tool_choice": value, "parallel_tool_calls": parallel}
+        return {name: value for name, value in fields.items() if value is not None}
 
     def _read(self, tool: Object, path: str) -> None:
         kind = optional_text(tool, "type", path) or "custom"

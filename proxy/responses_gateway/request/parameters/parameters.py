@@ -269,7 +269,8 @@ def _effort(effort: str, in_effect: str | None, policy: Policy, report: LossRepo
     if sent != effort:
         report.adapted("parameter", "reasoning.effort", f"sent as {sent}")
     elif sent == "none" and policy.reasoning_effort == "map":
-        fields[_VARIABLES] = {"enable_thinking": False, **_variables(fields)}
+        variables = _variables(fields) if _VARIABLES in fields else {}
+        fields[_VARIABLES] = {"enable_thinking": False, **variables}
         report.adapted("parameter", "reasoning.effort", "also sent as the template variable enable_thinking=false")
     else:
         report.preserved("parameter", "reasoning.effort")

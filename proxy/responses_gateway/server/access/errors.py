@@ -118,12 +118,13 @@ def complete_head(ending: asyncio.Event) -> Callable[[web.Request, web.StreamRes
 
     async def complete(request: web.Request, response: web.StreamResponse) -> None:
         request_id = request[EXCHANGE].request_id
-        name_answer(response, request_id)
+        headers = response.headers
+        name_answer(headers, request_id)
         id_header = protocol_of(request).id_header
         if id_header is not None:
-            response.headers[id_header] = request_id
+            headers[id_header] = request_id
         if ending.is_set() and response.status != 101:
             response.force_close()
-            response.headers["Connection"] = "close"
+            headers["Connection"] = "close"
 
     return complete

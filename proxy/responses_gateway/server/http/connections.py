@@ -45,7 +45,7 @@ class Runner(aiohttp_internals.ErrorHandlingRunner):
 def _refuse_malformed(_request: web.BaseRequest, status: int, error: BaseException | None, message: str) -> web.StreamResponse:
     answer = _malformed(status, error, message)
     response = web.json_response(answer.body(), status=answer.status)  # which protocol the client speaks is not known
-    name_answer(response, new_request_id())
+    name_answer(response.headers, new_request_id())
     response.force_close()
     return response
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from io import BytesIO
 from typing import Any, TypeVar
 
@@ -62,9 +62,8 @@ def new_request_id() -> str:
     return f"req_{os.urandom(16).hex()}"
 
 
-def name_answer(response: web.StreamResponse, request_id: str) -> None:
+def name_answer(headers: MutableMapping[str, str], request_id: str) -> None:
     """Put the request id on an answer, and the name of this server."""
-    headers = response.headers
     headers["X-Request-Id"] = request_id
     headers["Server"] = "responses-gateway"
 

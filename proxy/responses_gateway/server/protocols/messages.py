@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,8 +15,13 @@ import msgspec
 from responses_gateway.backend.members import Members
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.request import Loss
-from responses_gateway.request.messages import MessagesReading, ReadTurns, read_known_messages, read_messages
-from responses_gateway.request.safeguards import read_safeguards
+from responses_gateway.request.messages import (
+    MessagesReading,
+    ReadTurns,
+    in_messages_words,
+    read_known_messages,
+    read_messages,
+)
 from responses_gateway.server.protocols.interface import (
     Allows,
     BodyForm,
@@ -75,7 +81,6 @@ def _read_known(body: MessagesRequest, scope: ReadingScope, known: ReadTurns) ->
 
 
 def _reading(reading: MessagesReading, body: MessagesRequest, scope: ReadingScope) -> Reading:
-    extra = body.model_extra
     return Reading(
         request=reading.request,
         model=body.model,
@@ -85,10 +90,10 @@ def _reading(reading: MessagesReading, body: MessagesRequest, scope: ReadingScop
             max_tokens=body.max_tokens,
             context_window=scope.context_window,
             request_id=scope.request_id,
-            safeguards=read_safeguards(extra["safeguards"]) if extra and "safeguards" in extra else None,
+            safeguards=reading.safeguards,
         ),
         losses=reading.losses if scope.model == body.model else [_RENAMED, *reading.losses],
-        words=reading.words,
+        words=partial(in_messages_words, says_effort=reading.says_effort),
         error=reading.places.error,
         policy=reading.policy,
         affinity=f"user:{reading.user}" if reading.user else "",

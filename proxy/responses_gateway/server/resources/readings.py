@@ -27,11 +27,13 @@ _CANNOT_CONTINUE = "the last one is of the assistant, which this backend cannot 
 def caller_of(request: web.Request, protocol: ClientProtocol, in_force: InForce, operation: str | None = None) -> Caller:
     """Return who asks, in a protocol. `operation` names the trace of the request; without one there is none."""
     exchange = request[EXCHANGE]
-    headers = request.headers
+    headers: Mapping[str, str] = request.headers
+    if protocol.reader is not None and protocol.reader.key_header in headers:
+        headers = _with_key(headers, protocol.reader, in_force)
     return Caller(
         tenant(exchange.client, headers),
         exchange.request_id,
-        named(headers if protocol.reader is None else _headers(headers, protocol.reader, in_force), exchange),
+        named(headers, exchange),
         operation,
         request.get(RESERVATION),
         protocol=protocol,
@@ -40,13 +42,12 @@ def caller_of(request: web.Request, protocol: ClientProtocol, in_force: InForce,
     )
 
 
-def _headers(headers: Mapping[str, str], reader: BodyReader, in_force: InForce) -> Mapping[str, str]:
+def _with_key(headers: Mapping[str, str], reader: BodyReader, in_force: InForce) -> Mapping[str, str]:
     """Return the headers of a client with its key where backends look for it."""
-    key = headers.get(reader.key_header)
-    if key is None or "Authorization" in headers or not in_force.settings.forwards_client_key:
+    if "Authorization" in headers or not in_force.settings.forwards_client_key:
         return headers
     changed = CIMultiDict(headers)
-    changed["Authorization"] = f"Bearer {key}"
+    changed["Authorization"] = f"Bearer {headers[reader.key_header]}"
     return changed
 
 
@@ -87,17 +88,15 @@ class Readings:
         known: ReadTurns | None = None,
     ) -> Reading:
         """Return a parsed body as a Responses request; its first turns may be known. Raise `ApiError` 400."""
-        await self._pool.watch.identified()
         models = self._pool.models
-        model = self._reader.served_model(self._pool.members, body.model, in_force.settings.messages_model, caller.allows)
-        scope = ReadingScope(
-            model,
-            in_force.parsers.policy(model),
-            self._hosted,
-            self._pool.own_name(model),
-            models.context_of(model),
-            caller.request_id,
-        )
+        model = body.model
+        window = models.context_of(model)
+        if window is None:  # because it may be a name that nobody serves, or not be known yet
+            await self._pool.watch.identified()
+            model = self._reader.served_model(self._pool.members, model, in_force.settings.messages_model, caller.allows)
+            window = models.context_of(model)
+        policy = in_force.parsers.policy(model)
+        scope = ReadingScope(model, policy, self._hosted, self._pool.own_name(model), window, caller.request_id)
         reading = None if known is None else self._reader.read_known(body, scope, known)
         if reading is None:
             reading = await in_thread(request, self._reader.read, body, scope) if large else self._reader.read(body, scope)

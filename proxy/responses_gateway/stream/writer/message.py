@@ -13,6 +13,7 @@ from responses_gateway.wire.errors import server_error
 from responses_gateway.wire.json_text import json_text, quote, sendable
 from responses_gateway.wire.messages import error_body, for_client
 
+_NOTHING_USED = Usage(0, 0)
 # Tokens of the context that servers leave empty.
 _WINDOW_MARGIN = 2
 
@@ -79,25 +80,18 @@ class MessageStream(AnswerStream):
         if self._outcome.status == "failed":
             error = self._outcome.error or server_error("The message failed.")
             return _event("error", json_text(error_body(for_client(error), self._options.request_id)))
-        delta = f'"delta":{{{self._ending()}}},"usage":{self._usage()}'
+        delta = f'"delta":{{{self._ending()}}},"usage":{usage_json(self._outcome.usage, self._safeguards)}'
         return _event("message_delta", f'{{"type":"message_delta",{delta}}}') + _STOP
 
     def json(self, *, stored: bool | None = None, status: Status | None = None) -> str:
         """Return the message as it stands."""
         content = ",".join(self._writer.blocks())
-        return sendable(f'{{{self._head},"content":[{content}],{self._ending()},"usage":{self._usage()}}}')
+        usage = usage_json(self._outcome.usage, self._safeguards)
+        return sendable(f'{{{self._head},"content":[{content}],{self._ending()},"usage":{usage}}}')
 
     def judged(self, safeguards: Safeguards) -> None:
         """Take what was said of the tool calls, for the end."""
         self._safeguards = safeguards
-
-    def _usage(self) -> str:
-        """Return the usage. The tokens of the judge stand apart: clients take the others for the size of their context."""
-        usage = usage_json(self._outcome.usage)
-        if self._safeguards is None:
-            return usage
-        judge = self._safeguards.usage
-        return f'{usage[:-1]},"safeguards":{{"input_tokens":{judge.input or 0},"output_tokens":{judge.output or 0}}}}}'
 
     def _ending(self) -> str:
         """Return the members that tell why the message ended, and what was said of its tool calls."""
@@ -132,11 +126,16 @@ class MessageStream(AnswerStream):
         return usage.input + usage.output >= window - _WINDOW_MARGIN and (asked is None or usage.output < asked)
 
 
-def usage_json(usage: Usage | None) -> str:
+def usage_json(usage: Usage | None, safeguards: Safeguards | None = None) -> str:
     """Return the usage object: `input_tokens` are those of the prompt that no cache had, `output_tokens` contain the thought.
-    What is not known counts 0, since the SDKs raise where a number is missing."""
+    What is not known counts 0, since the SDKs raise where a number is missing. The tokens of who judged calls stand apart,
+    because clients take the others for the size of their context."""
     if usage is None:
-        return _NO_USAGE
+        usage = _NOTHING_USED
+    judged = ""
+    if safeguards is not None:
+        judge = safeguards.usage
+        judged = f',"safeguards":{{"input_tokens":{judge.input or 0},"output_tokens":{judge.output or 0}}}'
     prompt = usage.input or 0
     output = usage.output or 0
     cached = min(usage.cached, prompt) if usage.cached else 0
@@ -145,11 +144,11 @@ def usage_json(usage: Usage | None) -> str:
     return (
         f'{{"input_tokens":{prompt - cached - written},"cache_creation_input_tokens":{written}'
         f',"cache_read_input_tokens":{cached},"output_tokens":{output}'
-        f',"output_tokens_details":{{"thinking_tokens":{thought}}}}}'
+        f',"output_tokens_details":{{"thinking_tokens":{thought}}}{judged}}}'
     )
 
 
-_NO_USAGE = usage_json(Usage(0, 0))
+_NO_USAGE = usage_json(_NOTHING_USED)
 
 
 def _event(kind: str, data: str) -> bytes:
