@@ -66,7 +66,7 @@ def translated(body: Fields, policy: Policy | None = None, hosted: HostedTools =
     reading = reading_of(body, policy, hosted.kinds)
     found = translate(reading.request, reading.policy, hosted=hosted)
     assert complaints(found.body) == []
-    losses = [*reading.losses, *reading.words(found.losses)]
+    losses = [*reading.losses, *in_messages_words(found.losses, says_effort=reading.says_effort)]
     assert [loss for loss in losses if (loss.kind, loss.name, loss.outcome) not in _known] == []
     return found
 
@@ -86,7 +86,7 @@ def losses_of(*messages: Fields, policy: Policy | None = None, **fields: Any) ->
     """Return what was not carried over as it was, in short: `content document ignored`."""
     body = body_of(*messages, **fields)
     reading = reading_of(body, policy)
-    found = [*reading.losses, *reading.words(translated(body, policy).losses)]
+    found = [*reading.losses, *in_messages_words(translated(body, policy).losses, says_effort=reading.says_effort)]
     return {f"{loss.kind} {loss.name} {loss.outcome}" for loss in found if loss.outcome != "preserved"}
 
 

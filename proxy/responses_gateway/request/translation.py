@@ -221,7 +221,7 @@ class ReadRequest(msgspec.Struct, frozen=True, eq=False):
         if catalog.functions and not read.compacting:
             fields = _tool_fields(request, catalog, _with_strings(choice, policy))
             body.update(_unforced(fields, self.report) if policy.raw_tools and fields else fields)
-        body.update(chat_parameters(request, policy, self.report, self.hosted.kinds))
+        body |= chat_parameters(request, policy, self.report, self.hosted.kinds)
         if policy.special_tokens:
             body.update(skip_special_tokens=False, spaces_between_special_tokens=False)
         if policy.continues_last_message and read.messages[-1]["role"] == "assistant":

@@ -165,7 +165,7 @@ class Conversation(msgspec.Struct):
     # ---- users ---------------------------------------------------------------------------------------------------------
 
     def _user(self, content: object, path: str) -> None:
-        if isinstance(content, str):
+        if type(content) is str:
             if content:
                 self._add({"type": "message", "role": "user", "content": content}, f"{path}.content")
         else:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+import msgspec
 from msgspec.structs import replace
 
 from responses_gateway.server.generation.client_timer import ClientTimer
@@ -277,7 +278,7 @@ class Generation:
         call = call.with_body(await self._turns.begin(call.body, self.translator))
         every_backend = replace(call.route, avoid=frozenset())  # one that failed may be well again
         self._opening = None
-        self._upstream.ask_again(call._replace(route=every_backend))
+        self._upstream.ask_again(msgspec.structs.replace(call, route=every_backend))
         await self._open_and_begin()
 
     # ---- events ------------------------------------------------------------------------------------------------------

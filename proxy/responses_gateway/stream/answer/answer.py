@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
+
+import msgspec
 
 import msgspec
 
@@ -39,7 +41,7 @@ Observer: TypeAlias = Callable[[Chunk], None]
 Stage: TypeAlias = Callable[[list[Delta], Sequence[int] | None], list[Delta]]
 
 
-class AnswerReading(NamedTuple):
+class AnswerReading(msgspec.Struct, frozen=True, gc=False):
     """How an answer is read: `start`, as plain data, for who continues it; `marked`: before a break, a marker told reasoning
     from the answer; `by_markers`: such markers come in the text, where the parser that reads it finds them."""
 

@@ -33,6 +33,8 @@ _SERVER_TOOL = "srvtoolu_"
 _WEB_TOOLS = {"open_page": "web_fetch", "find_in_page": "web_fetch"}
 
 
+# All of a delta event up to its text: the number of its block, its type, and the name of the text.
+_DELTA_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":'
 # An event that may stand anywhere.
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
@@ -84,11 +86,6 @@ class MessagesWriter(EventWriter):
     def _write_block_delta(self, kind: str, member: str, value: str) -> None:
         self.write("content_block_delta", f',"index":{self._blocks - 1},"delta":{{"type":"{kind}","{member}":{value}}}')
 
-    def _delta_head(self, kind: bytes, member: bytes) -> bytes:
-        """Return all of a delta event of the open block up to its text."""
-        place = b'"index":%d,"delta":{"type":"%b","%b":' % (self._blocks - 1, kind, member)
-        return b'event: content_block_delta\ndata: {"type":"content_block_delta",%b' % place
-
     def _end_block(self, status: ItemStatus) -> None:
         """Stop the open block. If it is cut, that and what follows waits until it is known how the message ends."""
         if status == "incomplete" and self._kept is None:
@@ -122,13 +119,13 @@ class MessagesWriter(EventWriter):
         if kind != "reasoning":
             self.refused = self.refused or kind == "refusal"
             self._start_block('{"type":"text","text":""}')
-            place.head = self._delta_head(b"text_delta", b"text")
+            place.head = _DELTA_HEAD % (self._blocks - 1, b"text_delta", b"text")
         elif self._thinking == "hidden":
             self._repair("thought_hidden")
         else:
             self._start_block('{"type":"thinking","thinking":"","signature":""}')
             if self._thinking == "shown":
-                place.head = self._delta_head(b"thinking_delta", b"thinking")
+                place.head = _DELTA_HEAD % (self._blocks - 1, b"thinking_delta", b"thinking")
         return place
 
     def delta(self, place: Place, quoted: bytes) -> bytes:
@@ -200,7 +197,7 @@ class MessagesWriter(EventWriter):
             f'{{"type":"tool_use","id":"{tool_id}","name":{quote(target.name)},"input":{{}}{extra_member(extra)}}}'
         )
         if kind == "function_call":  # the input of the others is no JSON: it is written when it is whole
-            place.head = self._delta_head(b"input_json_delta", b"partial_json")
+            place.head = _DELTA_HEAD % (self._blocks - 1, b"input_json_delta", b"partial_json")
         self.calls += 1
         return place
 

@@ -60,7 +60,7 @@ class Keeping:
         policy = self.live.current.parsers.policy(prepared.context.request.model)
         keeper = ResponseKeeper(self.table, place, recorder, self._owner(prepared.call.route.model), prepared, policy, chain)
         options = msgspec.structs.replace(options, recorder=recorder)
-        return msgspec.structs.replace(prepared, options=options, call=prepared.call._replace(keeper=keeper))
+        return msgspec.structs.replace(prepared, options=options, call=msgspec.structs.replace(prepared.call, keeper=keeper))
 
     async def _place(self, prepared: PreparedRequest, rollout: str | None) -> TreeName | None:
         """Return where the calls are kept: in the rollout, or else beside those of the responses that are continued."""

@@ -95,7 +95,7 @@ class ResponseKeeper:
         added = _added(wanted)
         outcome = NO_IDS
         if self.chain is not None:
-            outcome = await self.chain.prompt(call._replace(body=body), links, self._parentage, self.recorder)
+            outcome = await self.chain.prompt(msgspec.structs.replace(call, body=body), links, self._parentage, self.recorder)
         calls = sum(len(message.get("tool_calls") or ()) for message in body["messages"])
         self._prompts.append(AskedPrompt(links.prompt, calls, outcome))
         if outcome.ids is not None:
@@ -103,7 +103,7 @@ class ResponseKeeper:
             wanted[field_name] = value
             added[field_name] = AddedField()
             self._own.add(field_name)
-        call = call.with_body({**body, **wanted})._replace(added={**call.added, **added})
+        call = msgspec.structs.replace(call.with_body({**body, **wanted}), added={**call.added, **added})
         self._sent = call.body
         return call
 

@@ -74,7 +74,7 @@ class Threads:
             weak = not route.affinity or route.affinity.startswith("chain:")
             affinity = f"session:{unique_id(tenant, asker.session)}" if weak else route.affinity
             route = msgspec.structs.replace(route, affinity=affinity, near=near)
-        return msgspec.structs.replace(prepared, call=prepared.call._replace(route=route))
+        return msgspec.structs.replace(prepared, call=msgspec.structs.replace(prepared.call, route=route))
 
     def note(self, prepared: PreparedRequest, _translator: Translator, facts: RequestFacts) -> Mapping[str, Any]:
         """Remember where a turn was."""

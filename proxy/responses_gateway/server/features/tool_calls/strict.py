@@ -145,7 +145,8 @@ class StrictCalls:
         )
         if not wanted:
             return call
-        return call._replace(strict=StrictRequest(self, prepared.caller.tenant, always=settings.strict_calls == "on"))
+        strict = StrictRequest(self, prepared.caller.tenant, always=settings.strict_calls == "on")
+        return msgspec.structs.replace(call, strict=strict)
 
     def ended(self, metrics: Metrics, prepared: PreparedRequest, facts: RequestFacts, settings: Settings) -> Mapping[str, Any]:
         """Measure an answer, and find out about a server that is not known. Return fields of the answer's line in the log."""

@@ -56,7 +56,7 @@ class StrictTools(Protocol):
         """Return the tools for a backend, by its label in metrics and its name of the model; None: as they are."""
 
 
-class ChatCall(NamedTuple):
+class ChatCall(msgspec.Struct, frozen=True, eq=False):
     """The body of a chat request, as data and as the JSON that is sent (`data`); the headers that go with it, and its route.
     `added` are the fields of the body that the client has not asked for, and `words` names what it loses with them. `keeper`
     may keep something of the answer. `strict` has servers enforce the schemas of its tools, which `body` has as they came.
@@ -83,7 +83,7 @@ class ChatCall(NamedTuple):
 
     def with_body(self, body: Mapping[str, Any]) -> ChatCall:
         """Return the call with another body, which is encoded here and nowhere else."""
-        return self._replace(body=body, data=msgspec.json.encode(body), written=None)
+        return msgspec.structs.replace(self, body=body, data=msgspec.json.encode(body), written=None)
 
     def strict_data(self, form: StrictForm) -> bytes:
         """Return the JSON that is sent, with strict tools. What stands before them is not encoded anew, because it has all of

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from responses_gateway.backend.member import ContinuationEndpoint
 from responses_gateway.backend.policies.retry import Reason
 from responses_gateway.backend.pool import HeadersFor, OnFailure, Pool
@@ -90,7 +92,7 @@ class Continuation:
             other = self.pool.continuation_route(call.route, failed, _reason(cause), self.checkpoint)
             if isinstance(other, str):
                 raise CannotContinue(other)
-            call = call._replace(route=other)
+            call = msgspec.structs.replace(call, route=other)
             if other.again:
                 await asyncio.sleep(self.pool.pause_before(other))
             try:

@@ -3,6 +3,8 @@ fields of the gateway's own that a server refuses (`backend/transport/optional_f
 
 from __future__ import annotations
 
+import msgspec
+
 from responses_gateway.backend.pool import HeadersFor, Pool
 from responses_gateway.backend.transport.client import ChatStream
 from responses_gateway.backend.transport.optional_fields import REFUSALS
@@ -44,7 +46,7 @@ async def with_strict_tools(pool: Pool, call: ChatCall, headers: HeadersFor) -> 
     backend = chat.backend
     refusal = await chat.early_refusal()
     chat.close()
-    other = call._replace(strict=None)
+    other = msgspec.structs.replace(call, strict=None)
     chat = await pool.open_chat(other.data, headers, other.route, added=other.added)
     if chat.status == 200 and chat.backend == backend:
         form.refused(refusal)

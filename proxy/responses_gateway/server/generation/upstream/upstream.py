@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import msgspec
 from yarl import URL
 
 from responses_gateway.backend.policies.retry import Reason
@@ -235,7 +236,7 @@ class Upstream:
             return False
         if self._log.trace is not None:
             self._log.trace.call_broke(reason)
-        self.call = self.call._replace(route=other)
+        self.call = msgspec.structs.replace(self.call, route=other)
         self._forget_answer()
         return True
 
@@ -259,7 +260,7 @@ class Upstream:
             self._chat = chat
             return None
         self._chat = opened.chat
-        self.call = self.call._replace(route=opened.route)
+        self.call = msgspec.structs.replace(self.call, route=opened.route)
         self.last_read = self.clock()
         self._log.continued(cause, failed, opened.chat.backend, opened.chat.pod, opened.kept, self.last_read)
         return opened.events
