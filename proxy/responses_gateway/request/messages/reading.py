@@ -114,20 +114,7 @@ class _BodyReader:
             turns = msgspec.structs.replace(turns, tools=tools)
         wanted = optional_text(body.output_config, "effort", "output_config") if body.output_config else None
         thinking, effort = _effort(body, wanted, served_as or model, self._policy, report)
-        fields: Object = {"model": model, "input": conversation.items, "store": False, **tools.fields}
-        for name, value in (
-            ("instructions", "\n\n".join(conversation.leading) if conversation.leading else None),
-            ("max_output_tokens", body.max_tokens),
-            ("temperature", body.temperature),
-            ("top_p", body.top_p),
-            ("reasoning", None if effort is None else {"effort": effort}),
-            ("text", _text(body) if body.output_config or body.output_format else None),
-            ("stream", body.stream),
-            ("stop", [stop for stop in body.stop_sequences if stop] or None if body.stop_sequences else None),
-            ("top_k", body.top_k or None),
-        ):
-            if value is not None:
-                fields[name] = value
+        request = self._request(model, effort, tools)
         user = optional_text(body.metadata, "user_id", "metadata") or "" if body.metadata else ""
         if user or body.context_management or body.output_config:
             _report_used(body, user, report)
@@ -143,7 +130,7 @@ class _BodyReader:
             own_fields=(_STRICT,) if effort is not None and effort == wanted else (_STRICT, _EFFORT),
         )
         return MessagesReading(
-            ResponsesRequest(**fields),
+            request,
             self._places,
             report.losses(),
             thinking,
@@ -153,6 +140,25 @@ class _BodyReader:
             says_effort=body.thinking is not None or wanted is not None,
             safeguards=read_safeguards(extra["safeguards"]) if extra and "safeguards" in extra else None,
         )
+
+    def _request(self, model: str, effort: str | None, tools: ReadTools) -> ResponsesRequest:
+        body = self._body
+        conversation = self._conversation
+        fields: Object = {"model": model, "input": conversation.items, "store": False, **tools.fields}
+        for name, value in (
+            ("instructions", "\n\n".join(conversation.leading) if conversation.leading else None),
+            ("max_output_tokens", body.max_tokens),
+            ("temperature", body.temperature),
+            ("top_p", body.top_p),
+            ("reasoning", None if effort is None else {"effort": effort}),
+            ("text", _text(body) if body.output_config or body.output_format else None),
+            ("stream", body.stream),
+            ("stop", [stop for stop in body.stop_sequences if stop] or None if body.stop_sequences else None),
+            ("top_k", body.top_k or None),
+        ):
+            if value is not None:
+                fields[name] = value
+        return ResponsesRequest(**fields)
 
     def _messages(self, known: ReadTurns | None) -> ReadTurns | None:
         """Read the messages behind those that are known; return what the next request can go on from."""
