@@ -10,8 +10,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-import msgspec
-
 from responses_gateway.stream.answer.fast_path import FastPath
 from responses_gateway.stream.continuation.catch_up import Diverged
 from responses_gateway.stream.continuation.join import Join
