@@ -103,11 +103,6 @@ class StreamOptions(msgspec.Struct, frozen=True):
         return self.discarded or self.compaction is not None
 
     @property
-    def may_skip_chunks(self) -> bool:
-        """Whether chunks that are like others need not be decoded: nothing but their text is wanted of them."""
-        return not self.hides_answer
-
-    @property
     def goes_on(self) -> bool:
         """Whether the model is asked to go on where it ends early."""
         return self.early_ends is not None and self.early_ends.continued != "off"

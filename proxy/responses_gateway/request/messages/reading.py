@@ -129,17 +129,10 @@ class _BodyReader:
             separate_web_tools=True,
             own_fields=(_STRICT,) if effort is not None and effort == wanted else (_STRICT, _EFFORT),
         )
-        return MessagesReading(
-            request,
-            self._places,
-            report.losses(),
-            thinking,
-            policy,
-            turns,
-            user,
-            says_effort=body.thinking is not None or wanted is not None,
-            safeguards=read_safeguards(extra["safeguards"]) if extra and "safeguards" in extra else None,
-        )
+        says_effort = body.thinking is not None or wanted is not None
+        safeguards = read_safeguards(extra["safeguards"]) if extra and "safeguards" in extra else None
+        losses = report.losses()
+        return MessagesReading(request, self._places, losses, thinking, policy, turns, user, says_effort, safeguards)
 
     def _request(self, model: str, effort: str | None, tools: ReadTools) -> ResponsesRequest:
         body = self._body

@@ -15,13 +15,7 @@ import msgspec
 from responses_gateway.backend.members import Members
 from responses_gateway.conformance.messages import check_message_stream
 from responses_gateway.request import Loss
-from responses_gateway.request.messages import (
-    MessagesReading,
-    ReadTurns,
-    in_messages_words,
-    read_known_messages,
-    read_messages,
-)
+from responses_gateway.request.messages import MessagesReading, ReadTurns, in_messages_words, read_known_messages, read_messages
 from responses_gateway.server.protocols.interface import (
     Allows,
     BodyForm,

@@ -84,7 +84,8 @@ class Answer:
         self.join = join
         self._sse = SSEDecoder()
         self._reader = _new_reader(options, self._said, raw=type(markup) is Markup)
-        self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=options.may_skip_chunks)
+        # Chunks like others are not decoded where nothing but their text is wanted of them.
+        self._fast_path = FastPath(self._sse, lifecycle, tokens, ledger, markup, learns=not options.hides_answer)
         self._observers = self._chosen_observers()
         self._stages = self._chosen_stages()
         self._plain = citations is None and join is None
