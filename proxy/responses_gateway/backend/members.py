@@ -108,7 +108,7 @@ class Members:
         self.pools = {pool.name: pool for pool in pools}
         for name, member in list(self.by_name.items()):
             spec = spec_by_name.get(name)
-            if spec is None or not _same_server(spec, member.spec):
+            if spec is None or _connection(spec) != _connection(member.spec):
                 self._leave(member)
             elif spec != member.spec:
                 self._change(member, spec)
@@ -170,12 +170,8 @@ class Members:
         task.add_done_callback(self._closing.discard)
 
 
-def _same_server(one: BackendSpec, other: BackendSpec) -> bool:
-    """Tell whether two specs are equal in all that connections depend on."""
-    return _connection(one) == _connection(other)
-
-
 def _connection(spec: BackendSpec) -> tuple[object, ...]:
+    """Return all that connections depend on."""
     return (spec.url, spec.api_key, spec.forward_authorization, spec.forward_provider_keys)
 
 

@@ -237,7 +237,7 @@ def _work(args: argparse.Namespace) -> int:
 
 
 def _require_backend(settings: Settings, simulator: bool) -> None:
-    given = _has_backend(settings)
+    given = bool(settings.backend or settings.backends or settings.pools)
     if simulator and given:
         raise SettingsError("--simulator starts a backend of its own: leave --backend out")
     if not simulator and not given:
@@ -254,10 +254,6 @@ def _found_settings(args: argparse.Namespace) -> Settings:
             raise
     args.backend = [_found_backend()]
     return _settings(args, {}, args.simulator)
-
-
-def _has_backend(settings: Settings) -> bool:
-    return bool(settings.backend or settings.backends or settings.pools)
 
 
 def _found_backend() -> str:

@@ -128,12 +128,6 @@ class Translator:
         return not self.malformed and self.answer.nothing_received
 
     @property
-    def follows_early_end(self) -> bool:
-        """Whether the model was asked to go on, and has not brought anything yet: then a failure ends the response as it would
-        have ended before."""
-        return self.early is not None and self.early.as_it_was is not None
-
-    @property
     def chunks(self) -> int:
         """How many chunks the backends sent so far."""
         chunks = 0

@@ -52,7 +52,7 @@ class SearchService:
 
 
 def _searxng(query: Query, key: str, _today: date) -> ServiceRequest:
-    params = {"q": _with_sites(query), "format": "json"}
+    params = {"q": " ".join([query.text, *_operators(query)]), "format": "json"}
     if query.recency is not None:
         params["time_range"] = _span(query.recency)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -119,11 +119,6 @@ SERVICES = {
         SearchService("exa", "https://api.exa.ai", True, _exa, ("results",), ("summary", "text"), ("publishedDate",)),
     )
 }  # fmt: skip
-
-
-def _with_sites(query: Query) -> str:
-    """Return the text with the domains as operators, which most search engines know."""
-    return " ".join([query.text, *_operators(query)])
 
 
 def _operators(query: Query) -> list[str]:

@@ -200,7 +200,9 @@ class Generation:
 
     async def _start(self) -> None:
         translator = self.translator
-        if self._taken_over and translator.follows_early_end:  # what the model was asked is not known here
+        early = translator.early
+        # The model was asked to go on, and has not brought anything yet; what it was asked is not known here.
+        if self._taken_over and early is not None and early.as_it_was is not None:
             self.emit(translator.fail(server_error(LOST)))
         elif not self._taken_over or translator.nothing_received:  # the client has seen nothing that depends on the answer
             self.begin()

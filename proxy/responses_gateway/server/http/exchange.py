@@ -111,14 +111,10 @@ async def read_body(request: web.Request) -> bytes:
 async def read_json_body(request: web.Request) -> bytes:
     """Do as `read_body`. A browser has to say that the body is JSON: what a page may send without asking says something else.
     Raise `ApiError` 415, too."""
-    if _is_of_browser(request) and request.content_type != "application/json" and request.can_read_body:
+    says_browser = "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
+    if says_browser and request.content_type != "application/json" and request.can_read_body:
         raise ApiError(415, _NOT_JSON, code="unsupported_media_type")
     return await read_body(request)
-
-
-def _is_of_browser(request: web.Request) -> bool:
-    """Tell whether a browser says that it has sent this request."""
-    return "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
 
 
 async def _read(content: StreamReader, body: Body, largest: int) -> bytes:

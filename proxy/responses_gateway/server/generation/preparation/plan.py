@@ -133,7 +133,9 @@ class Planner(msgspec.Struct, frozen=True, eq=False):
         if chat.compacting and not chat.warming:
             more["compaction"] = self._seal("compaction", ground, tape)
         client = recognise(scope.caller.headers)
-        response_id = scope.kept.response_id if scope.kept is not None else _new_response_id()
+        # It begins with the time, as those of `state.records.new_id` do, for the same reason.
+        new_id = f"resp_{int(time.time()):08x}{os.urandom(12).hex()}"
+        response_id = scope.kept.response_id if scope.kept is not None else new_id
         return stream_options(scope.in_force, request, chat, client, response_id, start, scope.reading, **more)
 
     def _seal(self, kind: Kind, ground: Ground, tape: Tape | None) -> SealText:
@@ -171,11 +173,6 @@ def _goes_on(ground: Ground) -> bool:
 
 def _has_async_tools(chat: ChatRequest) -> bool:
     return any(target.asynchronous for target in chat.tools.values())
-
-
-def _new_response_id() -> str:
-    """Return an id that begins with the time, as those of `state.records.new_id` do, for the same reason."""
-    return f"resp_{int(time.time()):08x}{os.urandom(12).hex()}"
 
 
 def _headers(ground: Ground) -> dict[str, str]:
